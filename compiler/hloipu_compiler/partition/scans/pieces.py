@@ -14,7 +14,7 @@ differ in their last bits.
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.scans.pieces_choosing import chosen
+from hloipu_compiler.partition.scans.pieces_choosing import Choice, chosen
 from hloipu_compiler.partition.scans.pieces_classes import Cuts
 from hloipu_compiler.partition.scans.pieces_numbers import (
     Numbers,
@@ -25,6 +25,12 @@ from hloipu_compiler.partition.scans.pieces_numbers import (
     stacks_of,
 )
 from hloipu_compiler.partition.scans.pieces_writing import written
+from hloipu_compiler.partition.training.marks import made_by_each
+from hloipu_compiler.partition.training.reach import (
+    dependants,
+    parameter_positions,
+    result_positions,
+)
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -60,6 +66,36 @@ def step_in_pieces(module: Module, wrapping: Wrapping, cuts: Cuts | None = None)
     choice = chosen(module, wrapping, cuts)
     if not choice.cut:
         return InPieces(module, wrapping, (), None)
+    step = _written(module, wrapping, choice)
+    unlike = _results_of_unlike_pieces(step)
+    if not unlike:
+        return step
+    results = {number: cut for number, cut in choice.results.items() if number not in unlike}
+    return _written(module, wrapping, replace(choice, results=results))
+
+
+def _results_of_unlike_pieces(step: InPieces) -> set[int]:
+    """Return numbers in the whole step of results whose pieces do not all depend on data.
+
+    Rows that no data decides come once in an update, the others with each micro-batch; only whole
+    are they elements of one queue.
+    """
+    if step.numbers is None:
+        return set()
+    entry = step.module.entry
+    parameters, results = parameter_positions(entry), result_positions(entry)
+    fed = [at for feed in step.wrapping.feeds for n in feed.places for at in parameters[n]]
+    varying = dependants(entry, [*fed, *made_by_each(entry)])
+    state = {pair.result for pair in step.wrapping.state}
+    unlike = set()
+    for whole, pieces in enumerate(step.numbers.results):
+        at = [results[n] for n in pieces if n not in state]
+        if len({varying[position] for position in at if position is not None}) > 1:
+            unlike.add(whole)
+    return unlike
+
+
+def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     entry = written(module, choice)
     computations = tuple(entry if c is module.entry else c for c in module.computations)
     made = dead_code_eliminated(replace(module, computations=computations))

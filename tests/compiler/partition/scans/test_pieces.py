@@ -251,6 +251,26 @@ def test_parameters_that_an_op_reads_whole_stay() -> None:
     assert made.wrapping.constants == (0,)
 
 
+@pytest.mark.parametrize(("last", "stacks"), [("x", 3), ("s", 2)])
+def test_a_result_of_which_data_decides_some_rows_alone_stays_whole(last: str, stacks: int) -> None:
+    text = f"""HloModule m
+
+ENTRY e {{
+  s = f32[4,6] parameter(0)
+  x = f32[2,6] parameter(1)
+  a = f32[2,6] slice(s), slice={{[0:2],[0:6]}}
+  b = f32[2,6] slice(s), slice={{[2:4],[0:6]}}
+  first = f32[2,6] add(a, x)
+  other = f32[2,6] add(b, {"x" if last == "x" else "b"})
+  k = f32[4,6] concatenate(first, other), dimensions={{0}}
+  l = f32[4,6] concatenate(b, a), dimensions={{0}}
+  ROOT r = (f32[4,6], f32[4,6]) tuple(k, l)
+}}
+"""
+    wrapping = wrapping_with(feeds=(1,), constants=(0,), results=2)
+    assert len(in_pieces_alike(text, wrapping).stacks) == stacks
+
+
 def test_only_named_cuts_count() -> None:
     line = "h = f32[4,6] concatenate(s, s), dimensions={1}\n  t = f32[4,6] tanh(h)"
     text = step_of(line, kind="f32[4,3]")
