@@ -114,7 +114,9 @@ class _Moved:
         """By IPU."""
         self.flows: Counter[tuple[int, int]] = Counter()
         self.ipus: set[int] = set()
-        self.tiles = self.size_bytes = 0
+        self.receivers: dict[int, list[TileRange]] = {}
+        """By IPU: where each transfer ends."""
+        self.size_bytes = 0
         self.rounds = 1
 
     def on(self, ipu: int) -> _Loads:
@@ -137,7 +139,7 @@ def _moved_by(
         if carried is None:
             continue
         found, form = carried
-        made.tiles += found.receivers.tiles
+        made.receivers.setdefault(target.ipu, []).append(found.receivers)
         if found.copied_bytes:
             charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
             made.on(target.ipu).before.append(_load(found.receivers, tuple(charge)))
@@ -182,13 +184,35 @@ def _cost_of(
     system = program.system_ipus or program.ipus
     links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), system)
     starting, syncs = more_rounds(machine, max((part.rounds for part in parts), default=1))
-    present = len(ipus) * machine.chip.tiles_per_ipu
+    receivers: dict[int, list[TileRange]] = {}
+    for part in parts:
+        for ipu, ranges in part.receivers.items():
+            receivers.setdefault(ipu, []).extend(ranges)
     return ExchangeCost(
         Spent(copying, slowest((exchanging, links)).plus(starting), syncs),
-        min(sum(part.tiles for part in parts), present),
+        sum(map(most_tiles, receivers.values())),
         tuple(sorted(ipus)),
         sum(part.size_bytes for part in parts),
     )
+
+
+def most_tiles(ranges: Iterable[TileRange]) -> int:
+    """Return how many tiles take part in some transfers at most, each counted once.
+
+    Transfers to one and the same range are taken to end on the same tiles, as operands of one op
+    do; of ranges that overlap no more tiles count than lie between their ends.
+    """
+    most: dict[tuple[int, int], int] = {}
+    for first, last, tiles in ranges:
+        most[first, last] = max(tiles, most.get((first, last), 0))
+    total = begin = count = 0
+    end = -1
+    for (first, last), tiles in sorted(most.items()):
+        if first > end:
+            total += min(count, end - begin + 1)
+            begin, count = first, 0
+        end, count = max(end, last), count + tiles
+    return total + min(count, end - begin + 1)
 
 
 def word_to_all_tiles(machine: Machine) -> Charge:

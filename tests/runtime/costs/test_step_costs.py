@@ -5,8 +5,10 @@ import sys
 import pytest
 
 from hloipu_runtime.costs.costs import Costs
+from hloipu_runtime.costs.exchanging import most_tiles
 from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.costs.traffic import TileRange
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.costs import TileTraffic, exchange
 from hloipu_runtime.machine.load import load_machine
@@ -245,3 +247,21 @@ def calls_of(program: Program) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+@pytest.mark.parametrize(
+    ("ranges", "tiles"),
+    [
+        ([], 0),
+        ([(0, 9, 10)], 10),
+        ([(0, 9, 5), (0, 9, 5), (0, 9, 3)], 5),
+        ([(0, 9, 10), (10, 14, 5)], 15),
+        ([(0, 9, 10), (5, 14, 10)], 15),
+        ([(0, 99, 3), (50, 149, 4), (200, 200, 1)], 8),
+    ],
+)
+def test_tiles_of_several_transfers_count_once(
+    ranges: list[tuple[int, int, int]], tiles: int
+) -> None:
+    assert most_tiles([TileRange(*each) for each in ranges]) == tiles
+    assert most_tiles([TileRange(*each) for each in reversed(ranges)]) == tiles
