@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
-    from hloipu_compiler.errors import Fault, InvalidHloError, ParseError, VerifyError
+    from hloipu_compiler.errors import Fault, GraphError, InvalidHloError, ParseError, VerifyError
     from hloipu_compiler.hlo.syntax.limits import Limits
     from hloipu_compiler.interpret.ops.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -43,6 +43,7 @@ _HOMES = {
     "Computation": "hloipu_compiler.ir.graph",
     "Instruction": "hloipu_compiler.ir.graph",
     "Fault": "hloipu_compiler.errors",
+    "GraphError": "hloipu_compiler.errors",
     "InvalidHloError": "hloipu_compiler.errors",
     "ParseError": "hloipu_compiler.errors",
     "VerifyError": "hloipu_compiler.errors",
@@ -60,6 +61,7 @@ __all__ = [
     "DoesNotFit",
     "EngineSwapWarning",
     "Fault",
+    "GraphError",
     "History",
     "HloipuError",
     "Instruction",

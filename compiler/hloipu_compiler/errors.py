@@ -73,3 +73,7 @@ class ParseError(InvalidHloError):
 
 class VerifyError(InvalidHloError):
     """The text parses, but what it says is inconsistent: XLA's HLO verifier would refuse it."""
+
+
+class GraphError(InvalidHloError):
+    """A networkx graph describes no module: its nodes and edges cannot be written as a text."""

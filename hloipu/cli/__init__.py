@@ -26,7 +26,7 @@ COMMANDS = {
     "targets": "list the machines, or show one's numbers with their sources",
     "opt": "run passes on a module and print it, step by step where asked",
     "reduce": "shrink a module to its smallest form that a test still holds for",
-    "emit": "print a stage of a module as text, JSON or DOT",
+    "emit": "print a stage of a module as text, JSON, DOT or GraphML",
     "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
     "compare": "show two profiles side by side, and which instructions make the difference",
     "explain": "say what an error code means and what to do",

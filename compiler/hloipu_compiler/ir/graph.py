@@ -7,7 +7,8 @@ user's own position, so every walk is a loop over a tuple. The networkx view is 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, ProgramShape
 from hloipu_compiler.ir.literals import Literal
@@ -154,6 +155,33 @@ class Module:
         """Yield the computations that an instruction calls, in the order of its attributes."""
         for name in instruction.attributes.called:
             yield self.computation[name]
+
+    # Both go through HLO text, whose rooms stand above this one: they are found by their names.
+
+    def to_networkx(self) -> "nx.MultiDiGraph[str]":
+        """Return the module as one graph that says all that its text says.
+
+        Nodes are `computation/name`, one for each instruction, edges go from what is needed to who
+        needs it; docs/networkx.md lists their attributes. `from_networkx` gives the module back.
+        """
+        graph: nx.MultiDiGraph[str] = import_module("hloipu_compiler.hlo.to_networkx").to_networkx(
+            self
+        )
+        return graph
+
+    @classmethod
+    def from_networkx(
+        cls, graph: "nx.DiGraph[Any]", *, limits: Any = None, verify: bool = True
+    ) -> "Module":
+        """Return the module that a graph describes: one of `to_networkx`, edited or not.
+
+        `limits` are the `hloipu.Limits` of texts; with `verify` off the module is only parsed.
+        Raises GraphError (E018x) where nodes and edges cannot be written as a text, ParseError and
+        VerifyError where what they say is wrong, with the nodes; LimitError where it is too large.
+        """
+        read = import_module("hloipu_compiler.hlo.from_networkx").from_networkx
+        module: Module = read(graph, limits=limits, verify=verify)
+        return module
 
     def without_places(self) -> "Module":
         """Return the same module with no source text: what two texts that say the same share."""

@@ -1,4 +1,4 @@
-"""`hloipu emit FILE --stage=…`: a module or what became of it as text, JSON or DOT."""
+"""`hloipu emit FILE --stage=…`: a module or what became of it as text or a graph."""
 
 import json
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from hloipu_compiler.planners.planned import plans_record, plans_text
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.plain_text import plain_hlo
 from hloipu_runtime.program_io.text.printer import print_program
 
 STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
@@ -72,7 +73,11 @@ class Asking:
 )  # fmt: skip
 @click.option("--constants", is_flag=True, help="Print all constants of a program in full.")
 @click.option(
-    "--format", "output_format", type=click.Choice(["text", "json", "dot"]), default="text"
+    "--format",
+    "output_format",
+    type=click.Choice(["text", "json", "dot", "graphml", "node-link"]),
+    default="text",
+    help="graphml and node-link: files of networkx, which hloipu.Module.from_networkx takes back.",
 )
 @limit_option
 @click.option("--no-verify", is_flag=True, help="Print even HLO that the verifier refuses.")
@@ -131,12 +136,8 @@ def stage_text(
 
 def check_format(stage: str, output_format: str) -> None:
     """Raise UsageError E3145 for a format that a stage has not."""
-    formats = {
-        "hlo": "text json dot",
-        "step": "text json dot",
-        "front": "text json dot",
-        "program": "text",
-    }
+    graphs = "text json dot graphml node-link"
+    formats = {"hlo": graphs, "step": graphs, "front": graphs, "program": "text"}
     allowed = formats.get(stage, "text json").split()
     if output_format not in allowed:
         raise UsageError(
@@ -152,7 +153,21 @@ def hlo_text(module: Module, asking: Asking) -> str:
         return as_json(module_json(module))
     if asking.output_format == "dot":
         return dot_module(module, most_nodes=asking.most_nodes)
+    if asking.output_format in ("graphml", "node-link"):
+        return networkx_text(module, asking.output_format)
     return print_module(module, asking.hlo)
+
+
+def networkx_text(module: Module, output_format: str) -> str:
+    """Return a module's graph in one of networkx's own file formats."""
+    import networkx as nx  # slow to import
+
+    graph = module.to_networkx()
+    if output_format == "node-link":
+        return as_json(nx.node_link_data(graph, edges="edges"))
+    text = "\n".join(nx.generate_graphml(graph)) + "\n"
+    # XML has no control characters, and its readers drop the plain form of this one.
+    return plain_hlo(text.replace("\r", "&#13;"))
 
 
 def as_json(record: object) -> str:

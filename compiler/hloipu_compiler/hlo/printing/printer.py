@@ -6,7 +6,7 @@ XLA's parser reads every form. Source: openxla/xla `xla/hlo/ir/hlo_module.cc`,
 `hlo_computation.cc`, `hlo_instruction.cc`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from hloipu_compiler.hlo.printing.async_text import NO_SUGAR, Sugar, async_sugar, starts_of, sugared
 from hloipu_compiler.hlo.printing.attribute_text import value_text
@@ -45,7 +45,7 @@ def print_module(module: Module, options: PrintOptions = FULL) -> str:
     """Return the text of a whole module, with a line end after the last brace."""
     if options.form is Form.CANONICAL:
         module = canonical_module(module)
-    printer = _Printer(options, async_sugar(module) if options.shows_async_sugar else NO_SUGAR)
+    printer = Printer(options, async_sugar(module) if options.shows_async_sugar else NO_SUGAR)
     blocks = [printer.header(module)]
     if options.shows_metadata and module.stack_tables:
         blocks.append(module.stack_tables.strip())
@@ -59,18 +59,37 @@ def print_computation(
     computation: Computation, options: PrintOptions = FULL, *, is_entry: bool = False
 ) -> str:
     """Return the text of one computation, without a line end."""
-    return _Printer(options).computation(computation, is_entry)
+    return Printer(options).computation(computation, is_entry)
 
 
 def print_instruction(computation: Computation, position: int, options: PrintOptions = FULL) -> str:
     """Return the line of one instruction, without indentation and `ROOT`."""
-    printer = _Printer(options)
+    printer = Printer(options)
     instruction = computation.instructions[position]
     names = {i: printer.name(computation.instructions[i].name) for i in instruction.operands}
     return printer.instruction(instruction, names, computation)
 
 
-class _Printer:
+def statement_text(
+    name: str, shape: str, opcode: str, inside: str, attributes: str = "",
+    metadata: str = "", backend_config: str = "",
+) -> str:  # fmt: skip
+    """Return one statement from the texts of its parts; an attribute list begins with `, `."""
+    text = f"{name} = {shape} {opcode}({inside}){attributes}"
+    if metadata:
+        text += f", metadata={metadata}"
+    if backend_config:
+        text += f", backend_config={backend_config}"
+    return text
+
+
+def computation_text(title: str, statements: Iterable[str], thread: str) -> str:
+    """Return a computation from its title, up to the brace, and its statements."""
+    end = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
+    return "\n".join([f"{title}{{", *(f"  {text}" for text in statements), end])
+
+
+class Printer:
     """The memos of one print: equal shapes and attribute lists are written once and reused."""
 
     def __init__(self, options: PrintOptions, sugar: Sugar = NO_SUGAR) -> None:
@@ -87,24 +106,24 @@ class _Printer:
 
     def header(self, module: Module) -> str:
         """Return the line of `HloModule`."""
-        parts = [f"HloModule {module.name}"]
-        for key, value in module.attributes.items():
-            kind = MODULE_KINDS.get(key)
-            parts.append(f"{key}={value_text(key, kind, value, self.shapes.text, self.name)}")
-        return ", ".join(parts)
+        return f"HloModule {module.name}{self.header_attributes(module)}"
+
+    def header_attributes(self, module: Module) -> str:
+        """Return the list of the header's attributes; not empty, it begins with `, `."""
+        return "".join(
+            f", {key}={value_text(key, kind, value, self.shapes.text, self.name)}"
+            for key, value in module.attributes.items()
+            for kind in (MODULE_KINDS.get(key),)
+        )
 
     def computation(self, computation: Computation, is_entry: bool) -> str:
         """Return the text of one computation."""
         names = {i: self.name(x.name) for i, x in enumerate(computation.instructions)}
         self._starts = starts_of(computation) if self.sugar else {}
-        lines = [f"{'ENTRY ' if is_entry else ''}{self._title(computation)}{{"]
-        root = computation.root
-        for position, instruction in enumerate(computation.instructions):
-            text = self.instruction(instruction, names, computation)
-            lines.append(f"  ROOT {text}" if position == root else f"  {text}")
-        thread = computation.execution_thread
-        lines.append("}" if thread == "main" else f'}}, execution_thread="{thread}"')
-        return "\n".join(lines)
+        statements = [self.instruction(x, names, computation) for x in computation.instructions]
+        statements[computation.root] = f"ROOT {statements[computation.root]}"
+        title = f"{'ENTRY ' if is_entry else ''}{self._title(computation)}"
+        return computation_text(title, statements, computation.execution_thread)
 
     def _title(self, computation: Computation) -> str:
         name = self.name(computation.name)
@@ -121,7 +140,7 @@ class _Printer:
     ) -> str:
         """Return one statement, without `ROOT`."""
         if instruction.literal is not None:
-            inside = self._literal(instruction.literal, instruction.shape)
+            inside = self.literal(instruction.literal, instruction.shape)
         elif instruction.parameter_number >= 0:
             inside = str(instruction.parameter_number)
         else:
@@ -131,14 +150,12 @@ class _Printer:
         start = self._starts.get(instruction.name) if self._starts else None
         if start is not None:
             opcode, attributes = sugared(instruction, start, self.sugar) or (opcode, attributes)
-        text = f"{name} = {shape} {opcode}({inside})"
-        if attributes:
-            text += self._attribute_list(attributes)
-        if instruction.metadata and self.options.shows_metadata:
-            text += f", metadata={instruction.metadata}"
-        if instruction.backend_config and self.options.shows_backend_config:
-            text += f", backend_config={instruction.backend_config}"
-        return text
+        return statement_text(
+            name, shape, opcode, inside,
+            self.attribute_list(attributes) if attributes else "",
+            instruction.metadata if self.options.shows_metadata else "",
+            instruction.backend_config if self.options.shows_backend_config else "",
+        )  # fmt: skip
 
     def _operands(
         self, operands: tuple[int, ...], names: dict[int, str], computation: Computation
@@ -153,7 +170,8 @@ class _Printer:
                 texts[i] = f"/*index={i}*/{texts[i]}"
         return ", ".join(texts)
 
-    def _attribute_list(self, attributes: Attributes) -> str:
+    def attribute_list(self, attributes: Attributes) -> str:
+        """Return an instruction's attribute list; not empty, it begins with `, `."""
         known = self._attributes.get(attributes)
         if known is None:
             items = attributes
@@ -166,7 +184,8 @@ class _Printer:
     def _value(self, key: str, value: Value) -> str:
         return value_text(key, INSTRUCTION_KINDS.get(key), value, self.shapes.text, self.name)
 
-    def _literal(self, literal: Literal, shape: Shape) -> str:
+    def literal(self, literal: Literal, shape: Shape) -> str:
+        """Return what stands between a constant's parentheses."""
         most = self.options.largest_constant
         if most is not None and _is_larger(shape, most):
             return "{...}"

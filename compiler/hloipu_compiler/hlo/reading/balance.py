@@ -8,17 +8,17 @@ from hloipu_compiler.hlo.syntax.lexer import BLANKS, Finder, Piece
 from hloipu_compiler.hlo.syntax.limits import Limits, check_limit
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 
-_STRINGS = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
-_COMMENTS = r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+"
+STRINGS = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
+COMMENTS = r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+"
 _FLAT = {
-    "BRACES": re.compile(rf"\{{(?:[^{{}}\"'/]++|{_STRINGS}|{_COMMENTS})*+\}}", re.DOTALL),
-    "RAW_BRACES": re.compile(rf"\{{(?:[^{{}}\"']++|{_STRINGS})*+\}}", re.DOTALL),
-    "LITERAL": re.compile(rf"(?:[^(){{}}/]++|{_COMMENTS}|[({{][^(){{}}/]*+[)}}])*+(?=\))"),
+    "BRACES": re.compile(rf"\{{(?:[^{{}}\"'/]++|{STRINGS}|{COMMENTS})*+\}}", re.DOTALL),
+    "RAW_BRACES": re.compile(rf"\{{(?:[^{{}}\"']++|{STRINGS})*+\}}", re.DOTALL),
+    "LITERAL": re.compile(rf"(?:[^(){{}}/]++|{COMMENTS}|[({{][^(){{}}/]*+[)}}])*+(?=\))"),
 }
 _STEPS = {
-    "BRACES": re.compile(rf"[{{}}]|{_STRINGS}|{_COMMENTS}|[\"']|/\*", re.DOTALL),
-    "RAW_BRACES": re.compile(rf"[{{}}]|{_STRINGS}|[\"']", re.DOTALL),
-    "LITERAL": re.compile(rf"[(){{}}]|{_COMMENTS}|/\*"),
+    "BRACES": re.compile(rf"[{{}}]|{STRINGS}|{COMMENTS}|[\"']|/\*", re.DOTALL),
+    "RAW_BRACES": re.compile(rf"[{{}}]|{STRINGS}|[\"']", re.DOTALL),
+    "LITERAL": re.compile(rf"[(){{}}]|{COMMENTS}|/\*"),
 }
 _SCALAR = re.compile(r"[\w.+\-]++(?:\(0x[0-9a-fA-F]++\))?+", re.ASCII)
 
