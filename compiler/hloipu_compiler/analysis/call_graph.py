@@ -1,6 +1,6 @@
 """Who calls whom: callees-first order, call sites, cycles."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Module
@@ -72,9 +72,12 @@ def callees_first(module: Module, *, only_reachable: bool = False) -> tuple[Comp
     return tuple(known[name] for name in done)
 
 
-def call_cycle(module: Module) -> tuple[str, ...]:
-    """Return the names along one call cycle, or nothing when no computation calls itself."""
-    below = callees(module)
+def call_cycle(below: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the names along one call cycle, or nothing when no computation calls itself.
+
+    `below`: what each computation calls, as `callees` gives it. networkx would find a cycle too,
+    but every compile looks for one, and its import takes longer than most compiles' verifying.
+    """
     state: dict[str, int] = {}
     for root in below:
         if root in state:

@@ -1,4 +1,4 @@
-"""Orders and reach within one computation."""
+"""What one computation needs: reach within it, and side effects."""
 
 from collections.abc import Set
 
@@ -7,31 +7,6 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait, with_trait
 
 _EFFECTS = with_trait(Trait.SIDE_EFFECT)
-
-
-def post_order(computation: Computation) -> tuple[int, ...]:
-    """Return the positions that the root needs, operands first, as XLA's MakeInstructionPostOrder.
-
-    Dead instructions follow the root's own, so that every position appears once.
-    """
-    instructions = computation.instructions
-    placed = bytearray(len(instructions))
-    order: list[int] = []
-    for start in (computation.root, *range(len(instructions))):
-        stack = [start]
-        while stack:
-            at = stack[-1]
-            if placed[at]:
-                stack.pop()
-                continue
-            waiting = [x for x in reversed(instructions[at].operands) if not placed[x]]
-            if waiting:
-                stack += waiting
-            else:
-                placed[at] = 1
-                order.append(at)
-                stack.pop()
-    return tuple(order)
 
 
 def has_side_effect(instruction: Instruction) -> bool:

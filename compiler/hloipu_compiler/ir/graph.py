@@ -14,6 +14,7 @@ from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, ProgramShap
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import Shape
 from hloipu_compiler.source import Source, Span
+from hloipu_runtime.collection import without_collection
 from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -105,15 +106,18 @@ class Computation:
         import networkx as nx  # slow to import, and most runs never ask
 
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
-        graph.add_nodes_from((i, {"instruction": x}) for i, x in enumerate(self.instructions))
         numbers: dict[tuple[int, int], list[int]] = {}
-        for i, instruction in enumerate(self.instructions):
-            for number, operand in enumerate(instruction.operands):
-                numbers.setdefault((operand, i), []).append(number)
-        graph.add_edges_from((a, b, {"operand_numbers": tuple(n)}) for (a, b), n in numbers.items())
-        for i, instruction in enumerate(self.instructions):
-            for name in control_predecessors(instruction):
-                graph.add_edge(self.position[name], i, control=True)
+        with without_collection():
+            graph.add_nodes_from((i, {"instruction": x}) for i, x in enumerate(self.instructions))
+            for i, instruction in enumerate(self.instructions):
+                for number, operand in enumerate(instruction.operands):
+                    numbers.setdefault((operand, i), []).append(number)
+            graph.add_edges_from(
+                (a, b, {"operand_numbers": tuple(n)}) for (a, b), n in numbers.items()
+            )
+            for i, instruction in enumerate(self.instructions):
+                for name in control_predecessors(instruction):
+                    graph.add_edge(self.position[name], i, control=True)
         return graph
 
 

@@ -1,6 +1,6 @@
 """Who calls whom: no recursion, callees exist, threads agree, composite calls are complete."""
 
-from hloipu_compiler.analysis.call_graph import call_cycle
+from hloipu_compiler.analysis.call_graph import call_cycle, callees
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.places import attribute_span
 from hloipu_compiler.verify.report import Report
@@ -31,7 +31,7 @@ def callee_key(place: Place, name: str) -> str:
 
 
 def _check_acyclic(survey: Survey, report: Report) -> None:
-    cycle = call_cycle(survey.module)
+    cycle = call_cycle(callees(survey.module))
     if not cycle:
         return
     caller, callee = cycle[-2], cycle[-1]

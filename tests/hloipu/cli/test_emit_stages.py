@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.printing.printer import print_module
+from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.plain_text import plain_lines
 from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.support.command_line import run
@@ -40,6 +44,22 @@ def test_the_front_is_after_the_passes() -> None:
     assert emit(CALLING, "front", "--format", "dot").startswith("digraph")
     kept = emit(CALLING, "front", "--passes", "expand-bitcasts")
     assert "call(" in kept
+
+
+def test_graphs_of_networkx_give_the_module_back(tmp_path: Path) -> None:
+    # A character that XML has not, and one that its readers drop.
+    text = CALLING.replace("to_apply=f", 'to_apply=f, metadata={op_name="\x01\rx"}')
+    for stage in ("hlo", "step", "front"):
+        printed = emit(text, stage)
+        path = tmp_path / f"{stage}.graphml"
+        path.write_text(emit(text, stage, "--format", "graphml"), encoding="utf-8")
+        link = nx.node_link_graph(json.loads(emit(text, stage, "--format", "node-link")))
+        assert plain_lines(print_module(Module.from_networkx(link))) == printed
+        graph = nx.read_graphml(path)
+        back = print_module(Module.from_networkx(graph))
+        assert back.replace(r"\001\015", r"\u0001\u000d") == printed
+    outcome = run("emit", "-", "--stage", "memory", "--format", "graphml", stdin=CALLING)
+    assert (outcome.code, "E3145" in outcome.err) == (2, True)
 
 
 def test_the_program_reads_back() -> None:

@@ -47,28 +47,16 @@ def _report_missing(module: "ModuleBuilder", name: str, start: int, end: int) ->
 
 
 def _check_acyclic(module: "ModuleBuilder") -> None:
-    """Report one computation of each cycle of calls; depth first, without recursion."""
+    """Report one computation of a cycle of calls."""
+    from hloipu_compiler.analysis.call_graph import call_cycle  # few texts call forward
+
     called = {
         name: list({c: None for x in computation.instructions for c in x.attributes.called})
         for name, computation in module.computations.items()
     }
-    state = dict.fromkeys(called, 0)  # 0 new, 1 open, 2 done
-    for start in called:
-        stack = [start] if state[start] == 0 else []
-        while stack:
-            name = stack[-1]
-            state[name] = 1
-            for callee in called[name]:
-                if state[callee] == 0:
-                    stack.append(callee)
-                    break
-                if state[callee] == 1:
-                    computation = module.computations[name]
-                    module.report(
-                        Stretch(computation.start, computation.start + 1), "E0170",
-                        f"computation {callee} calls itself, through {name}",
-                    )  # fmt: skip
-                    return
-            else:
-                state[name] = 2
-                stack.pop()
+    cycle = call_cycle(called)
+    if cycle:
+        caller, callee = cycle[-2:]
+        start = module.computations[caller].start
+        message = f"computation {callee} calls itself, through {caller}"
+        module.report(Stretch(start, start + 1), "E0170", message)
