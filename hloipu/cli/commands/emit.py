@@ -160,13 +160,17 @@ def hlo_text(module: Module, asking: Asking) -> str:
 
 def networkx_text(module: Module, output_format: str) -> str:
     """Return a module's graph in one of networkx's own file formats."""
+    from xml.etree import ElementTree
+
     import networkx as nx  # slow to import
 
     graph = module.to_networkx()
     if output_format == "node-link":
         return as_json(nx.node_link_data(graph, edges="edges"))
-    text = "\n".join(nx.generate_graphml(graph)) + "\n"
-    # XML has no control characters, and its readers drop the plain form of this one.
+    xml = nx.GraphMLWriter(graph).xml  # `generate_graphml` would break strings at all line ends
+    ElementTree.indent(xml)
+    text = ElementTree.tostring(xml, encoding="unicode") + "\n"
+    # XML has no control characters, and its readers change the plain form of this one.
     return plain_hlo(text.replace("\r", "&#13;"))
 
 
