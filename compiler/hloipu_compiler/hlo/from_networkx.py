@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from numbers import Integral
+from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 from hloipu_compiler.errors import Fault, GraphError, InvalidHloError
@@ -33,6 +34,7 @@ _TEXTS = (
     "shape", "literal", "attributes", "metadata", "backend_config", "execution_thread",
 )  # fmt: skip
 _KINDS = (OPERAND, CONTROL, CALL)
+_NAME = re.compile(r"[A-Za-z_][\w.\-]*+", re.ASCII)
 _TOKEN = re.compile(
     rf"({'|'.join(sorted({*CALLING, CONTROL_KEY}, reverse=True))})={re.escape(SLOT)}"
     rf"|[\w.\-]++|[{{(\[]|[}})\]]|{STRINGS}|{COMMENTS}",
@@ -117,17 +119,25 @@ class _GraphReader:
     def _add_node(self, node: Hashable, data: Mapping[str, Any]) -> None:
         before = len(self.faults)
         for key in _NEEDED:
-            if not isinstance(data.get(key), str) or not data[key]:
-                message = f"{key!r} is {data[key]!r}" if key in data else f"there is no {key!r}"
-                self._report(node, "E0181", message, "a string that is not empty")
+            if not isinstance(data.get(key), str) or not _NAME.fullmatch(data[key]):
+                message = (
+                    f"{key!r} is {shown(data[key])}" if key in data else f"there is no {key!r}"
+                )
+                self._report(node, "E0181", message, "a name such as 'add.3'")
         for key in _TEXTS:
             if not isinstance(data.get(key, ""), str):
-                self._report(node, "E0181", f"{key!r} is {data[key]!r}", "a string")
+                self._report(node, "E0181", f"{key!r} is {shown(data[key])}", "a string")
+            elif key in data and not _is_closed(data[key]):
+                self._report(
+                    node, "E0181", f"{key!r} is {shown(data[key])}", "brackets that close in it"
+                )
         for key in ("number", "parameter_number"):
             if key in data and not _is_count(data[key]):
-                self._report(node, "E0181", f"{key!r} is {data[key]!r}", "an integer from 0 on")
+                self._report(
+                    node, "E0181", f"{key!r} is {shown(data[key])}", "an integer from 0 on"
+                )
         if not isinstance(data.get("root", False), bool):
-            self._report(node, "E0181", f"'root' is {data['root']!r}", "True or False")
+            self._report(node, "E0181", f"'root' is {shown(data['root'])}", "True or False")
         if len(self.faults) == before:
             self.computations[data["computation"]].append(node)
 
@@ -333,6 +343,14 @@ def _is_count(value: object) -> bool:
 
 def _listed(names: Iterable[str]) -> str:
     return f"{{{', '.join(f'%{name}' for name in names)}}}"
+
+
+def _is_closed(text: str) -> bool:
+    """Whether the brackets of a text end in it: else it would go on in the next node's line."""
+    if all(text.count(opening) == text.count(closing) for opening, closing in ("{}", "()", "[]")):
+        return True
+    tokens = [token[0] for token in _TOKEN.finditer(text)]
+    return sum(map("{([".count, tokens)) == sum(map("})]".count, tokens))
 
 
 def _at_slots(text: str) -> Iterator[str]:

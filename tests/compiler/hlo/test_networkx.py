@@ -110,7 +110,7 @@ TABLES
 
 %three (x: f32[4]) -> f32[4] {
   ROOT %x = f32[4]{0} parameter(0)
-}, execution_thread="other"
+}, execution_thread="an \"other\""
 
 ENTRY %e (p: f32[4], i: s32[]) -> f32[4] {
   %p = f32[4]{0} parameter(0), sharding={replicated}
@@ -136,7 +136,7 @@ def test_what_the_graph_says() -> None:
     }  # fmt: skip
     assert graph.nodes["e/k"]["literal"] == "{1, 2, -0, nan}"
     assert (graph.nodes["e/i"]["parameter_number"], graph.nodes["e/f"]["root"]) == (1, True)
-    assert graph.nodes["three/x"]["execution_thread"] == "other"
+    assert graph.nodes["three/x"]["execution_thread"] == 'an "other"'
     assert graph.nodes["e/f"]["attributes"] == "to_apply={}"
     into = sorted((a, *edge.values()) for a, _, edge in graph.in_edges("e/d", data=True))
     assert into == [
@@ -298,6 +298,9 @@ FAULTS: list[tuple[Callable[[Graph], object], type[InvalidHloError], str, str]] 
     (header(attributes=3), GraphError, "E0180", "the graph's 'attributes' is 3"),
     (without("e/a", "name"), GraphError, "E0181", "node 'e/a': there is no 'name'"),
     (at("e/a", opcode=7), GraphError, "E0181", "node 'e/a': 'opcode' is 7"),
+    (at("e/a", name="a b"), GraphError, "E0181", "node 'e/a': 'name' is 'a b'"),
+    (at("f/x", computation=""), GraphError, "E0181", "node 'f/x': 'computation' is ''"),
+    (at("e/a", attributes='x="}{", sharding={'), GraphError, "E0181", "node 'e/a': 'attributes'"),
     (at("e/a", shape=None), GraphError, "E0181", "node 'e/a': 'shape' is None"),
     (at("e/a", number=1.5), GraphError, "E0181", "node 'e/a': 'number' is 1.5"),
     (at("e/a", root="yes"), GraphError, "E0181", "node 'e/a': 'root' is 'yes'"),

@@ -20,6 +20,7 @@ from hloipu_compiler.hlo.printing.print_options import (
     PrintOptions,
 )
 from hloipu_compiler.hlo.printing.printed_shapes import ShapePrinter
+from hloipu_compiler.hlo.syntax.strings import quote
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS, MODULE_KINDS
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -85,7 +86,7 @@ def statement_text(
 
 def computation_text(title: str, statements: Iterable[str], thread: str) -> str:
     """Return a computation from its title, up to the brace, and its statements."""
-    end = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
+    end = "}" if thread == "main" else f"}}, execution_thread={quote(thread)}"
     return "\n".join([f"{title}{{", *(f"  {text}" for text in statements), end])
 
 
