@@ -38,7 +38,7 @@ class _Text(NamedTuple):
 def to_networkx(module: Module) -> "nx.MultiDiGraph[str]":
     """Return the module as a graph that says all that its text says.
 
-    Takes about as long as printing the module twice.
+    Takes about 15 us an instruction; `from_networkx` takes twice as long.
     """
     import networkx as nx  # slow to import
 

@@ -99,6 +99,8 @@ class Printer:
         self._starts: Mapping[str, Instruction] = {}
         self.shapes = ShapePrinter(options.shown_layouts, options.comment_interval)
         self._attributes: dict[Attributes, str] = {}
+        self._shows_metadata = options.shows_metadata
+        self._shows_backend_config = options.shows_backend_config
         self._percent = "%" if options.shows_percent else ""
 
     def name(self, name: str) -> str:
@@ -154,8 +156,8 @@ class Printer:
         return statement_text(
             name, shape, opcode, inside,
             self.attribute_list(attributes) if attributes else "",
-            instruction.metadata if self.options.shows_metadata else "",
-            instruction.backend_config if self.options.shows_backend_config else "",
+            instruction.metadata if self._shows_metadata else "",
+            instruction.backend_config if self._shows_backend_config else "",
         )  # fmt: skip
 
     def _operands(
