@@ -1,0 +1,143 @@
+"""The documents: short pages, links that lead somewhere, paths and options that exist."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import click
+import pytest
+
+from hloipu.cli.application import application
+from tests.support.cases import each
+
+ROOT = Path(__file__).parents[1]
+MOST_LINES = 200
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^(?:```.*?^```|(?: {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.py)`")
+_COMMAND = re.compile(r"\bhloipu ([a-z-]+)((?:[^`\n]|\\\n)*)")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+_NOT_IN_THE_TREE = frozenset({"graphcore/tensorflow", "graphcore/poplibs", "tutorials/tut6"})
+
+
+def pages() -> dict[str, str]:
+    """Return the documents by their paths in the tree."""
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def anchors(text: str) -> set[str]:
+    """Return the names by which GitHub's links find a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def link_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield links of pages that lead nowhere, and pages that no other page links."""
+    linked = {"README.md", "CHANGELOG.md"}
+    for name, text in texts.items():
+        for link in _LINK.findall(_FENCE.sub("", text)):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            target = _normal(PurePosixPath(name).parent / path) if path else name
+            if target not in texts and not (ROOT / target).exists():
+                yield f"{name}: {link} leads nowhere"
+            elif anchor and anchor not in anchors(texts.get(target, "")):
+                yield f"{name}: {link}: no such heading"
+            elif target != name:
+                linked.add(target)
+    yield from (f"{name}: no page links it" for name in sorted(texts.keys() - linked))
+
+
+def _normal(path: PurePosixPath) -> str:
+    parts: list[str] = []
+    for part in path.parts:
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def length_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield pages that are too long to be read in one go."""
+    for name, text in texts.items():
+        lines = len(text.splitlines())
+        if lines > MOST_LINES:
+            yield f"{name}: {lines} lines, {MOST_LINES} allowed"
+
+
+def path_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield paths in backticks that end no path of the tree."""
+    tree = _tree()
+    for name, text in texts.items():
+        for shown in _PATH.findall(text):
+            path = shown.rstrip("/")
+            if path.split("/")[-1].find(".") < 0 and not shown.endswith("/"):
+                continue  # not a file: `batch/ids`
+            if path not in _NOT_IN_THE_TREE and not any(f"/{x}".endswith(f"/{path}") for x in tree):
+                yield f"{name}: {shown} is not in the tree"
+
+
+@cache
+def _tree() -> frozenset[str]:
+    roots = ("compiler", "hloipu", "runtime", "tools", "tests", "docs", "hlo_samples", ".ci")
+    paths = [path for root in roots for path in (ROOT / root).rglob("*")]
+    shown = {path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*"), *paths]}
+    return frozenset({*shown, *roots})
+
+
+def command_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield commands of hloipu, and their options, that do not exist."""
+    context = click.Context(application)
+    for name, text in texts.items():
+        for command, rest in _COMMAND.findall(text):
+            known = application.get_command(context, command)
+            if known is None:
+                if rest.lstrip().startswith(("-", "FILE")) or ".hlo" in rest:
+                    yield f"{name}: hloipu {command} is no command"
+                continue
+            options = _options(known)
+            words = rest.split("#")[0]
+            yield from (
+                f"{name}: hloipu {command} has no {option}"
+                for option in _OPTION.findall(words)
+                if option not in options
+            )
+
+
+def _options(command: click.Command) -> set[str]:
+    shown = [x for x in command.params if isinstance(x, click.Option)]
+    return {opt for x in shown for opt in (*x.opts, *x.secondary_opts)} | {"--help", "--version"}
+
+
+CHECKS = (link_faults, length_faults, path_faults, command_faults)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_page_is_in_order(check: object) -> None:
+    assert callable(check)
+    assert not list(check(pages()))
+
+
+@each(
+    "text, check",
+    [
+        ("[x](nowhere.md)", link_faults),
+        ("[x](CHANGELOG.md#nowhere)", link_faults),
+        ("line\n" * (MOST_LINES + 1), length_faults),
+        ("see `lowering/nowhere.py`", path_faults),
+        ("    hloipu compile x.hlo --nowhere 4", command_faults),
+        ("    hloipu nowhere x.hlo", command_faults),
+    ],
+)
+def test_a_planted_fault_is_found(text: str, check: object) -> None:
+    assert callable(check)
+    planted = {**pages(), "planted.md": text, "README.md": "[x](planted.md)"}
+    assert [fault for fault in check(planted) if fault.startswith("planted.md:")]
+
+
+def test_a_page_that_nothing_links_is_found() -> None:
+    assert "planted.md: no page links it" in list(link_faults({**pages(), "planted.md": "text"}))
