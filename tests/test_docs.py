@@ -16,7 +16,8 @@ MOST_LINES = 200
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(?:```.*?^```|(?: {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.py)`")
-_COMMAND = re.compile(r"\bhloipu ([a-z-]+)((?:[^`\n]|\\\n)*)")
+_COMMAND = re.compile(r"\bhloipu ([a-z-]+)((?:(?!hloipu )(?:[^`\n]|\\\n))*)")
+_TARGET = re.compile(r"(?:`|^ {4})make ([a-z-]+)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _NOT_IN_THE_TREE = frozenset({"graphcore/tensorflow", "graphcore/poplibs", "tutorials/tut6"})
 
@@ -108,12 +109,25 @@ def command_faults(texts: Mapping[str, str]) -> Iterator[str]:
             )
 
 
+def make_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield targets of make, and modules of tools, that do not exist."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    for name, text in texts.items():
+        for target in set(_TARGET.findall(text)) - targets:
+            yield f"{name}: make {target} is no target"
+        for module in set(re.findall(r"python -m (tools[.\w]+)", text)):
+            path = module.rstrip(".").replace(".", "/")
+            if f"{path}.py" not in _tree() and path not in _tree():
+                yield f"{name}: {module} is no module"
+
+
 def _options(command: click.Command) -> set[str]:
     shown = [x for x in command.params if isinstance(x, click.Option)]
     return {opt for x in shown for opt in (*x.opts, *x.secondary_opts)} | {"--help", "--version"}
 
 
-CHECKS = (link_faults, length_faults, path_faults, command_faults)
+CHECKS = (link_faults, length_faults, path_faults, command_faults, make_faults)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -131,6 +145,8 @@ def test_every_page_is_in_order(check: object) -> None:
         ("see `lowering/nowhere.py`", path_faults),
         ("    hloipu compile x.hlo --nowhere 4", command_faults),
         ("    hloipu nowhere x.hlo", command_faults),
+        ("see `make nowhere`", make_faults),
+        ("run `python -m tools.nowhere`", make_faults),
     ],
 )
 def test_a_planted_fault_is_found(text: str, check: object) -> None:
