@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[1]
 MOST_LINES = 200
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^(?:```.*?^```|(?: {4}[^\n]*\n)+)", re.MULTILINE | re.DOTALL)
-_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*|[\w-]+\.py)`")
+_PATH = re.compile(r"`(?:\w+: )?((?:[\w.-]+/)+[\w.-]*|[\w-]+\.py)`")
+_NAMED = re.compile(
+    r"((?:`[\w.]+`(?:,|\s+and)\s+)*`[\w.]+`)\s+(?:in\s+|\()`(?:\w+:\s+)?([\w/]+\.py)`"
+)
 _COMMAND = re.compile(r"\bhloipu ([a-z-]+)((?:(?!hloipu )(?:[^`\n]|\\\n))*)")
 _TARGET = re.compile(r"(?:`|^ {4})make ([a-z-]+)", re.MULTILINE)
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
@@ -82,6 +85,17 @@ def path_faults(texts: Mapping[str, str]) -> Iterator[str]:
                 yield f"{name}: {shown} is not in the tree"
 
 
+def name_faults(texts: Mapping[str, str]) -> Iterator[str]:
+    """Yield names that a page places in a file of the code (`x` in `y.py`) without them."""
+    for name, text in texts.items():
+        for words, shown in _NAMED.findall(text):
+            files = [ROOT / x for x in _tree() if f"/{x}".endswith(f"/{shown}")]
+            code = "".join(x.read_text(encoding="utf-8") for x in files)
+            for word in re.findall(r"`([\w.]+)`", words):
+                if not re.search(rf"\b{word.split('.')[-1]}\b", code):
+                    yield f"{name}: no {word} in {shown}"
+
+
 @cache
 def _tree() -> frozenset[str]:
     roots = ("compiler", "hloipu", "runtime", "tools", "tests", "docs", "hlo_samples", ".ci")
@@ -127,7 +141,7 @@ def _options(command: click.Command) -> set[str]:
     return {opt for x in shown for opt in (*x.opts, *x.secondary_opts)} | {"--help", "--version"}
 
 
-CHECKS = (link_faults, length_faults, path_faults, command_faults, make_faults)
+CHECKS = (link_faults, length_faults, path_faults, command_faults, make_faults, name_faults)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -147,6 +161,8 @@ def test_every_page_is_in_order(check: object) -> None:
         ("    hloipu nowhere x.hlo", command_faults),
         ("see `make nowhere`", make_faults),
         ("run `python -m tools.nowhere`", make_faults),
+        ("`Plan` and `nowhere` in `compiler: plan/plan.py`", name_faults),
+        ("`nowhere`\n(`plan/plan.py`)", name_faults),
     ],
 )
 def test_a_planted_fault_is_found(text: str, check: object) -> None:
@@ -157,3 +173,13 @@ def test_a_planted_fault_is_found(text: str, check: object) -> None:
 
 def test_a_page_that_nothing_links_is_found() -> None:
     assert "planted.md: no page links it" in list(link_faults({**pages(), "planted.md": "text"}))
+
+
+def test_the_example_of_an_op_is_the_code() -> None:
+    text = (ROOT / "docs" / "adding-an-op.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^ +((?:return|@lowers) ?.*)$", text, re.MULTILINE))
+    families = ("interpret/ops/contractions.py", "lowering/ops/linear_algebra.py")
+    sources = (ROOT / "compiler" / "hloipu_compiler" / x for x in families)
+    code = "".join(x.read_text(encoding="utf-8") for x in sources)
+    assert len(shown) == 3
+    assert not [line for line in shown if line not in code]
