@@ -11,6 +11,8 @@ from hloipu.options.table import COMMANDS, OPTIONS, Option
 _HEAD = """\
 # Options
 
+Every option of hloipu with its values and default, and the five places where you can set it.
+
 One table serves the command line (`--over-memory allow`), Python's keywords
 (`hloipu.compile("m.hlo", over_memory="allow")`), `hloipu.toml`, the environment variable
 `HLOIPU_FLAGS`, and a module's own `ipu_*` attributes. Where several say something, the first of
@@ -46,7 +48,7 @@ _IPU_CONFIG = """
 Its keys are accepted in the table `[ipu_config]` of `hloipu.toml` and in `HLOIPU_FLAGS`
 (`--ipu_model.tiles_per_ipu=64`). Those below mean an option of hloipu. The others are accepted with
 a warning where they ask for something, since they have no effect here. Keys that IPUConfig does not
-have are refused. `HLOIPU_FLAGS` takes the words of TF_POPLAR_FLAGS in the same way:
+have are refused. `HLOIPU_FLAGS` takes the words of TF_POPLAR_FLAGS likewise:
 `--executable_cache_path` is `cache_dir`, `--ipu_model_tiles` sets `tiles_per_ipu`.
 
 | key | option |

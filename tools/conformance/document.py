@@ -1,4 +1,4 @@
-"""The tables of `docs/numerics.md`, made from the budgets and the deviations.
+"""The tables of `docs/numerics*.md`, made from the budgets and the deviations.
 
 python -m tools.conformance.document          # writes them between their markers
 """
@@ -18,7 +18,8 @@ from hloipu_compiler.interpret.budgets import (
 from tools.conformance.deviations import Deviation, read
 from tools.conformance.uncarried import UNCARRIED
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "numerics.md"
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCUMENTS = (_DOCS / "numerics.md", _DOCS / "numerics-deviations.md")
 
 
 def elementwise_table() -> str:
@@ -80,4 +81,5 @@ def with_tables(text: str) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in DOCUMENTS:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

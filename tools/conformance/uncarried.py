@@ -55,4 +55,4 @@ UNCARRIED: tuple[Uncarried, ...] = (
     Uncarried("all", "s1, u1, f6e2m3fn, f6e3m2fn", "jaxlib's buffers do not hold them",
               "`tests/runtime/kernels/core/test_rounding.py`, `test_storage.py`: ml_dtypes"),
 )  # fmt: skip
-"""In the order of `docs/numerics.md`."""
+"""In the order of `docs/numerics-deviations.md`."""

@@ -13,9 +13,11 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "hlo_dialect.md"
 HEAD = """\
 # The dialect of HLO text that hloipu reads
 
+Which texts hloipu reads that XLA refuses, and the other direction, with the reasons.
+
 hloipu reads what XLA's parser reads and refuses what it refuses; its verifier does the same for
 XLA's HLO verifier. The differences below are on purpose. `make parse-conformance` judges some
-14,000 texts both ways (jaxlib 0.10.2) and fails on a difference that is not in this table.
+14,000 texts with both parsers (jaxlib 0.10.2) and fails on a difference that is not in this table.
 
 Limits of the parser (`hlo/syntax/limits.py`): 256 MiB of text, 5 million instructions, 200 levels
 of nesting, 1 million leaves in a written tuple shape and 65,536 in one that no text spells out,

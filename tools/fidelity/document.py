@@ -9,20 +9,22 @@ FORMAT = 1
 
 HEAD = """# Fidelity: predicted against measured
 
-`make fidelity` writes this document. Measurements are published ones (`tools/fidelity/`
-`measurements.json`, each with its source); predictions are what `hloipu estimate` says of an HLO
-module of the same shapes, or what a hand-written program of one phase costs. No constant of a
-machine was chosen to meet a measurement; constants come from the sources that
+How close hloipu's predicted times come to published measured ones, class by class, and where the
+model is blind. `make fidelity` writes this document. Measurements are published ones
+(`tools/fidelity/measurements.json`, each with its source); predictions are what `hloipu estimate`
+says of an HLO module of the same shapes, or what a hand-written program of one phase costs. No
+constant of a machine was chosen to meet a measurement; constants come from the sources that
 `docs/machine-model.md` and the machines' own files name.
 
 *Ratio* is predicted over measured time: below 1 the model is faster than the hardware.
 
 ## What is compared
 
-* **Matrix products**: cycles of the product's own steps: operands brought from where they were born
+* **Matrix products**: cycles of the product's own steps: operands moved from their initial layouts
   to where they are multiplied, the products, partial sums exchanged and added, and the barriers in
   between. Host streams and the barriers before them are left out, as the measurement leaves them
-  out. Parameters are born where the product wants them, as poplibs's createMatMulInput does it;
+  out. The initial layout of a parameter is the one that the product wants, as poplibs's
+  createMatMulInput does it;
   results stay where they are made. Products of f16 add up in f16 between tiles
   (`partials_type="f16"`). The published figure does not say which type it used, and f32, the
   measuring program's default, is shown below: with it large products of f16 come out up to 25 % too
@@ -40,12 +42,13 @@ machine was chosen to meet a measurement; constants come from the sources that
 Nothing was fitted, but these choices were made by someone who had seen the numbers:
 
 * f16 partial sums, see above.
-* Our compiler has the left operand of a product of few columns born in the very parts that tiles
-  multiply, so that it is not moved at all, and such products come out at 0.4 of the measured time.
+* Our compiler gives the left operand of a product of few columns the very parts that tiles multiply
+  as its initial layout, so that it is not moved at all, and such products come out at 0.4 of the
+  measured time.
   The measured programs evidently moved both operands; so, for comparison, parameters that a product
-  would read in place are born in the same parts on other tiles (`tools/fidelity/elsewhere.py`).
+  would read in place begin in the same parts on other tiles (`tools/fidelity/elsewhere.py`).
 * The halo of an image is eight messages, on a grid of 32 x 38 tiles, because what tiles rearrange
-  before and after is timed apart. Sent piece by piece from where it lies, as our compiler would do
+  before and after is timed apart. Sent piece by piece from where it is, as our compiler would do
   it, it costs 866 cycles: 1.36 of the measured ones, outside of the bound.
 * x + s * y is priced by popops's formula for scaled addition; before, as any fused expression, it
   came out at 1.36 of the measured time.
@@ -57,7 +60,7 @@ BLIND_SPOTS = """## Blind spots
   that no source states: control code between steps, pointers set up, tiles late at a barrier.
 * **Large f32 products in slices** (8192 x 8192) come out 11 to 15 % too fast. poplibs rearranges
   weights before it slices them, and copies every slice and result; here slices are exchanged from
-  where they lie. Its estimates of those copies explain a part of the difference only.
+  where they are. Its estimates of those copies explain a part of the difference only.
 * **Partial sums** of 16 pieces and more are added in two stages by poplibs, because of the code of
   exchanges; here in one.
 * **C++ codelets** of users: 2 to 8 times slower than the vertices whose formulas the model has.
