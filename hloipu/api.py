@@ -115,7 +115,7 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     chosen_one, choice = settled_options(module, text, found)
     if choice is None:
         return dict(options)
-    names = ("plan", "ipus", *choice.best.way.options())
+    names = ("plan", "ipus", *choice.best.candidate.options())
     return {**options, **{name: getattr(chosen_one, name) for name in names}}
 
 
@@ -246,8 +246,8 @@ def _leaner(
         for shards in (2 * made.program.ipus, 4 * made.program.ipus):
             if shards <= most:
                 yield replace(options, shards=shards)
-    room = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
-    if 100 * lacking <= _LACKING_PERCENT * room:
+    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
         for percent in _LESS_PERCENT:
             share = options.available_memory_proportion * percent / 100
             yield replace(options, available_memory_proportion=share)

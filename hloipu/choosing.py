@@ -11,13 +11,13 @@ from hloipu.places import system_ipus
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.search.best import best_of, choice_of
-from hloipu_compiler.partition.search.candidate import BESIDE, Outlook, Way
+from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import (
     Given,
+    candidates_on,
+    candidates_sharing_ipus,
+    offloading_candidates,
     swept,
-    ways_beside,
-    ways_in_turns,
-    ways_on,
 )
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.search.priced_step import priced_step
@@ -46,9 +46,9 @@ _SLOWER = 1.1
 class Choice:
     """What was looked at, and what to compile."""
 
-    rows: list[Outlook]
+    rows: list[Estimate]
     """Those that no other beats, or all that were asked for."""
-    best: Outlook
+    best: Estimate
     looked_at: int
     is_tried: bool = False
     """Whether the best one was compiled, and fits."""
@@ -57,7 +57,7 @@ class Choice:
 
     def options(self, options: Options) -> Options:
         """Return options that ask for the best way."""
-        asked = self.best.way.options()
+        asked = self.best.candidate.options()
         if asked["recompute"] == "none":
             asked["recompute"] = options.recompute
         return replace(options, plan="none", ipus=1, **asked)
@@ -91,26 +91,28 @@ def chosen(
             "for one device",
         )
     ipus //= partitions
-    ways = ways_on(step, ipus, given)
+    candidates = candidates_on(step, ipus, given)
     if ipus > 1:
-        ways = _within(ways, ipus, exactly=options.ipu_ids is not None)
-    found = [step.outlook(way) for way in ways]
-    found += [step.outlook(way) for way in ways_beside(step, found, given)]
+        candidates = _within(candidates, ipus, exactly=options.ipu_ids is not None)
+    found = [step.estimate(candidate) for candidate in candidates]
+    found += [step.estimate(candidate) for candidate in offloading_candidates(step, found, given)]
     if not any(x.fits for x in found):
-        found += [step.outlook(way) for way in ways_in_turns(step, ipus, given)]
+        found += [
+            step.estimate(candidate) for candidate in candidates_sharing_ipus(step, ipus, given)
+        ]
     choice = Choice(best_of(found), choice_of(found), len(found))
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
 
 
-def _within(ways: list[Way], ipus: int, *, exactly: bool) -> list[Way]:
+def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Candidate]:
     """Return the ways that a system has room for, or that fill it.
 
     Raises UnsupportedError E0475 where there are none.
     """
-    taken = [way.ipus * way.replicas for way in ways]
+    taken = [candidate.ipus * candidate.replicas for candidate in candidates]
     left = [
-        way
-        for way, count in zip(ways, taken, strict=True)
+        candidate
+        for candidate, count in zip(candidates, taken, strict=True)
         if count == ipus or (count < ipus and not exactly)
     ]
     if left:
@@ -133,7 +135,7 @@ def _within(ways: list[Way], ipus: int, *, exactly: bool) -> list[Way]:
 
 def _with_trials(
     choice: Choice,
-    found: list[Outlook],
+    found: list[Estimate],
     options: Options,
     tried: Callable[[Options], CompiledProgram],
     machine: Machine,
@@ -142,17 +144,19 @@ def _with_trials(
 
     One that is slower than was thought is kept until a faster one is found.
     """
-    room = machine.chip.tiles_per_ipu * available_bytes(machine)
+    budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
     left, best = found, choice.best
     kept, rate = choice, 0.0
     for _ in range(_TRIALS):
-        if best.needed_bytes > _HARDLY * room:
+        if best.needed_bytes > _HARDLY * budget_bytes:
             break
         left = [x for x in left if x is not best]
         try:
             program = tried(replace(choice, best=best).options(options))
         except HloipuError:  # what estimates do not know of; another way may do
-            left = [x for x in left if x.way.shard_optimizer != best.way.shard_optimizer]
+            left = [
+                x for x in left if x.candidate.shard_optimizer != best.candidate.shard_optimizer
+            ]
         else:
             if program.memory.fits:
                 slower = _times_slower(program, best)
@@ -163,7 +167,7 @@ def _with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
-                left = _as_large(left, best, program, room)
+                left = _as_large(left, best, program, budget_bytes)
         if rate:
             left = [x for x in left if x.fits and x.per_second > rate * _SLOWER]
         if not left:
@@ -172,34 +176,34 @@ def _with_trials(
     return kept
 
 
-def _times_slower(program: CompiledProgram, thought: Outlook) -> float:
+def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
     """Return how many times the cycles of an estimate an update takes; 1 where data decides."""
     times = step_times(program.costs)
     return times.turn_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
 
 
-def _as_slow(left: list[Outlook], tried: Outlook, slower: float) -> list[Outlook]:
+def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
     """Return ways, those of as many stages as slow as one that was tried.
 
     What an estimate does not know goes by how a step is cut.
     """
     return [
         replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
-        if x.way.stages == tried.way.stages
+        if x.candidate.stages == tried.candidate.stages
         else x
         for x in left
     ]
 
 
 def _as_large(
-    left: list[Outlook], tried: Outlook, program: CompiledProgram, room: int
-) -> list[Outlook]:
+    left: list[Estimate], tried: Estimate, program: CompiledProgram, budget_bytes: int
+) -> list[Estimate]:
     """Return ways that need less, their estimates off about as much as that of one tried."""
     memory = program.memory
     over = memory.peak.total_bytes / memory.available_bytes
-    off = max(1.0, over * room / max(tried.needed_bytes, 1))
+    off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        replace(x, fits=x.needed_bytes * off <= room)
+        replace(x, fits=x.needed_bytes * off <= budget_bytes)
         for x in left
         if x.needed_bytes < tried.needed_bytes
     ]
@@ -212,12 +216,12 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
     """
     given = _given(options)
     step = priced(module, options)
-    start = Way(
+    start = Candidate(
         options.stages or step.stage_count or 1, options.schedule, options.micro_batches,
         given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
         given.device_map or (), batch_serialization=options.batch_serialization,
-    ).beside(given.beside)  # fmt: skip
-    found = [step.outlook(way) for way in swept(step, asked, start)]
+    ).offloading(given.offloading)  # fmt: skip
+    found = [step.estimate(candidate) for candidate in swept(step, asked, start)]
     return Choice(found, choice_of(found), len(found))
 
 
@@ -250,7 +254,7 @@ def _given(options: Options) -> Given:
         options.replicas,
         True if options.shard_optimizer else None,
         tuple(ipu for (ipu,) in _map_of(options)) or None,
-        frozenset(name for name in BESIDE if getattr(options, name)),
+        frozenset(name for name in OFFLOADABLE if getattr(options, name)),
         options.batch_serialization if options.batch_serialization > 1 else None,
     )
 

@@ -27,8 +27,8 @@ from hloipu.choosing import Choice, chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.search.candidate import BESIDE, Outlook, Way
-from hloipu_compiler.partition.search.candidates import ways_on
+from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
+from hloipu_compiler.partition.search.candidates import candidates_on
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.errors import HloipuError
@@ -51,7 +51,7 @@ class Verdict:
 
     name: str
     tiles: int
-    ways: list[str] = field(default_factory=list)
+    candidates: list[str] = field(default_factory=list)
     """Their flags."""
     cycles: list[float] = field(default_factory=list)
     """Estimate over truth, of each way."""
@@ -67,7 +67,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Truth:
-    outlook: Outlook
+    estimate: Estimate
     cycles: int
     tile_bytes: int
     fits: bool
@@ -75,16 +75,16 @@ class _Truth:
     @property
     def per_second(self) -> float:
         """Micro-batches, up to a factor that all ways share."""
-        way = self.outlook.way
-        return way.replicas * way.micro_batches / self.cycles
+        candidate = self.estimate.candidate
+        return candidate.replicas * candidate.micro_batches / self.cycles
 
 
-def compiled(module: Module, options: Options, outlook: Outlook) -> _Truth:
+def compiled(module: Module, options: Options, estimate: Estimate) -> _Truth:
     """Return what a way costs that is compiled; HloipuError where it cannot be."""
-    program = compile_once(module, Choice([outlook], outlook, 1).options(options))
+    program = compile_once(module, Choice([estimate], estimate, 1).options(options))
     plan = program.memory_plan
     most = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
-    return _Truth(outlook, program.estimate().lower_bound_cycles // LOOP, most, plan.fits)
+    return _Truth(estimate, program.estimate().lower_bound_cycles // LOOP, most, plan.fits)
 
 
 def judged(name: str, module: Module, options: Options, count: int, seed: int) -> Verdict:
@@ -92,24 +92,24 @@ def judged(name: str, module: Module, options: Options, count: int, seed: int) -
     step = priced(module, options)
     tiles = step.machine.chip.tiles_per_ipu
     found = Verdict(name, tiles)
-    ways = drawn(step, options.ipus, count, seed)
+    candidates = drawn(step, options.ipus, count, seed)
     truths: list[_Truth] = []
-    for way in ways:
+    for candidate in candidates:
         try:
-            truths.append(compiled(module, options, step.outlook(way)))
+            truths.append(compiled(module, options, step.estimate(candidate)))
         except HloipuError as error:
-            found.refused.append(f"{way.flags()}: {error}")
-    found.ways = [x.outlook.way.flags() for x in truths]
-    found.cycles = [x.outlook.update_cycles / x.cycles for x in truths]
-    found.memory = [x.outlook.needed_bytes / tiles / x.tile_bytes for x in truths]
+            found.refused.append(f"{candidate.flags()}: {error}")
+    found.candidates = [x.estimate.candidate.flags() for x in truths]
+    found.cycles = [x.estimate.update_cycles / x.cycles for x in truths]
+    found.memory = [x.estimate.needed_bytes / tiles / x.tile_bytes for x in truths]
     found.cycles_rho = rank_agreement(
-        [x.outlook.per_second for x in truths], [x.per_second for x in truths]
+        [x.estimate.per_second for x in truths], [x.per_second for x in truths]
     )
     found.memory_rho = rank_agreement(
-        [x.outlook.needed_bytes for x in truths], [x.tile_bytes for x in truths]
+        [x.estimate.needed_bytes for x in truths], [x.tile_bytes for x in truths]
     )
-    found.missed = sum(x.fits and not x.outlook.fits for x in truths)
-    found.false = sum(x.outlook.fits and not x.fits for x in truths)
+    found.missed = sum(x.fits and not x.estimate.fits for x in truths)
+    found.false = sum(x.estimate.fits and not x.fits for x in truths)
     choice = chosen(module, options, lambda asked: compile_once(module, asked))
     best = max((x.per_second for x in truths if x.fits), default=0.0)
     if choice.is_tried:
@@ -120,23 +120,27 @@ def judged(name: str, module: Module, options: Options, count: int, seed: int) -
     return found
 
 
-def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Way]:
+def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Candidate]:
     """Return so many ways to cut a step, of few micro-batches and of many.
 
     Every second one has something in remote memory, drawn too, where there is any.
     """
-    ways = [way for way in ways_on(step, ipus) if way.micro_batches in (1, 4, 16)]
+    candidates = [
+        candidate
+        for candidate in candidates_on(step, ipus)
+        if candidate.micro_batches in (1, 4, 16)
+    ]
     draw = random.Random(seed)
-    draw.shuffle(ways)
-    kinds = [kind for kind in BESIDE if step.may_lie_beside(kind)]
-    found = ways[:count]
+    draw.shuffle(candidates)
+    kinds = [kind for kind in OFFLOADABLE if step.may_lie_beside(kind)]
+    found = candidates[:count]
     for number in range(1, len(found), 2):
         if not kinds or found[number].shard_optimizer:
             continue
-        way = found[number].beside(draw.sample(kinds, draw.randint(1, len(kinds))))
-        if way.schedule == SEQUENTIAL and way.stages > 1:
-            way = replace(way, batch_serialization=draw.choice((1, 4)))
-        found[number] = way
+        candidate = found[number].offloading(draw.sample(kinds, draw.randint(1, len(kinds))))
+        if candidate.schedule == SEQUENTIAL and candidate.stages > 1:
+            candidate = replace(candidate, batch_serialization=draw.choice((1, 4)))
+        found[number] = candidate
     return found
 
 
@@ -165,8 +169,8 @@ def machines(module: Module, ipus: int, target: str, more: Mapping[str, Any]) ->
     tiles = 0
     for _ in range(_TURNS):
         step = priced(module, options)
-        alone = step.outlook(Way())
-        full = alone.needed_bytes / alone.room_bytes
+        alone = step.estimate(Candidate())
+        full = alone.needed_bytes / alone.budget_bytes
         if tiles and full >= 1:
             break
         tiles = round(_FULL * full * step.machine.chip.tiles_per_ipu)
@@ -224,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     asked = parser.parse_args(arguments)
     print(
-        f"{'step':<28}{'tiles':>6}{'ways':>5}  {'cycles: est./truth':>18}{'rho':>6}"
+        f"{'step':<28}{'tiles':>6}{'candidates':>5}  {'cycles: est./truth':>18}{'rho':>6}"
         f"  {'bytes: est./truth':>18}{'rho':>6}{'missed':>7}{'false':>6}{'choice':>8}"
     )
     verdicts = []
@@ -234,9 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = hloipu.verify(text)
         try:
             for options in machines(module, asked.ipus, asked.target, more):
-                found = judged(name, module, options, asked.ways, asked.seed)
+                found = judged(name, module, options, asked.candidates, asked.seed)
                 print(line(found), flush=True)
-                for row in zip(found.cycles, found.memory, found.ways, strict=True):
+                for row in zip(found.cycles, found.memory, found.candidates, strict=True):
                     if asked.list:
                         print("  cycles {:.2f}, bytes {:.2f}: {}".format(*row))
                 for refused in found.refused:

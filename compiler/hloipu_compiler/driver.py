@@ -261,8 +261,8 @@ def _cut(current: Compilation) -> Compilation:
         shards.check(pipelining.ipu_count)
     copies = plan.replicas
     if shards.fills:
-        room = shards.ipus // pipelining.ipu_count
-        copies = max(copies, shards.replicas(plan.shards) if plan.ipus else room)
+        most_replicas = shards.ipus // pipelining.ipu_count
+        copies = max(copies, shards.replicas(plan.shards) if plan.ipus else most_replicas)
     averages = copies > 1 and shards.averages
     plan = replace(plan, replicas=copies, averages_gradients=averages)
     if averages and asked.shard_optimizer:

@@ -2,7 +2,7 @@
 
 from hloipu.choosing import MOST_ROWS, Choice
 from hloipu.cli.table import readable_bytes, table
-from hloipu_compiler.partition.search.candidate import Outlook
+from hloipu_compiler.partition.search.candidate import Estimate
 
 _HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
 
@@ -14,15 +14,15 @@ def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
         lines.append(f"… and {len(choice.rows) - most} more")
     guess = "fits by estimate" if choice.best.fits else "nothing fits; this needs least"
     fits = "fits" if choice.is_tried else guess
-    lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.way.flags()}")
+    lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.candidate.flags()}")
     return "\n".join(lines)
 
 
-def _row(row: Outlook) -> tuple[str, ...]:
+def _row(row: Estimate) -> tuple[str, ...]:
     return (
         f"{row.per_second:,.1f}",
         readable_bytes(row.needed_bytes),
         f"{row.bubble:.1%}",
         "yes" if row.fits else "no",
-        row.way.flags(),
+        row.candidate.flags(),
     )

@@ -60,7 +60,7 @@ def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     choice = chosen(module, asked(), tried)
     assert choice.is_tried
     assert len(seen) == len(set(seen)) == 2
-    best = choice.best.way
+    best = choice.best.candidate
     assert (best.stages, best.schedule) == seen[-1][:2]
 
 
@@ -69,10 +69,10 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
     slower: float, trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module, seen = hloipu.verify(TEXT), []
-    first = chosen(module, asked()).best.way.stages
+    first = chosen(module, asked()).best.candidate.stages
 
     def times_slower(_: Any, thought: Any) -> float:
-        return slower if thought.way.stages == first else 1.0
+        return slower if thought.candidate.stages == first else 1.0
 
     def tried(options: Options) -> Any:
         seen.append(options.stages)
@@ -82,7 +82,7 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
     choice = chosen(module, asked(), tried)
     assert choice.is_tried
     assert len(seen) == trials
-    assert (choice.best.way.stages == first) == (slower == 1.0)
+    assert (choice.best.candidate.stages == first) == (slower == 1.0)
 
 
 def test_devices_named_by_ids_are_what_is_filled() -> None:
@@ -105,10 +105,10 @@ def test_trials_end() -> None:
 def test_without_trials_the_fastest_by_estimate_is_taken() -> None:
     choice = chosen(hloipu.verify(TEXT), asked())
     assert choice.best == choice.rows[0]
-    assert all(row.way.micro_batches == 8 for row in choice.rows)
-    assert all(row.way.ipus * row.way.replicas <= 4 for row in choice.rows)
+    assert all(row.candidate.micro_batches == 8 for row in choice.rows)
+    assert all(row.candidate.ipus * row.candidate.replicas <= 4 for row in choice.rows)
     options = choice.options(asked())
-    assert (options.plan, options.replicas) == ("none", choice.best.way.replicas)
+    assert (options.plan, options.replicas) == ("none", choice.best.candidate.replicas)
 
 
 def test_what_was_tried_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_trainers_settle_on_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_way_takes_more_ipus_than_the_system_has() -> None:
     module = hloipu.verify(TEXT)
     two = resolve("compile", {**GIVEN, "replicas": 2}).options
-    assert {row.way.ipus for row in chosen(module, two).rows} <= {1, 2}
+    assert {row.candidate.ipus for row in chosen(module, two).rows} <= {1, 2}
     for given in ({"replicas": 8}, {"stages": 3, "replicas": 2}, {"device_map": [0, 1, 2, 3, 4]}):
         options = resolve("compile", {**GIVEN, **given}).options
         with pytest.raises(UnsupportedError, match="4 IPUs were asked for") as caught:
@@ -159,7 +159,7 @@ def test_devices_that_are_named_are_filled() -> None:
     module = hloipu.verify(TEXT)
     given = {**GIVEN, "ipus": None, "ipu_ids": [25]}  # IPUs 4 to 7
     rows = chosen(module, resolve("compile", given).options).rows
-    assert {row.way.ipus * row.way.replicas for row in rows} == {4}
+    assert {row.candidate.ipus * row.candidate.replicas for row in rows} == {4}
     with pytest.raises(UnsupportedError, match="as many") as caught:
         chosen(module, resolve("compile", {**given, "stages": 3}).options)
     assert caught.value.code == "E0475"

@@ -9,7 +9,7 @@ from hloipu.choosing import Choice, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.search.candidate import Outlook
+from hloipu_compiler.partition.search.candidate import Estimate
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_runtime.compiled import CompiledProgram
 
@@ -34,6 +34,6 @@ def step(name: str, tiles: int) -> Step:
     return priced(module(name), options(tiles))
 
 
-def compiled(name: str, tiles: int, found: Outlook) -> CompiledProgram:
+def compiled(name: str, tiles: int, found: Estimate) -> CompiledProgram:
     """Return the sample compiled in the way of an outlook."""
     return compile_once(module(name), Choice([found], found, 1).options(options(tiles)))

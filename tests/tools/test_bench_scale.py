@@ -12,4 +12,4 @@ def test_steps_are_as_long_as_asked_and_can_be_cut() -> None:
         assert abs(module.instruction_count - count) < 40
     options = resolve("estimate", {"target": "tiny", "loop": 1}).options
     (row,) = sweep(hloipu.verify(training_step(100)), options, {"stages": ["2"]}).rows
-    assert row.way.stages == 2
+    assert row.candidate.stages == 2

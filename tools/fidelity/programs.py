@@ -1,7 +1,7 @@
 """Programs of single phases, written by hand: exchanges, copies within a tile, barriers."""
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import row_major
 from hloipu_runtime.costs.spent import FREE, Spent
 from hloipu_runtime.costs.step_costs import step_charges
@@ -56,9 +56,9 @@ def barrier(machine: Machine, ipus: int) -> Spent:
     return _spent(Builder(machine), s.Sync(ipus))
 
 
-def _resident(builder: Builder, element_type: str, shape: Sizes, mapping: Mapping) -> Held:
+def _resident(builder: Builder, element_type: str, shape: Sizes, mapping: Mapping) -> TileTensor:
     variable = builder.variable(element_type, shape, mapping, Role.PARAMETER)
-    return Held(builder.value(element_type, shape), variable, element_type, shape)
+    return TileTensor(builder.value(element_type, shape), variable, element_type, shape)
 
 
 def _spent(builder: Builder, *steps: s.Step) -> Spent:

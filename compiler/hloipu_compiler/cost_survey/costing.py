@@ -51,15 +51,15 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     """
     rate = segment_rate(machine, Segment("up", 0))
     tiles = machine.chip.tiles_per_ipu
-    room = tiles * available_bytes(machine)
+    memory_bytes = tiles * available_bytes(machine)
     code = tiles * needs.code_bytes / (request.stages or 1)
-    left = room - min(code, CODE_SHARE * room) - needs.work_bytes
+    left = memory_bytes - min(code, CODE_SHARE * memory_bytes) - needs.work_bytes
     left -= needs.kept_bytes / (request.stages or 1)
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
         machine.chip.clock_hz / rate,
-        max(left, _LEAST_KEPT * room) / _HANDED,
+        max(left, _LEAST_KEPT * memory_bytes) / _HANDED,
         0.0 if request.offload_accumulators else 1.0,
         0.0 if is_beside and machine.remote.remote_bytes else 1.0,
         0.0 if request.offload_weights else 1.0,

@@ -7,7 +7,7 @@ from math import prod
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
-from hloipu_compiler.layout.layout import Home, LeafKey, heaviest
+from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
 from hloipu_compiler.layout.regions import region_demands
 from hloipu_compiler.layout.rows import row_demand
 from hloipu_compiler.layout.sources import (
@@ -50,7 +50,7 @@ class Backwards:
         self.tuning = tuning
         self.tunings: MappingType[str, Tuning] = {}
         """Of instructions of the entry, where less memory is left."""
-        self.homes: dict[LeafKey, Home] = {}
+        self.initial_layouts: dict[LeafKey, InitialLayout] = {}
         self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
         """By computation, then by instruction and number of the array."""
         self.first_tiles: dict[LeafKey, int] = {}
@@ -60,7 +60,7 @@ class Backwards:
         """Walk back through a computation, some of whose results are to end where they are kept."""
         self.demands[computation.name] = {}
         for leaf, mapping in ends.items():
-            self._wish(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
+            self._prefer(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
         made = self.made[computation.name]
         for position in reversed(range(len(computation.instructions))):
             self._back(computation, position, made)
@@ -74,7 +74,9 @@ class Backwards:
         """Return the demands for an array of an instruction's result."""
         return self.demands.get(computation, {}).get((name, leaf), ())
 
-    def _wish(self, computation: Computation, position: int, demand: Demand, leaf: int = 0) -> None:
+    def _prefer(
+        self, computation: Computation, position: int, demand: Demand, leaf: int = 0
+    ) -> None:
         key = computation.instructions[position].name, leaf
         self.demands[computation.name].setdefault(key, []).append(demand)
 
@@ -87,9 +89,9 @@ class Backwards:
         if opcode == "dot":
             placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
             first = self.first_tiles.get((computation.name, x.name, 0), 0)
-            wishes = demands_of_dot(self.machine, computation, x, placed, first)
-            for i, wish in zip(x.operands, wishes, strict=False):
-                self._wish(computation, i, wish)
+            preferences = demands_of_dot(self.machine, computation, x, placed, first)
+            for i, preference in zip(x.operands, preferences, strict=False):
+                self._prefer(computation, i, preference)
         elif opcode in ("tuple", "get-tuple-element"):
             self._back_through_tuple(computation, x)
         elif opcode in CALLERS:
@@ -103,8 +105,8 @@ class Backwards:
                 each = x._replace(shape=leaf)
                 self._back_through_elementwise(computation, each, demands, made)
         if opcode == "fusion":
-            for at, wish in region_demands(self.machine, self.module, computation, x):
-                self._wish(computation, at, wish)
+            for at, preference in region_demands(self.machine, self.module, computation, x):
+                self._prefer(computation, at, preference)
 
     def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
         name = computation.name
@@ -113,24 +115,29 @@ class Backwards:
             if isinstance(shape, TupleShape):
                 places = leaf_range(shape, x.attributes.integer("index"))
                 for leaf, place in enumerate(range(places.start, places.stop)):
-                    for wish in heaviest(self.known(name, x.name, leaf)):
-                        self._wish(computation, x.operands[0], wish, place)
+                    for preference in heaviest(self.known(name, x.name, leaf)):
+                        self._prefer(computation, x.operands[0], preference, place)
             return
         leaf = 0
         for i in x.operands:
             for own in range(len(leaves_of(computation.instructions[i].shape))):
-                for wish in heaviest(self.known(name, x.name, leaf)):
-                    self._wish(computation, i, wish, own)
+                for preference in heaviest(self.known(name, x.name, leaf)):
+                    self._prefer(computation, i, preference, own)
                 leaf += 1
 
     def _back_into_callees(self, computation: Computation, x: Instruction) -> None:
         """Hand on what called computations wish for their parameters."""
         if x.opcode == "while":
             for leaf in range(len(leaves_of(x.shape))):
-                home = self.homes.get((computation.name, x.name, leaf))
-                if home is not None:
-                    wish = Demand(home.mapping, home.mapping, 1, home.user or x.name)
-                    self._wish(computation, x.operands[0], wish, leaf)
+                initial_layout = self.initial_layouts.get((computation.name, x.name, leaf))
+                if initial_layout is not None:
+                    preference = Demand(
+                        initial_layout.mapping,
+                        initial_layout.mapping,
+                        1,
+                        initial_layout.user or x.name,
+                    )
+                    self._prefer(computation, x.operands[0], preference, leaf)
             return
         first = 1 if x.opcode == "conditional" else 0
         for number, name in enumerate(x.attributes.called):
@@ -140,8 +147,8 @@ class Backwards:
                 shape = callee.instructions[parameter].shape
                 for leaf in range(len(leaves_of(shape))):
                     own = callee.instructions[parameter].name
-                    for wish in heaviest(self.known(name, own, leaf)):
-                        self._wish(computation, i, wish, leaf)
+                    for preference in heaviest(self.known(name, own, leaf)):
+                        self._prefer(computation, i, preference, leaf)
 
     def _back_through_array(
         self,
@@ -162,11 +169,11 @@ class Backwards:
             return
         own = row_demand(self.machine, computation, x)
         if own is not None:
-            self._wish(computation, x.operands[0], own)
+            self._prefer(computation, x.operands[0], own)
         for demand in demands:
-            wish = _seen_before(x, tensor_of(source), demand)
-            if wish is not None:
-                self._wish(computation, x.operands[0], wish)
+            preference = _seen_before(x, tensor_of(source), demand)
+            if preference is not None:
+                self._prefer(computation, x.operands[0], preference)
 
     def _back_through_elementwise(
         self,
@@ -187,10 +194,10 @@ class Backwards:
         ]
         for i in alike:
             for d in demands:
-                self._wish(computation, i, d._replace(need=d.born))
+                self._prefer(computation, i, d._replace(need=d.born))
             beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
             if made[i][0] is None and beside and beside[0] is not None:
-                self._wish(computation, i, Demand(beside[0], beside[0], 1, x.name))
+                self._prefer(computation, i, Demand(beside[0], beside[0], 1, x.name))
 
     def _back_through_indexing(
         self, computation: Computation, x: Instruction, demands: Sequence[Demand]
@@ -201,23 +208,23 @@ class Backwards:
         if x.opcode == "dynamic-update-slice":
             part = tensor_of(computation.instructions[x.operands[1]])
         moving = moving_dimensions(data.shape, part.shape)
-        wishes = [
+        preferences = [
             Demand(mapping, mapping, d.times, d.user)
             for d in demands
             if (mapping := self._indexed(x, d.born, data, moving)) is not None
         ]
-        if not wishes:
+        if not preferences:
             mapping = all_but(data, moving, self.machine.chip.tiles_per_ipu)
             if mapping is None:
                 return
-            wishes = [Demand(mapping, mapping, 1, x.name)]
-        for wish in wishes:
-            self._wish(computation, x.operands[0], wish)
+            preferences = [Demand(mapping, mapping, 1, x.name)]
+        for preference in preferences:
+            self._prefer(computation, x.operands[0], preference)
         if x.opcode == "dynamic-update-slice":
-            wish = wishes[0]
-            born = made_whole(wish.born, part.shape, moving)
-            need = Mapping(wish.born.tiles, spans_whole(wish.born, part.shape, moving))
-            self._wish(computation, x.operands[1], wish._replace(born=born, need=need))
+            preference = preferences[0]
+            born = made_whole(preference.born, part.shape, moving)
+            need = Mapping(preference.born.tiles, spans_whole(preference.born, part.shape, moving))
+            self._prefer(computation, x.operands[1], preference._replace(born=born, need=need))
 
     def _indexed(
         self, x: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import NamedTuple
 
 from hloipu_compiler.planners.op_grids import Demand
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
@@ -28,7 +28,7 @@ LeafKey = tuple[str, str, int]
 """Computation, instruction, number of the array within its result."""
 
 
-class Home(NamedTuple):
+class InitialLayout(NamedTuple):
     """Where a value lies, and on whose account."""
 
     mapping: Mapping
@@ -44,9 +44,9 @@ class Home(NamedTuple):
 class Layout:
     """What was decided for a module."""
 
-    homes: MappingType[LeafKey, Home] = field(default_factory=dict)
+    initial_layouts: MappingType[LeafKey, InitialLayout] = field(default_factory=dict)
     """Of what loops carry, under the loop's name."""
-    parameters: MappingType[int, Home] = field(default_factory=dict)
+    parameters: MappingType[int, InitialLayout] = field(default_factory=dict)
     """Of arrays of the entry's parameters, counted as in one flattened tuple."""
     demands: MappingType[LeafKey, tuple[Demand, ...]] = field(default_factory=dict)
     """Of instructions that have any, the heaviest first."""
@@ -73,14 +73,14 @@ def heaviest(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     return tuple(sorted(found.values(), key=lambda x: -x.times)[:MOST_DEMANDS])
 
 
-def chosen_home(
+def chosen_initial_layout(
     machine: Machine,
     tensor: Tensor,
     demands: Sequence[Demand],
     made: Mapping | None = None,
     turns: int = 1,
     code_cycles: int = 0,
-) -> Home | None:
+) -> InitialLayout | None:
     """Return the place with which all demands together cost least; None if there are none.
 
     `made`: where each turn of a loop makes the value that is to come to its home. `code_cycles`:
@@ -96,15 +96,15 @@ def chosen_home(
     else:
         best = min(
             candidates,
-            key=lambda x: cost_of_home(machine, tensor, x, demands, made, turns, code_cycles),
+            key=lambda x: cost_of_layout(machine, tensor, x, demands, made, turns, code_cycles),
         )
-    return Home(best, candidates[best], tuple(demands), made, turns)
+    return InitialLayout(best, candidates[best], tuple(demands), made, turns)
 
 
-def cost_of_home(
+def cost_of_layout(
     machine: Machine,
     tensor: Tensor,
-    home: Mapping,
+    initial_layout: Mapping,
     demands: Sequence[Demand],
     made: Mapping | None,
     turns: int,
@@ -116,9 +116,16 @@ def cost_of_home(
     """
     found = 0
     for x in demands:
-        way = bringing(machine, tensor.element_type, tensor.shape, home, x.need)
-        found += min(x.times * way.cycles + code_cycles * way.code_bytes, x.times * x.most)
+        redistributed = redistribution(
+            machine, tensor.element_type, tensor.shape, initial_layout, x.need
+        )
+        found += min(
+            x.times * redistributed.cycles + code_cycles * redistributed.code_bytes,
+            x.times * x.most,
+        )
     if made is not None:
-        way = bringing(machine, tensor.element_type, tensor.shape, made, home)
-        found += turns * way.cycles + code_cycles * way.code_bytes
+        redistributed = redistribution(
+            machine, tensor.element_type, tensor.shape, made, initial_layout
+        )
+        found += turns * redistributed.cycles + code_cycles * redistributed.code_bytes
     return found

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
-from hloipu_compiler.layout.layout import Home, Layout, cost_of_home
+from hloipu_compiler.layout.layout import InitialLayout, Layout, cost_of_layout
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.planned import PlacedValue, shape_text
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -21,27 +21,39 @@ def placed_values(module: Module, layout: Layout, machine: Machine) -> Iterator[
         for shape in leaves_of(x.shape):
             if shape.element_type.name == "token":
                 continue
-            home = layout.parameters.get(number)
-            if home is not None:
-                yield _placed(machine, x.name, shape, home, "born where its users read it")
+            initial_layout = layout.parameters.get(number)
+            if initial_layout is not None:
+                yield _placed(
+                    machine, x.name, shape, initial_layout, "born where its users read it"
+                )
             number += 1
-    for (computation, name, leaf), home in layout.homes.items():
+    for (computation, name, leaf), initial_layout in layout.initial_layouts.items():
         shapes = leaves_of(module.computation[computation][name].shape)
         reason = "stays there from turn to turn"
-        yield _placed(machine, f"{name}[{leaf}]", shapes[leaf], home, reason)
+        yield _placed(machine, f"{name}[{leaf}]", shapes[leaf], initial_layout, reason)
 
 
-def _placed(machine: Machine, name: str, shape: ArrayShape, home: Home, reason: str) -> PlacedValue:
+def _placed(
+    machine: Machine, name: str, shape: ArrayShape, initial_layout: InitialLayout, reason: str
+) -> PlacedValue:
     tensor = Tensor(shape.element_type.name, shape.dimensions)
     bits = ELEMENT_TYPES[tensor.element_type].bits
     default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
     before, after = (
-        cost_of_home(machine, tensor, mapping, home.demands, home.made, home.turns, 0)
-        for mapping in (default, home.mapping)
+        cost_of_layout(
+            machine,
+            tensor,
+            mapping,
+            initial_layout.demands,
+            initial_layout.made,
+            initial_layout.turns,
+            0,
+        )
+        for mapping in (default, initial_layout.mapping)
     )
-    words = mapping_words(home.mapping)
+    words = mapping_words(initial_layout.mapping)
     text = shape_text(tensor.element_type, tensor.shape)
-    return PlacedValue(name, text, words, home.user, reason, max(0, before - after))
+    return PlacedValue(name, text, words, initial_layout.user, reason, max(0, before - after))
 
 
 def mapping_words(mapping: Mapping) -> str:

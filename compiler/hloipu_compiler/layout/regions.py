@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.layout.rows import reduction_wish
+from hloipu_compiler.layout.rows import reduction_preference
 from hloipu_compiler.layout.sources import tensor_of
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import mapping_of
@@ -35,11 +35,14 @@ def region_demands(
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
             continue
         tensor = tensor_of(source)
-        wish = reduction_wish(machine, tensor, dimensions) if 0 not in space else None
+        preference = reduction_preference(machine, tensor, dimensions) if 0 not in space else None
         bits = ELEMENT_TYPES[tensor.element_type].bits
         usual = mapping_of(space, bits, machine.chip.tiles_per_ipu)
-        if wish is not None and 2 * wish[0].tiles.count >= usual.tiles.count:
-            yield position, Demand(wish[0], wish[0], 1, x.name, len(found) * wish[1])
+        if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:
+            yield (
+                position,
+                Demand(preference[0], preference[0], 1, x.name, len(found) * preference[1]),
+            )
 
 
 def _reductions(module: Module, computation: Computation) -> Iterator[_Reduced]:

@@ -12,9 +12,9 @@ from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import GRAIN_BYTES, mapping_of, split
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
-from hloipu_compiler.planners.stages import Lying, staged
+from hloipu_compiler.planners.stages import PlacedOperand, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -35,16 +35,16 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
     if 0 in tensor.shape:
         return None
     if x.opcode == "reduce" and len(x.operands) == 2:
-        wish = reduction_wish(machine, tensor, x.attributes.integers("dimensions"))
-        return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
+        preference = reduction_preference(machine, tensor, x.attributes.integers("dimensions"))
+        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
     if x.opcode == "transpose":
         bits = ELEMENT_TYPES[tensor.element_type].bits
         default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
         order = x.attributes.integers("dimensions")
-        from hloipu_compiler.planners.transposing import transposition_wish
+        from hloipu_compiler.planners.transposing import transposition_preference
 
-        wish = transposition_wish(machine, tensor, order, default)
-        return wish and Demand(wish[0], wish[0], 1, x.name, wish[1])
+        preference = transposition_preference(machine, tensor, order, default)
+        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
     if x.opcode == "gather" and len(x.operands) == 2:
         return _table_demand(machine, computation, x, tensor)
     dimensions = _along(x, tensor.shape)
@@ -61,18 +61,18 @@ def _table_demand(
     if 0 in (*result.shape, *indices.shape):
         return None
     codelet, moving = gather_codelet(x, table.shape)
-    homes = [
+    defaults = [
         mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
     ]
-    operands = Lying(table, homes[0]), Lying(indices, homes[1])
+    operands = PlacedOperand(table, defaults[0]), PlacedOperand(indices, defaults[1])
     chosen = best_of(machine, readings(machine, codelet, moving, operands, result))
     given = [table, indices]
     spans = chosen.codelet.indexing(given, chosen.results).operands[0]
     need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
     born = spread_over_copies(need, table.shape, table.element_type)
     before, after = (
-        bringing(machine, table.element_type, table.shape, lying, need).price
-        for lying in (homes[0], born)
+        redistribution(machine, table.element_type, table.shape, lying, need).price
+        for lying in (defaults[0], born)
     )
     return Demand(born, need, 1, x.name, before) if after < before else None
 
@@ -100,7 +100,7 @@ def _along(x: Instruction, shape: Sizes) -> Sequence[int]:
 
 
 @lru_cache(1 << 10)
-def reduction_wish(
+def reduction_preference(
     machine: Machine, tensor: Tensor, dimensions: tuple[int, ...]
 ) -> tuple[Mapping, int] | None:
     """Return where a sum needs no exchange, and the cycles that this saves; None if none.
@@ -115,9 +115,9 @@ def reduction_wish(
     bits = ELEMENT_TYPES[kind].bits
     tiles = machine.chip.tiles_per_ipu
     default = mapping_of(shape, bits, tiles)
-    room = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
+    budget_bytes = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
     before = reduction_plan(
-        machine, codelet, (kind,), (partial_type(kind),), shape, default, room
+        machine, codelet, (kind,), (partial_type(kind),), shape, default, budget_bytes
     ).price
     indexing = codelet.indexing([tensor, Tensor(kind, ())], [Tensor(kind, kept)])
     ones = (1,) * len(kept)
@@ -129,11 +129,11 @@ def reduction_wish(
         for parts in (tiles, min(tiles, max(2, default.tiles.count)))
     }:
         need = Mapping(placement.tiles, placement.spans(indexing.operands[0], shape))
-        init = Lying(Tensor(kind, ()), None)
+        init = PlacedOperand(Tensor(kind, ()), None)
         stage = staged(
-            machine, codelet, (Lying(tensor, need), init), (Tensor(kind, kept),), placement
+            machine, codelet, (PlacedOperand(tensor, need), init), (Tensor(kind, kept),), placement
         )
         saved = before - stage.price
-        if saved > 0 and stage.held_bytes <= room and (best is None or saved > best[1]):
+        if saved > 0 and stage.held_bytes <= budget_bytes and (best is None or saved > best[1]):
             best = need, saved
     return best

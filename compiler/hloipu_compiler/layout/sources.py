@@ -9,7 +9,7 @@ from hloipu_compiler.planners.destination_buffers import spread_over_copies, wor
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import MINIMUM_BYTES, gathered, split
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -69,7 +69,7 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
     if near is None:
         return shared
     kind, shape = tensor.element_type, tensor.shape
-    return min((shared, near), key=lambda x: bringing(machine, kind, shape, x, need).price)
+    return min((shared, near), key=lambda x: redistribution(machine, kind, shape, x, need).price)
 
 
 def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:

@@ -21,10 +21,10 @@ from hloipu_compiler.layout.backward import (
 )
 from hloipu_compiler.layout.layout import (
     UNKNOWN_TURNS,
-    Home,
+    InitialLayout,
     Layout,
     LeafKey,
-    chosen_home,
+    chosen_initial_layout,
     heaviest,
 )
 from hloipu_compiler.layout.sources import (
@@ -71,7 +71,7 @@ def layout_of(
         for computation, found in walk.demands.items()
         for key, x in found.items()
     }
-    return Layout(walk.homes, walk.parameters, demands, walk.first_tiles)
+    return Layout(walk.initial_layouts, walk.parameters, demands, walk.first_tiles)
 
 
 def _lowered(module: Module) -> list[Computation]:
@@ -91,7 +91,7 @@ class _Walk(Backwards):
     def __init__(self, module: Module, plan: Plan, machine: Machine, tuning: Tuning) -> None:
         super().__init__(module, machine, tuning)
         self.plan = plan
-        self.parameters: dict[int, Home] = {}
+        self.parameters: dict[int, InitialLayout] = {}
         self._next_tile = 0
 
     def computation(self, computation: Computation) -> None:
@@ -117,7 +117,7 @@ class _Walk(Backwards):
                 follows = kept.get(number, -1)
                 made = results[follows] if 0 <= follows < len(results) else None
                 key = entry.name, x.name, leaf
-                found = self._home(tensor, key, made, 1)
+                found = self._initial_layout(tensor, key, made, 1)
                 if found is not None:
                     self.parameters[number] = found
                     if follows >= 0:
@@ -126,15 +126,17 @@ class _Walk(Backwards):
         if ends:
             self.backwards(entry, ends)
 
-    def _home(self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int) -> Home | None:
+    def _initial_layout(
+        self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int
+    ) -> InitialLayout | None:
         demands = heaviest(self.known(*key))
         return self._chosen(tensor, demands, made, turns)
 
     def _chosen(
         self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, turns: int
-    ) -> Home | None:
+    ) -> InitialLayout | None:
         price = self.tuning.code_cycles_per_byte
-        return chosen_home(self.machine, tensor, demands, made, turns, price)
+        return chosen_initial_layout(self.machine, tensor, demands, made, turns, price)
 
     # --- forth ------------------------------------------------------------------------------------
 
@@ -230,10 +232,10 @@ class _Walk(Backwards):
             demands += self.known(condition.name, other, leaf)
             every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
             made = results[leaf] if leaf < len(results) else None
-            home = self._chosen(tensor, every, made, trips)
-            if home is not None:
-                self.homes[(computation.name, x.name, leaf)] = home
-            found.append(home.mapping if home is not None else None)
+            initial_layout = self._chosen(tensor, every, made, trips)
+            if initial_layout is not None:
+                self.initial_layouts[(computation.name, x.name, leaf)] = initial_layout
+            found.append(initial_layout.mapping if initial_layout is not None else None)
         ends = {leaf: mapping for leaf, mapping in enumerate(found) if mapping is not None}
         if ends:
             self.backwards(body, ends)

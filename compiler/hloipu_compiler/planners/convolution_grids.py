@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from hloipu_compiler.planners.convolution_candidates import Cut
-from hloipu_compiler.planners.convolution_prices import Spread, Ways, priced, spread_of
+from hloipu_compiler.planners.convolution_prices import Candidates, Spread, priced, spread_of
 from hloipu_compiler.planners.convolution_staying import staying
 from hloipu_compiler.planners.placing import Placement, gathered, grid
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
@@ -67,13 +67,13 @@ class ConvolutionGrid(NamedTuple):
 class Bounds(NamedTuple):
     """What a plan may take of a tile's memory."""
 
-    room: int
+    budget_bytes: int
     """Bytes of parts of operands and results."""
     code_cycles_per_byte: int = 0
     """What exchange code is worth."""
 
 
-Lying = tuple[Mapping | None, Mapping | None]
+PlacedOperand = tuple[Mapping | None, Mapping | None]
 """Where image and kernel lie; None: not known."""
 
 
@@ -95,7 +95,7 @@ def convolution_grid(
     result: Tensor,
     partial_type: str,
     bounds: Bounds,
-    lying: Lying = (None, None),
+    lying: PlacedOperand = (None, None),
     first: int = 0,
 ) -> ConvolutionGrid:
     """Return the cheapest grid that needs no more memory than it may, or twice as much, and so on.
@@ -103,9 +103,12 @@ def convolution_grid(
     Where the whole needs more, images or features are done in slices, one after the other.
     `first`: where small grids begin.
     """
-    asked, room = _Asked(machine, codelet, operands, result, partial_type), bounds.room
+    asked, budget_bytes = (
+        _Asked(machine, codelet, operands, result, partial_type),
+        bounds.budget_bytes,
+    )
     whole = _best(asked, bounds, lying, first)
-    if whole.bytes_per_tile <= room:
+    if whole.bytes_per_tile <= budget_bytes:
         return whole
     found = [whole]
     for features in (False, True):
@@ -119,23 +122,23 @@ def convolution_grid(
             )
             price = bounds.code_cycles_per_byte
             found.append(_in_slices(asked, one, made, slices, price, features=features))
-            if found[-1].bytes_per_tile <= room:
+            if found[-1].bytes_per_tile <= budget_bytes:
                 # Finer slices only cost more.
                 break
-    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, room), x.price))
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, budget_bytes), x.price))
 
 
-def _doublings(size_bytes: int, room: int) -> int:
+def _doublings(size_bytes: int, budget_bytes: int) -> int:
     """Return how often the room must be doubled, as poplibs does where no plan fits.
 
     (graphcore/poplibs: lib/poplin/ConvPlan.cpp.)
     """
-    return (over(size_bytes, max(1, room)) - 1).bit_length()
+    return (over(size_bytes, max(1, budget_bytes)) - 1).bit_length()
 
 
-def _best(asked: _Asked, bounds: Bounds, lying: Lying, first: int) -> ConvolutionGrid:
+def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int) -> ConvolutionGrid:
     found = convolution_grids(*asked, bounds, lying, first)
-    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, bounds.room), x.price))
+    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, bounds.budget_bytes), x.price))
 
 
 def sliced_tensors(
@@ -205,39 +208,47 @@ def convolution_grids(
     result: Tensor,
     partial_type: str,
     bounds: Bounds,
-    lying: Lying = (None, None),
+    lying: PlacedOperand = (None, None),
     first: int = 0,
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
     if 0 in (*result.shape, *operands[0].shape, *operands[1].shape):
         return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), 0, 0, 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
-    ways = priced(*asked)
-    bound = bounds.room << _doublings(int(ways.bytes_per_tile.min()), bounds.room)
-    fitting = np.nonzero(ways.bytes_per_tile <= bound)[0]
-    best = fitting[np.argsort(ways.cycles[fitting], kind="stable")[:_CLOSER]]
-    placed = [_placed(machine, ways, int(number), first) for number in best]
+    candidates = priced(*asked)
+    bound = bounds.budget_bytes << _doublings(
+        int(candidates.bytes_per_tile.min()), bounds.budget_bytes
+    )
+    fitting = np.nonzero(candidates.bytes_per_tile <= bound)[0]
+    best = fitting[np.argsort(candidates.cycles[fitting], kind="stable")[:_CLOSER]]
+    placed = [_placed(machine, candidates, int(number), first) for number in best]
     if lying[0] is not None:
-        indices = {x.cut: x for x in ways.spreads}
+        indices = {x.cut: x for x in candidates.spreads}
         placed += staying(tuple(indices.values()), operands, lying[0])
     price = bounds.code_cycles_per_byte
     return [_detailed(asked, *x, lying, price) for x in dict.fromkeys(placed)]
 
 
-def _placed(machine: Machine, ways: Ways, number: int, first: int) -> tuple[Spread, Placement]:
+def _placed(
+    machine: Machine, candidates: Candidates, number: int, first: int
+) -> tuple[Spread, Placement]:
     """Return the grid of a way; tiles side by side differ in positions, or in features."""
-    spread = ways.spreads[int(ways.spread[number])]
-    blocks = ways.blocks[number].tolist()
+    spread = candidates.spreads[int(candidates.spread[number])]
+    blocks = candidates.blocks[number].tolist()
     sizes = spread.indexing.sizes
     features = 1 if spread.cut.part else 0
     order = [label for label in range(len(sizes)) if label != features]
-    order.insert(len(order) if ways.features_last[number] else features, features)
+    order.insert(len(order) if candidates.features_last[number] else features, features)
     counts = [(label, -(-sizes[label] // blocks[label]), blocks[label]) for label in order]
     found = grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
     tiles, bus = found.tiles, machine.chip.tiles_per_exchange_bus
-    room = machine.chip.tiles_per_ipu - tiles.count
+    spare_tiles = machine.chip.tiles_per_ipu - tiles.count
     # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
-    begin = first % (room + 1) // bus * bus if 2 * tiles.count <= machine.chip.tiles_per_ipu else 0
+    begin = (
+        first % (spare_tiles + 1) // bus * bus
+        if 2 * tiles.count <= machine.chip.tiles_per_ipu
+        else 0
+    )
     return spread, Placement(Tiles(tiles.extents, tiles.strides, begin), found.labels)
 
 
@@ -247,7 +258,7 @@ def _grain(size: int, count: int, block: int) -> int:
 
 
 def _detailed(
-    asked: _Asked, spread: Spread, placement: Placement, lying: Lying, code_price: int
+    asked: _Asked, spread: Spread, placement: Placement, lying: PlacedOperand, code_price: int
 ) -> ConvolutionGrid:
     """Price a grid with the exchange of operands from where they lie."""
     machine = asked.machine
@@ -262,12 +273,12 @@ def _detailed(
             exchange += begin + over(_bytes(part), machine.exchange.receive_bytes_per_cycle)
             needed += _bytes(part)
             continue
-        way = bringing(machine, tensor.element_type, tensor.shape, held, wanted)
-        exchange += way.cycles
-        code += way.code_bytes * code_price
-        needed += _bytes(part) if way.cycles else 0
-        if way.via is not None:
-            needed += _largest_bytes(tensor, way.via)
+        redistributed = redistribution(machine, tensor.element_type, tensor.shape, held, wanted)
+        exchange += redistributed.cycles
+        code += redistributed.code_bytes * code_price
+        needed += _bytes(part) if redistributed.cycles else 0
+        if redistributed.via is not None:
+            needed += _largest_bytes(tensor, redistributed.via)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
     if spread.cut.part:

@@ -3,7 +3,7 @@
 from hloipu_compiler.planners.convolution_grids import (
     Bounds,
     ConvolutionGrid,
-    Lying,
+    PlacedOperand,
     convolution_grid,
     convolution_grids,
 )
@@ -28,7 +28,7 @@ def planned_convolution(
     result: Tensor,
     partial_type: str,
     bounds: Bounds,
-    lying: Lying,
+    lying: PlacedOperand,
 ) -> PlannedOp:
     """Return the record of a convolution's plan."""
     chosen = convolution_grid(machine, codelet, operands, result, partial_type, bounds, lying)
@@ -40,7 +40,7 @@ def planned_convolution(
         shape_texts(operands),
         shape_texts([result]),
         choice,
-        losers(choice, [_choice(codelet, x) for x in others], bounds.room),
+        losers(choice, [_choice(codelet, x) for x in others], bounds.budget_bytes),
     )
 
 

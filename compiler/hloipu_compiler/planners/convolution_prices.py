@@ -39,7 +39,7 @@ class Spread(NamedTuple):
     indexing: Indexing
 
 
-class Ways(NamedTuple):
+class Candidates(NamedTuple):
     """Many ways, each an entry of the arrays."""
 
     spreads: tuple[Spread, ...]
@@ -92,7 +92,7 @@ def priced(
     operands: tuple[Tensor, Tensor],
     result: Tensor,
     partial_type: str,
-) -> Ways:
+) -> Candidates:
     """Return all ways worth a look, with their prices; no operand or result is empty."""
     tiles = machine.chip.tiles_per_ipu
     spreads = tuple(
@@ -117,7 +117,7 @@ def priced(
         )
         if group
     ]
-    return Ways(spreads, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+    return Candidates(spreads, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
 
 def _parts(
@@ -203,7 +203,7 @@ def _priced(
     *,
     cut: bool,
 ) -> tuple[NDArray[np.generic], ...]:
-    """Return the arrays of `Ways` for ways whose sums are all cut, or all whole."""
+    """Return the arrays of `Candidates` for ways whose sums are all cut, or all whole."""
     bits = [ELEMENT_TYPES[x.element_type].bits for x in operands]
     made_bits = ELEMENT_TYPES[kind].bits
     image, kernel = over(parts.image * bits[0], 8), over(parts.kernel * bits[1], 8)

@@ -20,7 +20,7 @@ _STEPS_AN_OCTAVE = 8
 """Numbers of parts that are tried between a power of two and the next, above the first ones."""
 
 
-class Ways(NamedTuple):
+class Candidates(NamedTuple):
     """Numbers of parts; entries of the arrays are ways."""
 
     batch: Amounts
@@ -30,12 +30,12 @@ class Ways(NamedTuple):
     rows_grained: NDArray[np.bool_]
     """Whether blocks of rows, not of columns, are multiples of what the AMP makes at once."""
 
-    def at(self, place: int) -> "Way":
+    def at(self, place: int) -> "Candidate":
         """Return one way."""
-        return Way(*(array[place].item() for array in self))
+        return Candidate(*(array[place].item() for array in self))
 
 
-class Way(NamedTuple):
+class Candidate(NamedTuple):
     """Numbers of parts of one way."""
 
     batch: int
@@ -46,7 +46,7 @@ class Way(NamedTuple):
 
 
 @lru_cache(1 << 10)
-def ways_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Ways:
+def candidates_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Candidates:
     """Return the ways for a number of tiles, each of which has at most one part."""
     rows, columns = max(1, rows), max(1, columns)
     cuts: list[tuple[int, int, int, bool]] = []
@@ -61,10 +61,10 @@ def ways_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Ways
     batches, depths, left_over, by_rows = each.T
     parts, first = np.concatenate(listed), by_rows == 1
     rest = np.minimum(left_over // parts, np.where(first, max(1, columns), max(1, rows)))
-    ways = [batches, np.where(first, parts, rest), np.where(first, rest, parts), depths]
+    candidates = [batches, np.where(first, parts, rest), np.where(first, rest, parts), depths]
     grained = np.arange(2 * len(parts)) >= len(parts)
-    b2, r2, c2, d2 = (np.concatenate([x, x]) for x in ways)
-    return Ways(b2, r2, c2, d2, grained)
+    b2, r2, c2, d2 = (np.concatenate([x, x]) for x in candidates)
+    return Candidates(b2, r2, c2, d2, grained)
 
 
 def _batches(batch: int, tiles: int) -> list[int]:

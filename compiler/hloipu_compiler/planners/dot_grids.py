@@ -16,11 +16,11 @@ from hloipu_compiler.planners.dot_candidates import (
     DEPTH_GRAIN,
     GRAIN,
     Amounts,
-    Way,
-    Ways,
+    Candidate,
+    Candidates,
     block_sizes,
+    candidates_of,
     parts_of,
-    ways_of,
 )
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
@@ -126,15 +126,15 @@ def dot_grid(
         tuning.partial_type(result.element_type),
     )
     whole = _sides(machine, tuning, codelet, lhs, result)
-    room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
-    best, fits = _cheapest(machine, whole, types, room)
+    budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
+    best, fits = _cheapest(machine, whole, types, budget_bytes)
     if fits == 2:
         return best
     found = [best] if fits else []
     least = best
     for columns in (False, True):
         for sides in _sliced(whole, columns=columns):
-            other, fits = _cheapest(machine, sides, types, room)
+            other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
                 found.append(other)
             elif other.bytes_per_tile < least.bytes_per_tile:
@@ -158,9 +158,9 @@ def dot_alternatives(
     whole = _sides(machine, tuning, codelet, lhs, result)
     found = []
     for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
-        ways = _all_priced(machine, sides, types)
-        for place in ways.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
-            found.append(_grid_at(sides, ways, place))
+        candidates = _all_priced(machine, sides, types)
+        for place in candidates.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
+            found.append(_grid_at(sides, candidates, place))
     return found
 
 
@@ -191,7 +191,9 @@ def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
     return found
 
 
-def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tuple[DotGrid, int]:
+def _cheapest(
+    machine: Machine, sides: _Sides, types: _Types, budget_bytes: int
+) -> tuple[DotGrid, int]:
     """Return the cheapest grid that fits: 2 if no other is cheaper, 1 if one is.
 
     The one that needs least, and 0, if none fits.
@@ -199,45 +201,49 @@ def _cheapest(machine: Machine, sides: _Sides, types: _Types, room: int) -> tupl
     found = _all_priced(machine, sides, types)
     prices = found.prices
     free = int(prices.cycles.argmin())
-    cycles = np.where(prices.bytes_per_tile <= room, prices.cycles, np.iinfo(np.int64).max)
+    cycles = np.where(prices.bytes_per_tile <= budget_bytes, prices.cycles, np.iinfo(np.int64).max)
     place = int(cycles.argmin())
-    fits = 2 if place == free and prices.bytes_per_tile[free] <= room else 1
-    if prices.bytes_per_tile[place] > room:
+    fits = 2 if place == free and prices.bytes_per_tile[free] <= budget_bytes else 1
+    if prices.bytes_per_tile[place] > budget_bytes:
         fits, place = 0, int(prices.bytes_per_tile.argmin())
     return _grid_at(sides, found, place), fits
 
 
-class _PricedWays(NamedTuple):
-    ways: Ways
+class _PricedCandidates(NamedTuple):
+    candidates: Candidates
     step: Amounts
     """Elements of a piece of the depth."""
     pieces: Amounts
     prices: _Prices
 
 
-def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedWays:
+def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:
     """Return all ways to spread a slice, with what they cost."""
     rows, columns = prod(sides.rows), prod(sides.columns)
-    ways = ways_of(machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth)
-    grain = np.where(ways.rows_grained, 1, np.where(columns >= GRAIN * ways.columns, GRAIN, 1))
-    batch, _ = block_sizes(sides.batch, ways.batch, np.ones_like(ways.batch))
-    n, column_parts = block_sizes(sides.columns, ways.columns, grain)
-    grain = np.where(ways.rows_grained & (rows >= GRAIN * ways.rows), GRAIN, 1)
-    m, row_parts = block_sizes(sides.rows, ways.rows, grain)
-    step = _over(_over(sides.first_depth, ways.depth), DEPTH_GRAIN) * DEPTH_GRAIN
-    step = np.where(ways.depth > 1, step, max(1, sides.first_depth))
+    candidates = candidates_of(
+        machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth
+    )
+    grain = np.where(
+        candidates.rows_grained, 1, np.where(columns >= GRAIN * candidates.columns, GRAIN, 1)
+    )
+    batch, _ = block_sizes(sides.batch, candidates.batch, np.ones_like(candidates.batch))
+    n, column_parts = block_sizes(sides.columns, candidates.columns, grain)
+    grain = np.where(candidates.rows_grained & (rows >= GRAIN * candidates.rows), GRAIN, 1)
+    m, row_parts = block_sizes(sides.rows, candidates.rows, grain)
+    step = _over(_over(sides.first_depth, candidates.depth), DEPTH_GRAIN) * DEPTH_GRAIN
+    step = np.where(candidates.depth > 1, step, max(1, sides.first_depth))
     pieces = np.maximum(1, _over(sides.first_depth, step))
     k = np.minimum(step, sides.first_depth) * sides.other_depth
     blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
-    return _PricedWays(ways, step, pieces, _priced(machine, sides, types, blocks))
+    return _PricedCandidates(candidates, step, pieces, _priced(machine, sides, types, blocks))
 
 
-def _grid_at(sides: _Sides, found: _PricedWays, place: int) -> DotGrid:
+def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
     """Return one of the ways as a grid."""
     prices, pieces = found.prices, int(found.pieces[place])
     return DotGrid(
         int(found.step[place]) if pieces > 1 else 0,
-        _placement(sides, found.ways.at(place), pieces, bool(prices.shares_rhs[place])),
+        _placement(sides, found.candidates.at(place), pieces, bool(prices.shares_rhs[place])),
         int(prices.cycles[place]),
         int(prices.bytes_per_tile[place]),
         sides.slices,
@@ -245,19 +251,26 @@ def _grid_at(sides: _Sides, found: _PricedWays, place: int) -> DotGrid:
     )
 
 
-def _placement(sides: _Sides, way: Way, pieces: int, shares_rhs: bool) -> Placement:
+def _placement(sides: _Sides, candidate: Candidate, pieces: int, shares_rhs: bool) -> Placement:
     """Return the grid of a way: tiles side by side differ in columns, or in rows."""
     first = 1 if pieces > 1 else 0
     rows, columns = prod(sides.rows), prod(sides.columns)
-    grained = rows >= GRAIN * way.rows if way.rows_grained else columns >= GRAIN * way.columns
+    grained = (
+        rows >= GRAIN * candidate.rows
+        if candidate.rows_grained
+        else columns >= GRAIN * candidate.columns
+    )
     grain = GRAIN if grained else 1
     before = first + len(sides.batch)
     across = parts_of(
-        sides.columns, before + len(sides.rows), way.columns, 1 if way.rows_grained else grain
+        sides.columns,
+        before + len(sides.rows),
+        candidate.columns,
+        1 if candidate.rows_grained else grain,
     )
-    down = parts_of(sides.rows, before, way.rows, grain if way.rows_grained else 1)
+    down = parts_of(sides.rows, before, candidate.rows, grain if candidate.rows_grained else 1)
     counts = [(0, pieces, 1)] if first else []
-    counts += parts_of(sides.batch, first, way.batch, 1)
+    counts += parts_of(sides.batch, first, candidate.batch, 1)
     counts += [*across, *down] if shares_rhs else [*down, *across]
     sizes = ((pieces,) if first else ()) + sides.batch + sides.rows + sides.columns
     return grid(counts, sizes)

@@ -29,7 +29,7 @@ def planned_dot(
     names = _names(codelet, len(lhs.shape), len(rhs.shape))
     partial = tuning.partial_type(result.element_type)
     others = dot_alternatives(machine, codelet, lhs, rhs, result, tuning)
-    room = machine.memory.bytes_per_tile * tuning.memory_percent // 100
+    budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
     one = _choice(chosen, names, partial)
     return PlannedOp(
         op,
@@ -37,7 +37,7 @@ def planned_dot(
         shape_texts(operands),
         shape_texts([result]),
         one,
-        losers(one, (_choice(x, names, partial) for x in others), room),
+        losers(one, (_choice(x, names, partial) for x in others), budget_bytes),
     )
 
 

@@ -17,7 +17,7 @@ from hloipu_compiler.planners.planned import (
     shape_texts,
     splits_of,
 )
-from hloipu_compiler.planners.stages import Lying, bytes_of, staged
+from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
@@ -68,7 +68,7 @@ def most_gathered(machine: Machine) -> int:
 def priced(
     machine: Machine,
     codelet: Codelet,
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     placement: Placement,
     *,
@@ -110,7 +110,7 @@ def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int
     return grid(counts, sizes)
 
 
-def where_it_lies(indexing: Indexing, number: int, operand: Lying) -> list[Placement]:
+def where_it_lies(indexing: Indexing, number: int, operand: PlacedOperand) -> list[Placement]:
     """Return the grid on which an operand need not be moved, if there is one."""
     if operand.mapping is None:
         return []
@@ -128,7 +128,7 @@ def planned_options(
     machine: Machine,
     op: str,
     opcode: str,
-    operands: Sequence[Lying],
+    operands: Sequence[PlacedOperand],
     results: Sequence[Tensor],
     chosen: Option,
     options: Sequence[Option],

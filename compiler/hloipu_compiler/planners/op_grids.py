@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement, followed
-from hloipu_compiler.planners.redistribution import STAYING, bringing
+from hloipu_compiler.planners.redistribution import STAYING, redistribution
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
@@ -39,14 +39,14 @@ class Demand(NamedTuple):
         return self.need if is_complete(self.need, shape) else self.born
 
 
-MOST_WISHES = 2
+MOST_PREFERENCES = 2
 """Of users' places that are tried."""
 
 
 def candidates(
     indexing: Indexing,
     lying: Sequence[Mapping],
-    wishes: Sequence[Demand],
+    preferences: Sequence[Demand],
     least_tiles: int,
     element_counts: Sequence[int],
 ) -> list[Placement]:
@@ -57,9 +57,9 @@ def candidates(
         placement = followed(indexing, indexing.operands[number], lying[number])
         if placement is not None and placement.tiles.count >= least_tiles:
             found[placement] = None
-    for wish in wishes[:MOST_WISHES]:
-        if len(wish.born.spans) == len(indexing.results[0]):
-            placement = followed(indexing, indexing.results[0], wish.born)
+    for preference in preferences[:MOST_PREFERENCES]:
+        if len(preference.born.spans) == len(indexing.results[0]):
+            placement = followed(indexing, indexing.results[0], preference.born)
             if placement is not None and placement.tiles.count >= least_tiles:
                 found[placement] = None
     return list(found)
@@ -71,7 +71,7 @@ class MovableOp(NamedTuple):
     codelet: Codelet
     operands: tuple[tuple[Tensor, Mapping], ...]
     results: tuple[Tensor, ...]
-    wishes: tuple[Demand, ...]
+    preferences: tuple[Demand, ...]
     turns: int = 1
     """How often it runs; the code of its exchanges is there once."""
     code_cycles: int = 0
@@ -82,8 +82,8 @@ class MovableOp(NamedTuple):
 
 def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -> Placement:
     """Return the placement that costs least, the first of equals."""
-    wishes = tuple(x for x in op.wishes if len(x.born.spans) == len(op.results[0].shape))
-    op = op._replace(wishes=wishes)
+    preferences = tuple(x for x in op.preferences if len(x.born.spans) == len(op.results[0].shape))
+    op = op._replace(preferences=preferences)
     return min(placements, key=lambda x: _cost(machine, op, x))
 
 
@@ -96,13 +96,13 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
     parts = []
     for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):
         spans = placement.spans(indices, tensor.shape)
-        way = bringing(
+        redistributed = redistribution(
             machine, tensor.element_type, tensor.shape, lying, Mapping(placement.tiles, spans)
         )
-        if way is not STAYING:
+        if redistributed is not STAYING:
             # All operands come in one exchange.
-            cycles += way.cycles - (begin if cycles else 0)
-            code += way.code_bytes
+            cycles += redistributed.cycles - (begin if cycles else 0)
+            code += redistributed.code_bytes
         parts.append(_part(tensor, spans))
     parts += op.numbers
     made = []
@@ -111,13 +111,15 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
         made.append(_part(tensor, spans))
         if not number:
             lies = Mapping(placement.tiles, spans)
-            for wish in op.wishes:
-                way = bringing(machine, tensor.element_type, tensor.shape, lies, wish.need)
-                if way.cycles > wish.most:
-                    cycles += wish.most
+            for preference in op.preferences:
+                redistributed = redistribution(
+                    machine, tensor.element_type, tensor.shape, lies, preference.need
+                )
+                if redistributed.cycles > preference.most:
+                    cycles += preference.most
                     continue
-                cycles += way.cycles
-                code += way.code_bytes
+                cycles += redistributed.cycles
+                code += redistributed.code_bytes
     cycles += op.codelet.work(machine, parts, made).cycles
     return op.turns * cycles + op.code_cycles * code
 

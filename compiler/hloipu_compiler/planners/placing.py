@@ -120,9 +120,9 @@ def default_placement(
 
 def moved(placement: Placement, first: int, tiles: int) -> Placement:
     """Return the same grid from another tile on, as far as it fits there."""
-    room = tiles - placement.tiles.count
+    spare_tiles = tiles - placement.tiles.count
     grid = placement.tiles
-    start = first % (room + 1) if room > 0 else 0
+    start = first % (spare_tiles + 1) if spare_tiles > 0 else 0
     return Placement(Tiles(grid.extents, grid.strides, start), placement.labels)
 
 

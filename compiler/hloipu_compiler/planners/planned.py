@@ -131,16 +131,16 @@ def splits_of(placement: Placement, names: Sequence[str]) -> tuple[tuple[str, in
 
 
 def losers(
-    chosen: Choice, others: Iterable[Choice], room: int | None = None
+    chosen: Choice, others: Iterable[Choice], budget_bytes: int | None = None
 ) -> tuple[Alternative, ...]:
-    """Return the best of the choices that lost; `room`: bytes that one may take of a tile."""
+    """Return the best of the choices that lost; `budget_bytes`: what one may take of a tile."""
     found = sorted(
         (x for x in others if x != chosen), key=lambda x: (x.cycles.total, x.bytes_per_tile)
     )
     kept: list[Alternative] = []
     shown = {_looks(chosen)}
     for choice in found:
-        too_large = room is not None and choice.bytes_per_tile > room
+        too_large = budget_bytes is not None and choice.bytes_per_tile > budget_bytes
         if _looks(choice) in shown:
             continue
         shown.add(_looks(choice))

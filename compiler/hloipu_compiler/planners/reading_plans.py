@@ -22,8 +22,8 @@ from hloipu_compiler.planners.indexed_grids import (
     worth,
 )
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.searching import Way, descend
-from hloipu_compiler.planners.stages import Lying, bytes_of
+from hloipu_compiler.planners.searching import Candidate, descend
+from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
@@ -46,7 +46,7 @@ def readings(
     machine: Machine,
     direct: "Direct",
     moving: tuple[int, ...],
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     result: Tensor,
 ) -> tuple[Option, ...]:
     """Return ways to read: directly, and from ranges of the longest and of split dimensions.
@@ -94,7 +94,7 @@ def _candidates(direct: "Direct", dimension: int, block: int, ranges: int) -> Co
 def _searched(
     machine: Machine,
     codelet: Codelet,
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     ranges: int,
 ) -> Iterator[Option]:
@@ -115,8 +115,8 @@ def _searched(
     tiles = machine.chip.tiles_per_ipu // max(1, ranges)
     found: list[Option] = []
 
-    def price(way: Way) -> float:
-        wanted = [(first, ranges), *zip(groups, way, strict=True)]
+    def price(candidate: Candidate) -> float:
+        wanted = [(first, ranges), *zip(groups, candidate, strict=True)]
         placement = placed(indexing.sizes, wanted, machine.chip.tiles_per_ipu)
         found.append(priced(machine, codelet, operands, results, placement))
         return worth(machine, found[-1])
@@ -133,7 +133,7 @@ def _from_ranges(
     direct: "Direct",
     dimension: int,
     kept: set[int],
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     result: Tensor,
     best: int,
 ) -> Iterator[Option]:

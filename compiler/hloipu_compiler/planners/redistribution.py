@@ -36,7 +36,7 @@ _LEAST_MESSAGES = 24
 """Fewest messages of a tile for which a way over other tiles is looked for."""
 
 
-class Bringing(NamedTuple):
+class Redistribution(NamedTuple):
     """How a value comes to where it is wanted."""
 
     cycles: int
@@ -52,13 +52,13 @@ class Bringing(NamedTuple):
         return self.cycles + CODE_CYCLES_PER_BYTE * self.code_bytes
 
 
-STAYING = Bringing(0, 0)
+STAYING = Redistribution(0, 0)
 
 
 @lru_cache(1 << 14)
-def bringing(
+def redistribution(
     machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
-) -> Bringing:
+) -> Redistribution:
     """Return the cheapest way of a whole value from one mapping to another."""
     if serves(lying, wanted, shape):
         return STAYING
@@ -72,7 +72,7 @@ def bringing(
     then, last = _direct(machine, element_type, shape, via, wanted)
     if fewer + last >= messages:
         return direct
-    both = Bringing(first.cycles + then.cycles, first.code_bytes + then.code_bytes, via)
+    both = Redistribution(first.cycles + then.cycles, first.code_bytes + then.code_bytes, via)
     return both if both.price < direct.price else direct
 
 
@@ -88,7 +88,7 @@ def serves(held: Mapping, wanted: Mapping, shape: Sizes) -> bool:
 
 def _direct(
     machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
-) -> tuple[Bringing, int]:
+) -> tuple[Redistribution, int]:
     """Return what one exchange costs, and the most messages that a tile receives."""
     bus = machine.chip.tiles_per_exchange_bus
     traffic = whole_traffic(ELEMENT_TYPES[element_type].bits, shape, lying, wanted, bus)
@@ -96,7 +96,7 @@ def _direct(
         return STAYING, 0
     cycles = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
     if not traffic.received_bytes:
-        return Bringing(cycles, 0), 0
+        return Redistribution(cycles, 0), 0
     sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
     form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * CODE_CYCLES_PER_BYTE)
     rates = machine.exchange
@@ -104,7 +104,9 @@ def _direct(
     if traffic.is_paired:
         cycles -= over(traffic.received_bytes, rates.receive_bytes_per_cycle)
         cycles += over(traffic.received_bytes, rates.paired_receive_bytes_per_cycle)
-    return Bringing(cycles, form.kept_bytes + machine.memory.step_code_bytes), traffic.messages
+    return Redistribution(
+        cycles, form.kept_bytes + machine.memory.step_code_bytes
+    ), traffic.messages
 
 
 def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
@@ -116,8 +118,8 @@ def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
     if not wanted.is_partition or not wanted.replicated_axes:
         return None
     counts = [extent_of(grid, span) for span in wanted.spans]
-    room = grid.count // max(1, prod(counts))
-    left = min(room, max(2, isqrt(messages)))
+    tiles_per_part = grid.count // max(1, prod(counts))
+    left = min(tiles_per_part, max(2, isqrt(messages)))
     blocks = [min(span.size, size) for span, size in zip(wanted.spans, shape, strict=True)]
     for d, block in enumerate(blocks):
         if left < 2:

@@ -21,7 +21,7 @@ from hloipu_compiler.planners.placing import (
     split,
 )
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.stages import Lying, Stage, staged
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -69,15 +69,15 @@ def reduction_plan(
     partial_types: tuple[str, ...],
     shape: Sizes,
     mapping: Mapping,
-    room: int,
+    budget_bytes: int,
 ) -> ReductionPlan:
-    """Return the cheapest plan that holds at most `room` bytes on a tile, or what holds least."""
+    """Return the cheapest plan that holds at most `budget_bytes` on a tile, or the smallest."""
     left = _Left(codelet, element_types, shape, mapping)
-    plan = _best(machine, left, partial_types, room, _MOST_STAGES, None)
+    plan = _best(machine, left, partial_types, budget_bytes, _MOST_STAGES, None)
     if plan is not None:
         return plan
     every = reduction_alternatives(
-        machine, codelet, element_types, partial_types, shape, mapping, room
+        machine, codelet, element_types, partial_types, shape, mapping, budget_bytes
     )
     return min(every, key=lambda x: (x.held_bytes, x.price))
 
@@ -89,13 +89,13 @@ def reduction_alternatives(
     partial_types: tuple[str, ...],
     shape: Sizes,
     mapping: Mapping,
-    room: int,
+    budget_bytes: int,
 ) -> list[ReductionPlan]:
     """Return the cheapest plan for each way to begin."""
     left = _Left(codelet, element_types, shape, mapping)
     found = []
     for first in _beginnings(machine, left, partial_types, _MOST_STAGES):
-        rest = _rest(machine, left, first, partial_types, room, _MOST_STAGES - 1, None)
+        rest = _rest(machine, left, first, partial_types, budget_bytes, _MOST_STAGES - 1, None)
         if rest is None:
             rest = _rest(machine, left, first, partial_types, 1 << 62, _MOST_STAGES - 1, None)
         if rest is not None:
@@ -107,24 +107,24 @@ def _best(
     machine: Machine,
     left: _Left,
     partial_types: tuple[str, ...],
-    room: int,
+    budget_bytes: int,
     stages: int,
     most: int | None,
 ) -> ReductionPlan | None:
     """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
     best: ReductionPlan | None = None
     there = _where_it_lies(machine, left)
-    if there is not None and there.held_bytes <= room:
+    if there is not None and there.held_bytes <= budget_bytes:
         too_dear = most is not None and there.price >= most
         return None if too_dear else ReductionPlan((there,), there.price, there.held_bytes)
     for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
         limit = most if best is None else best.price
         if limit is not None and first.price >= limit:
             break
-        if first.held_bytes > room:
+        if first.held_bytes > budget_bytes:
             continue
         rest_most = None if limit is None else limit - first.price
-        rest = _rest(machine, left, first, partial_types, room, stages - 1, rest_most)
+        rest = _rest(machine, left, first, partial_types, budget_bytes, stages - 1, rest_most)
         if rest is not None:
             best = _joined(first, rest)
     return best
@@ -151,10 +151,12 @@ def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     return stage if stage.cycles.compute <= moving + spread else None
 
 
-def _operands(left: _Left) -> tuple[Lying, ...]:
+def _operands(left: _Left) -> tuple[PlacedOperand, ...]:
     """Return the arrays and the init scalars, which are constants more often than not."""
-    arrays = tuple(Lying(Tensor(kind, left.shape), left.mapping) for kind in left.element_types)
-    inits = tuple(Lying(Tensor(kind, ()), None) for kind in left.codelet.element_types)
+    arrays = tuple(
+        PlacedOperand(Tensor(kind, left.shape), left.mapping) for kind in left.element_types
+    )
+    inits = tuple(PlacedOperand(Tensor(kind, ()), None) for kind in left.codelet.element_types)
     return (*arrays, *inits)
 
 
@@ -166,7 +168,7 @@ def _rest(
     left: _Left,
     first: Stage,
     partial_types: tuple[str, ...],
-    room: int,
+    budget_bytes: int,
     stages: int,
     most: int | None,
 ) -> ReductionPlan | None:
@@ -183,7 +185,7 @@ def _rest(
         first.results[0].shape,
         first.mappings[0],
     )
-    return _best(machine, after, partial_types, room, stages, most)
+    return _best(machine, after, partial_types, budget_bytes, stages, most)
 
 
 def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
@@ -220,7 +222,7 @@ def _beginnings(
 
 
 def _whole_grids(
-    machine: Machine, left: _Left, operands: tuple[Lying, ...], results: tuple[Tensor, ...]
+    machine: Machine, left: _Left, operands: tuple[PlacedOperand, ...], results: tuple[Tensor, ...]
 ) -> Iterator[Placement]:
     """Yield grids that split what is kept alone."""
     indexing = left.codelet.indexing([x.tensor for x in operands], results)
@@ -278,7 +280,7 @@ def _cut_grids(
     machine: Machine,
     left: _Left,
     cut: Reduce,
-    arrays: tuple[Lying, ...],
+    arrays: tuple[PlacedOperand, ...],
     made: tuple[Tensor, ...],
 ) -> Iterator[Placement]:
     """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""

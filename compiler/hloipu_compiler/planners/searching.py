@@ -3,25 +3,28 @@
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
-Way = tuple[int, ...]
+Candidate = tuple[int, ...]
 """Parts of each kind."""
 
 
 def descend(
-    beginnings: Iterable[Way], limits: Way, tiles: int, price: Callable[[Way], float]
-) -> dict[Way, float]:
+    beginnings: Iterable[Candidate],
+    limits: Candidate,
+    tiles: int,
+    price: Callable[[Candidate], float],
+) -> dict[Candidate, float]:
     """Return the ways that were looked at, with their prices.
 
     From each beginning the search goes to the cheapest way beside it, as long as that is cheaper.
     Beside a way lie those with one kind of parts doubled or halved, or one doubled and another
     halved; parts are at most `limits`, their product at most `tiles`.
     """
-    seen: dict[Way, float] = {}
+    seen: dict[Candidate, float] = {}
 
-    def priced(way: Way) -> float:
-        if way not in seen:
-            seen[way] = price(way)
-        return seen[way]
+    def priced(candidate: Candidate) -> float:
+        if candidate not in seen:
+            seen[candidate] = price(candidate)
+        return seen[candidate]
 
     for beginning in beginnings:
         here = tuple(max(1, min(n, most)) for n, most in zip(beginning, limits, strict=True))
@@ -37,14 +40,14 @@ def descend(
     return seen
 
 
-def _beside(way: Way, limits: Way) -> Iterator[Way]:
+def _beside(candidate: Candidate, limits: Candidate) -> Iterator[Candidate]:
     """Yield the ways one step away."""
-    for i, (n, most) in enumerate(zip(way, limits, strict=True)):
+    for i, (n, most) in enumerate(zip(candidate, limits, strict=True)):
         if n > 1:
-            half = (*way[:i], n // 2, *way[i + 1 :])
+            half = (*candidate[:i], n // 2, *candidate[i + 1 :])
             yield half
             for j, other in enumerate(limits):
                 if j != i and half[j] < other:
                     yield (*half[:j], min(2 * half[j], other), *half[j + 1 :])
         if n < most:
-            yield (*way[:i], min(2 * n, most), *way[i + 1 :])
+            yield (*candidate[:i], min(2 * n, most), *candidate[i + 1 :])

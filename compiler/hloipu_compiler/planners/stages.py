@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -21,7 +21,7 @@ CODE_CYCLES_PER_BYTE = 1
 fewest pieces; where code does not fit, exchanges change their form instead."""
 
 
-class Lying(NamedTuple):
+class PlacedOperand(NamedTuple):
     """An operand, and where it lies; None: wherever it is wanted, as small constants do."""
 
     tensor: Tensor
@@ -52,7 +52,7 @@ class Stage(NamedTuple):
 def staged(
     machine: Machine,
     codelet: Codelet,
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     placement: Placement,
 ) -> Stage:
@@ -65,7 +65,7 @@ def staged(
         parts.append(part_of(placement, indices, tensor))
         if lying is None:
             continue
-        found = bringing(machine, tensor.element_type, tensor.shape, lying, wanted)
+        found = redistribution(machine, tensor.element_type, tensor.shape, lying, wanted)
         exchange += found.cycles
         code += found.code_bytes
         if found.cycles:

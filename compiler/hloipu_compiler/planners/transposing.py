@@ -9,8 +9,8 @@ from math import prod
 
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
 from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_text, splits_of
-from hloipu_compiler.planners.searching import Way, descend
-from hloipu_compiler.planners.stages import Lying, Stage, staged
+from hloipu_compiler.planners.searching import Candidate, descend
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -34,7 +34,7 @@ def transpositions(
 
     def price(placement: Placement) -> int:
         if placement not in found:
-            operands = (Lying(tensor, lying),)
+            operands = (PlacedOperand(tensor, lying),)
             found[placement] = staged(machine, codelet, operands, (made,), placement)
         return found[placement].price
 
@@ -55,15 +55,15 @@ def transpositions(
     # A grain is what the vertex transposes at a time; parts within one are moved singly.
     for grain in sorted({1, max(1, GRAIN_BYTES * 8 // bits)}):
 
-        def of_way(way: Way, grain: int = grain) -> float:
-            counts = [(label, n, grain) for label, n in enumerate(way)]
+        def of_candidate(candidate: Candidate, grain: int = grain) -> float:
+            counts = [(label, n, grain) for label, n in enumerate(candidate)]
             return price(grid(counts, sizes))
 
-        descend(beginnings, sizes, most, of_way)
+        descend(beginnings, sizes, most, of_candidate)
     return tuple(sorted(found.values(), key=lambda x: x.price))
 
 
-def transposition_wish(
+def transposition_preference(
     machine: Machine, tensor: Tensor, permutation: tuple[int, ...], default: Mapping
 ) -> tuple[Mapping, int] | None:
     """Return where a transpose wants its operand, and what that saves; None if nothing."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.layout.layout import Layout, chosen_home, heaviest
+from hloipu_compiler.layout.layout import Layout, chosen_initial_layout, heaviest
 from hloipu_compiler.layout.reasons import mapping_words, placed_values
 from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.plan.plan import Plan
@@ -29,19 +29,21 @@ def layout(text: str, kept: dict[int, int] | None = None) -> Layout:
 
 def test_the_place_that_most_uses_want_is_chosen() -> None:
     few, many = Demand(ROWS, ROWS, 1, "few"), Demand(COLUMNS, COLUMNS, 5, "many")
-    home = chosen_home(MACHINE, SQUARE, [few, many])
-    assert home is not None
-    assert (home.mapping, home.user) == (COLUMNS, "many")
+    initial_layout = chosen_initial_layout(MACHINE, SQUARE, [few, many])
+    assert initial_layout is not None
+    assert (initial_layout.mapping, initial_layout.user) == (COLUMNS, "many")
 
 
 def test_where_a_turn_makes_a_value_weighs_as_well() -> None:
-    home = chosen_home(MACHINE, SQUARE, [Demand(ROWS, ROWS, 1, "once")], COLUMNS, turns=9)
-    assert home is not None
-    assert home.mapping == COLUMNS
+    initial_layout = chosen_initial_layout(
+        MACHINE, SQUARE, [Demand(ROWS, ROWS, 1, "once")], COLUMNS, turns=9
+    )
+    assert initial_layout is not None
+    assert initial_layout.mapping == COLUMNS
 
 
 def test_without_demands_there_is_no_home() -> None:
-    assert chosen_home(MACHINE, SQUARE, []) is None
+    assert chosen_initial_layout(MACHINE, SQUARE, []) is None
 
 
 def test_users_of_one_place_count_together() -> None:
@@ -63,7 +65,10 @@ ENTRY e {
 
 def test_a_demand_goes_back_through_all_that_keeps_elements_together() -> None:
     found = layout(CHAIN)
-    assert {n: home.user for n, home in found.parameters.items()} == {0: "d", 1: "d"}
+    assert {n: initial_layout.user for n, initial_layout in found.parameters.items()} == {
+        0: "d",
+        1: "d",
+    }
     wanted = found.demands[("e", "h", 0)][0].born
     assert found.parameters[0].mapping == reshaped(wanted, (256, 256), (256, 1, 256))
 
@@ -103,10 +108,10 @@ ENTRY e {
 
 
 def test_a_cache_lies_where_one_of_its_products_reads_it() -> None:
-    home = layout(CACHE).homes[("e", "l", 1)]
-    assert home.user in ("s", "m")
-    needs = {x.need for x in home.demands}
-    assert home.mapping in needs
+    initial_layout = layout(CACHE).initial_layouts[("e", "l", 1)]
+    assert initial_layout.user in ("s", "m")
+    needs = {x.need for x in initial_layout.demands}
+    assert initial_layout.mapping in needs
 
 
 def test_a_cache_is_never_moved_within_a_turn() -> None:

@@ -40,10 +40,10 @@ def test_rows_are_wished_whole_where_they_are_many(rows: int, columns: int, coun
     text = TEXT.replace("R,C", f"{rows},{columns}").replace("[R]", f"[{rows}]")
     module = parse(text.replace("[C]", f"[{columns}]"))
     root = module.entry.instructions[module.entry.root]
-    wishes = list(region_demands(GC200, module, module.entry, root))
-    assert len(wishes) == count
-    for position, wish in wishes:
+    preferences = list(region_demands(GC200, module, module.entry, root))
+    assert len(preferences) == count
+    for position, preference in preferences:
         assert position == 0
-        assert wish.born.spans[0].axis >= 0
-        assert wish.born.spans[1].axis < 0
-        assert wish.user == "f"
+        assert preference.born.spans[0].axis >= 0
+        assert preference.born.spans[1].axis < 0
+        assert preference.user == "f"

@@ -13,7 +13,7 @@ import pytest
 from hloipu_compiler.lowering.ops.top_k import merging_options
 from hloipu_compiler.planners.dot_grids import dot_grid
 from hloipu_compiler.planners.reading_plans import readings
-from hloipu_compiler.planners.stages import Lying
+from hloipu_compiler.planners.stages import PlacedOperand
 from hloipu_compiler.planners.transposing import transpositions
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -164,8 +164,8 @@ def test_no_split_of_a_transpose_is_cheaper(
 def test_no_split_of_what_is_read_is_cheaper(shape: Sizes, window: Sizes) -> None:
     """A table that lies where it is wanted: a tile slices its part of what the window leaves."""
     moving = tuple(d for d, (n, w) in enumerate(zip(shape, window, strict=True)) if n != w)
-    places = [Lying(Tensor("s32", ()), None)] * len(shape)
-    table = Lying(Tensor("f32", shape), None)
+    places = [PlacedOperand(Tensor("s32", ()), None)] * len(shape)
+    table = PlacedOperand(Tensor("f32", shape), None)
     found = readings(TINY, DynamicSlice(), moving, (table, *places), Tensor("f32", window))
     least = inf
     for parts in product(*(blocks(n) for n in window)):

@@ -6,14 +6,14 @@ import pytest
 
 from hloipu_compiler.planners import op_grids as choosing
 from hloipu_compiler.planners.op_grids import (
-    MOST_WISHES,
+    MOST_PREFERENCES,
     Demand,
     MovableOp,
     candidates,
     cheapest,
 )
 from hloipu_compiler.planners.placing import Placement, followed
-from hloipu_compiler.planners.redistribution import STAYING, Bringing
+from hloipu_compiler.planners.redistribution import STAYING, Redistribution
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -48,21 +48,21 @@ def at(mapping: Mapping, codelet: Codelet = ADD) -> Placement:
     return found
 
 
-def wish(mapping: Mapping, most: int = 1 << 62) -> Demand:
+def preference(mapping: Mapping, most: int = 1 << 62) -> Demand:
     return Demand(mapping, mapping, 1, "user", most)
 
 
 def test_candidates_are_where_operands_lie_and_two_wishes() -> None:
     indexing = ADD.indexing([WHOLE] * 2, [WHOLE])
-    wishes = [wish(blocks(SHAPE, (8, 8), 256 * n)) for n in range(4)]
-    found = candidates(indexing, [COLUMNS, ROWS], wishes, 1, [10, 20])
-    assert found == [at(ROWS), at(COLUMNS), *(at(x.born) for x in wishes[:MOST_WISHES])]
-    assert MOST_WISHES == 2
+    preferences = [preference(blocks(SHAPE, (8, 8), 256 * n)) for n in range(4)]
+    found = candidates(indexing, [COLUMNS, ROWS], preferences, 1, [10, 20])
+    assert found == [at(ROWS), at(COLUMNS), *(at(x.born) for x in preferences[:MOST_PREFERENCES])]
+    assert MOST_PREFERENCES == 2
     # On too few tiles nothing is gained.
-    assert candidates(indexing, [FEW, ROWS], [wish(FEW)], 4, [1, 1]) == [at(FEW), at(ROWS)]
-    assert candidates(indexing, [FEW, ROWS], [wish(FEW)], 5, [1, 1]) == [at(ROWS)]
+    assert candidates(indexing, [FEW, ROWS], [preference(FEW)], 4, [1, 1]) == [at(FEW), at(ROWS)]
+    assert candidates(indexing, [FEW, ROWS], [preference(FEW)], 5, [1, 1]) == [at(ROWS)]
     # A wish for a value of another rank says nothing.
-    flat = wish(blocks((4096,), (64,)))
+    flat = preference(blocks((4096,), (64,)))
     assert candidates(indexing, [ROWS, ROWS], [flat], 1, [1, 1]) == [at(ROWS)]
 
 
@@ -78,13 +78,13 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[Mapping, Mapping], Pri
     """Return prices by where a value lies and is wanted; what is not in there stays."""
     table: dict[tuple[Mapping, Mapping], Price] = {}
 
-    def bringing(
+    def redistribution(
         machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
-    ) -> Bringing:
+    ) -> Redistribution:
         price = table.get((lying, wanted))
-        return STAYING if price is None else Bringing(*price)
+        return STAYING if price is None else Redistribution(*price)
 
-    monkeypatch.setattr(choosing, "bringing", bringing)
+    monkeypatch.setattr(choosing, "redistribution", redistribution)
     choosing._cost.cache_clear()
     return table
 
@@ -94,11 +94,11 @@ BEGIN = 9 + 74 + 126
 
 
 def place(
-    lying: tuple[Mapping, ...], *wishes: Demand, turns: int = 1, code_cycles: int = 0
+    lying: tuple[Mapping, ...], *preferences: Demand, turns: int = 1, code_cycles: int = 0
 ) -> Placement:
     codelet = ADD if len(lying) == 2 else ADD_THREE
     operands = tuple((WHOLE, x) for x in lying)
-    op = MovableOp(codelet, operands, (WHOLE,), wishes, turns, code_cycles)
+    op = MovableOp(codelet, operands, (WHOLE,), preferences, turns, code_cycles)
     return cheapest(GC200, op, [at(ROWS), at(COLUMNS)])
 
 
@@ -139,13 +139,13 @@ def test_the_way_to_users_counts_up_to_what_they_would_pay(
 ) -> None:
     prices[ROWS, COLUMNS], prices[COLUMNS, ROWS] = Price(1000), Price(2000)
     assert place((ROWS, COLUMNS)) == at(COLUMNS)
-    assert place((ROWS, COLUMNS), wish(ROWS)) == at(ROWS)
-    assert place((ROWS, COLUMNS), wish(ROWS, most=999)) == at(COLUMNS)
-    assert place((ROWS, COLUMNS), wish(ROWS, most=1001)) == at(ROWS)
+    assert place((ROWS, COLUMNS), preference(ROWS)) == at(ROWS)
+    assert place((ROWS, COLUMNS), preference(ROWS, most=999)) == at(COLUMNS)
+    assert place((ROWS, COLUMNS), preference(ROWS, most=1001)) == at(ROWS)
     # Its code is spent only where it is really brought.
     prices[COLUMNS, ROWS] = Price(2000, code_bytes=100)
     choosing._cost.cache_clear()
-    assert place((ROWS, ROWS), wish(COLUMNS), code_cycles=1) == at(ROWS)
+    assert place((ROWS, ROWS), preference(COLUMNS), code_cycles=1) == at(ROWS)
 
 
 def test_the_work_itself_counts(prices: dict[tuple[Mapping, Mapping], Price]) -> None:

@@ -55,12 +55,14 @@ def choice(number: int, cycles: int, held: int) -> Choice:
 def test_losers_are_the_cheapest_once_each_and_say_why() -> None:
     chosen = choice(0, 10, 5)
     others = [choice(n, 10 + n, 5 if n % 2 else 50) for n in (4, 2, 1, 3, 5, 6)]
-    found = losers(chosen, [chosen, *others, choice(1, 99, 5)], room=20)
+    found = losers(chosen, [chosen, *others, choice(1, 99, 5)], budget_bytes=20)
     assert [a.choice.words for a in found] == ["way 1", "way 2", "way 3", "way 4"]
     assert [a.lost for a in found] == ["slower", "does not fit", "slower", "does not fit"]
     assert len(found) == MOST_ALTERNATIVES
 
 
-@pytest.mark.parametrize("room", [None, 1000])
-def test_nothing_is_too_large_without_a_bound(room: int | None) -> None:
-    assert {a.lost for a in losers(choice(0, 1, 1), [choice(1, 2, 900)], room)} == {"slower"}
+@pytest.mark.parametrize("budget_bytes", [None, 1000])
+def test_nothing_is_too_large_without_a_bound(budget_bytes: int | None) -> None:
+    assert {a.lost for a in losers(choice(0, 1, 1), [choice(1, 2, 900)], budget_bytes)} == {
+        "slower"
+    }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.planners.placing import row_major
-from hloipu_compiler.planners.redistribution import bringing, serves
+from hloipu_compiler.planners.redistribution import redistribution, serves
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, covers, whole
 from tests.support.tile_runs import same_on_tiles
@@ -25,13 +25,13 @@ def _everywhere(tiles: int, rows: int, width: int) -> Mapping:
 
 def test_what_lies_there_costs_nothing() -> None:
     rows = _rows(8, 64, 16)
-    assert bringing(BOW, "f32", (64, 16), rows, rows).price == 0
+    assert redistribution(BOW, "f32", (64, 16), rows, rows).price == 0
     assert serves(_everywhere(8, 64, 16), rows, (64, 16))
     assert not serves(rows, _everywhere(8, 64, 16), (64, 16))
 
 
 def test_few_pieces_come_straight() -> None:
-    found = bringing(BOW, "f32", (64, 16), _rows(8, 64, 16), _everywhere(1472, 64, 16))
+    found = redistribution(BOW, "f32", (64, 16), _rows(8, 64, 16), _everywhere(1472, 64, 16))
     assert found.via is None
     # Eight pieces of eight rows of 64 bytes to every pair of tiles at 8 bytes a cycle.
     assert found.cycles >= 64 * 64 // 8
@@ -40,7 +40,7 @@ def test_few_pieces_come_straight() -> None:
 def test_many_pieces_are_gathered_first() -> None:
     """Rather than 1024 messages to each tile, about the root of that from each of as many."""
     lying, wanted = _rows(1024, 1024, 32), _everywhere(1472, 1024, 32)
-    found = bringing(BOW, "f32", (1024, 32), lying, wanted)
+    found = redistribution(BOW, "f32", (1024, 32), lying, wanted)
     via = found.via
     assert via is not None
     assert 16 <= via.tiles.count <= 64
@@ -55,7 +55,7 @@ def test_each_part_is_gathered_on_tiles_of_its_own(parts: int, copies: int) -> N
     block = rows // parts
     spans = (Span(0, block, 0, block), whole(width))
     wanted = Mapping(Tiles((parts, copies), (copies, 1), 0), spans)
-    via = bringing(BOW, "f32", (rows, width), _rows(rows, rows, width), wanted).via
+    via = redistribution(BOW, "f32", (rows, width), _rows(rows, rows, width), wanted).via
     assert via is not None
     assert via.is_partition
     assert not via.replicated_axes
@@ -70,7 +70,7 @@ def test_each_part_is_gathered_on_tiles_of_its_own(parts: int, copies: int) -> N
 
 def test_overlapping_parts_are_not_gathered() -> None:
     wanted = Mapping(Tiles((16, 92), (92, 1), 0), (Span(0, 64, -1, 66), whole(32)))
-    assert bringing(BOW, "f32", (1024, 32), _rows(1024, 1024, 32), wanted).via is None
+    assert redistribution(BOW, "f32", (1024, 32), _rows(1024, 1024, 32), wanted).via is None
 
 
 def test_gathered_values_arrive() -> None:
@@ -97,7 +97,7 @@ def test_a_way_over_other_tiles_is_looked_for_from_24_messages_on() -> None:
     for senders in (16, 23, 24, 40):
         for width in (16, 64, 256):
             lying, wanted = _rows(senders, senders, width), _everywhere(1472, senders, width)
-            found = bringing(BOW, "f32", (senders, width), lying, wanted)
+            found = redistribution(BOW, "f32", (senders, width), lying, wanted)
             gathered[senders, width] = found.via is not None
             # Straight: each tile receives all at 8 bytes a cycle, a message from every sender.
             straight = senders * width * 4 // 8 + senders * 3 + 9 + 74 + 126

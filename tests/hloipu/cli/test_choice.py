@@ -3,7 +3,7 @@
 import json
 
 from hloipu_compiler.partition.search.best import best_of, choice_of
-from hloipu_compiler.partition.search.candidate import Outlook, Way
+from hloipu_compiler.partition.search.candidate import Candidate, Estimate
 from tests.support.command_line import run
 
 SAMPLE = "hlo_samples/mnist_train_step.hlo"
@@ -57,16 +57,16 @@ def test_a_plan_is_found_and_compiled() -> None:
     assert "--replicas 2" in outcome.err
 
 
-def outlook(speed: float, needed: int, bubble: float = 0.0, fits: bool = True) -> Outlook:
-    return Outlook(Way(), 1, speed, needed, needed, 100, fits, bubble)
+def estimate(speed: float, needed: int, bubble: float = 0.0, fits: bool = True) -> Estimate:
+    return Estimate(Candidate(), 1, speed, needed, needed, 100, fits, bubble)
 
 
 def test_rows_that_another_beats_in_everything_are_dropped() -> None:
-    fast, small, beaten = outlook(9, 90), outlook(5, 50), outlook(4, 60)
+    fast, small, beaten = estimate(9, 90), estimate(5, 50), estimate(4, 60)
     assert best_of([beaten, small, fast]) == [fast, small]
 
 
 def test_the_fastest_that_fits_is_chosen_or_the_smallest() -> None:
-    fast, slow = outlook(9, 90, fits=False), outlook(5, 50)
+    fast, slow = estimate(9, 90, fits=False), estimate(5, 50)
     assert choice_of([fast, slow]) is slow
-    assert choice_of([fast, outlook(1, 95, fits=False)]) is fast
+    assert choice_of([fast, estimate(1, 95, fits=False)]) is fast

@@ -12,7 +12,7 @@ from itertools import permutations, product
 from math import prod
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -116,7 +116,7 @@ def mapped(
 def cycles_with(
     machine: Machine,
     operands: Sequence[tuple[Tensor, Mapping]],
-    compute: Callable[[Builder, list[Held]], Held],
+    compute: Callable[[Builder, list[TileTensor]], TileTensor],
 ) -> int:
     """Return the cycles of a program whose operands lie so."""
     builder = Builder(machine)
@@ -128,7 +128,7 @@ def cycles_with(
         value = builder.value(tensor.element_type, tensor.shape)
         builder.emit(s.StreamIn(f"parameter.{number}", variable, value))
         ports.append(Port(f"parameter.{number}", tensor.element_type, tensor.shape))
-        given.append(Held(value, variable, tensor.element_type, tensor.shape))
+        given.append(TileTensor(value, variable, tensor.element_type, tensor.shape))
     made = compute(builder, given)
     builder.emit(s.Sync())
     builder.emit(s.StreamOut("result.0", made.variable, made.value))
@@ -159,7 +159,7 @@ class Best:
     def look_at(
         self,
         operands: Sequence[tuple[Tensor, Mapping]],
-        compute: Callable[[Builder, list[Held]], Held],
+        compute: Callable[[Builder, list[TileTensor]], TileTensor],
         words: str,
     ) -> None:
         """Price one candidate."""
@@ -192,7 +192,7 @@ def best_of_codelet(
         wanted = mapped(codelet, operands, result, at)
         for born in product(*(born_for(m, x.shape) for m, x in zip(wanted, operands, strict=True))):
 
-            def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
+            def once(builder: Builder, given: list[TileTensor], at: Placement = at) -> TileTensor:
                 made = [(result.element_type, result.shape)]
                 return builder.compute(codelet, given, made, placement=at)[0]
 
@@ -207,13 +207,13 @@ def best_of_codelet(
 
                 def twice(
                     builder: Builder,
-                    given: list[Held],
+                    given: list[TileTensor],
                     at: Placement = at,
                     then: Placement = then,
                     cut: Codelet = cut,
                     pieces: Tensor = pieces,
                     add: Reduce = add,
-                ) -> Held:
+                ) -> TileTensor:
                     made = [(pieces.element_type, pieces.shape)]
                     (partials,) = builder.compute(cut, given, made, placement=at)
                     zero = builder.scalar(Scalar(pieces.element_type, "-0x0.0p+0"))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
@@ -70,7 +70,7 @@ def best_reduction(machine: Machine, kind: str, shape: Sizes, dimensions: Sizes)
     operands = [array, Tensor(kind, ())]
     for at in grids(whole_sum.indexing(operands, [made]).sizes, tiles):
 
-        def once(builder: Builder, given: list[Held], at: Placement = at) -> Held:
+        def once(builder: Builder, given: list[TileTensor], at: Placement = at) -> TileTensor:
             zero = builder.scalar(Scalar(kind, "-0x0.0p+0"))
             return builder.compute(whole_sum, [*given, zero], [(kind, kept)], placement=at)[0]
 
@@ -91,12 +91,12 @@ def best_reduction(machine: Machine, kind: str, shape: Sizes, dimensions: Sizes)
 
                     def twice(
                         builder: Builder,
-                        given: list[Held],
+                        given: list[TileTensor],
                         at: Placement = at,
                         then: Placement = then,
                         cut: Reduce = cut,
                         pieces: Tensor = pieces,
-                    ) -> Held:
+                    ) -> TileTensor:
                         made = [(pieces.element_type, pieces.shape)]
                         (partials,) = builder.compute(cut, given, made, placement=at)
                         zero = builder.scalar(Scalar("f32", "-0x0.0p+0"))

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.numbering import Scope
-from hloipu_compiler.lowering.core.values import Held, Leaf
-from hloipu_compiler.planners.redistribution import bringing
+from hloipu_compiler.lowering.core.values import TileTensor, Value
+from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
@@ -14,51 +14,55 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program
 
-Way = Callable[[], Sequence[Leaf] | None]
+Candidate = Callable[[], Sequence[Value] | None]
 """Writes steps and returns the results' leaves; None: it cannot be done so."""
 
 
-def cheapest(builder: Builder, ways: Sequence[Way], key: Hashable = None) -> Sequence[Leaf]:
+def cheapest(
+    builder: Builder, candidates: Sequence[Candidate], key: Hashable = None
+) -> Sequence[Value]:
     """Write an op in the way that takes fewest cycles; of equal ones the last.
 
     Results that lie elsewhere than the first way leaves them are taken to have to come there: who
     reads them has been thought of where operands lie, which the first way follows. At least one of
     the ways must do. Ops of one key, if it is not None, all go the way of the first.
     """
-    known = builder.chosen_ways.by_key.get(key) if key is not None else None
+    known = builder.chosen_candidates.by_key.get(key) if key is not None else None
     if known is not None:
-        leaves = ways[known]()
+        leaves = candidates[known]()
         if leaves is not None:
             return leaves
     best: tuple[int, int] | None = None
     wanted: dict[int, Mapping] = {}
-    for number, way in enumerate(ways):
+    for number, candidate in enumerate(candidates):
         before = _Moment.of(builder)
-        leaves = way()
+        leaves = candidate()
         if leaves is not None:
-            cycles = before.cycles_since(builder) + _bringing(builder, leaves, wanted)
+            cycles = before.cycles_since(builder) + _redistribution_cycles(builder, leaves, wanted)
             if best is None or cycles <= best[0]:
                 best = cycles, number
-                if number == len(ways) - 1:
-                    builder.chosen_ways.by_key[key] = number
+                if number == len(candidates) - 1:
+                    builder.chosen_candidates.by_key[key] = number
                     return leaves
         before.restore(builder)
-    leaves = None if best is None else ways[best[1]]()
+    leaves = None if best is None else candidates[best[1]]()
     if best is None or leaves is None:
         raise ValueError("no way leads to the op's steps")
-    builder.chosen_ways.by_key[key] = best[1]
+    builder.chosen_candidates.by_key[key] = best[1]
     return leaves
 
 
-def _bringing(builder: Builder, leaves: Sequence[Leaf], wanted: dict[int, Mapping]) -> int:
+def _redistribution_cycles(
+    builder: Builder, leaves: Sequence[Value], wanted: dict[int, Mapping]
+) -> int:
     """Return the cycles of bringing results to where they are wanted: where the first ones lie."""
     cycles = 0
     for number, leaf in enumerate(leaves):
-        if isinstance(leaf, Held):
+        if isinstance(leaf, TileTensor):
             lies = builder.variables[leaf.variable].mapping
             there = wanted.setdefault(number, lies)
             kind, shape = leaf.element_type, leaf.shape
-            cycles += bringing(builder.machine, kind, shape, lies, there).cycles
+            cycles += redistribution(builder.machine, kind, shape, lies, there).cycles
     return cycles
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_compiler.layout.layout import NO_LAYOUT, Layout
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.exchanging import Exchanging
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import (
     Placement,
@@ -50,14 +50,14 @@ class Builder(Exchanging):
         self.elided: list[str] = []
         self.queues: dict[str, Queue] = {}
         """Of infeed and outfeed ops, by name."""
-        self.random_state: Held | None = None
+        self.random_state: TileTensor | None = None
         """What random ops without a state of their own draw from (`randomness.py`)."""
         self.layout: Layout = NO_LAYOUT
-        self.wishes: tuple[Demand, ...] = ()
+        self.preferences: tuple[Demand, ...] = ()
         """Of the users of the instruction that is being lowered, for its result."""
-        self.region_wishes: tuple[Demand, ...] = ()
+        self.region_preferences: tuple[Demand, ...] = ()
         """For the results of the fusion that is being written op by op."""
-        self.chosen_ways = ChosenWays()
+        self.chosen_candidates = ChosenWays()
         self.turns = 1
         """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None
@@ -83,10 +83,10 @@ class Builder(Exchanging):
             return self.tuning
         return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
-    def held(self, leaf: Leaf) -> Held:
+    def held(self, leaf: Value) -> TileTensor:
         """Return a leaf on tiles: constants get a variable, broadcasts are written out."""
         match leaf:
-            case Held():
+            case TileTensor():
                 return leaf
             case Scalar():
                 return self.scalar(leaf)
@@ -95,7 +95,7 @@ class Builder(Exchanging):
             case _:
                 raise CodegenError("E0470", f"{self.origin}: a token has no value on tiles")
 
-    def _written_out(self, leaf: Spread) -> Held:
+    def _written_out(self, leaf: Spread) -> TileTensor:
         kind = leaf.element_type
         if isinstance(leaf.source, Scalar):
             node = text_node(leaf.source.text, kind)
@@ -107,15 +107,15 @@ class Builder(Exchanging):
     def compute(
         self,
         codelet: Codelet,
-        operands: Sequence[Held],
+        operands: Sequence[TileTensor],
         results: Sequence[tuple[str, Sizes]],
         *,
-        dying: Sequence[bool] = (),
+        last_uses: Sequence[bool] = (),
         placement: Placement | None = None,
-    ) -> list[Held]:
+    ) -> list[TileTensor]:
         """Append a vertex group, with the exchange that brings its operands to its tiles.
 
-        `dying`: operands that nobody reads afterwards, so that a result may take their place.
+        `last_uses`: operands that nobody reads afterwards, so that a result may take their place.
         """
         operand_tensors = [Tensor(x.element_type, x.shape) for x in operands]
         result_tensors = [Tensor(*x) for x in results]
@@ -131,7 +131,7 @@ class Builder(Exchanging):
             Mapping(placement.tiles, placement.spans(indices, shape))
             for indices, (_, shape) in zip(indexing.results, results, strict=True)
         ]
-        reused = self._reused(codelet, operands, sources, dying, results[0], mappings[0])
+        reused = self._reused(codelet, operands, sources, last_uses, results[0], mappings[0])
         targets = [
             self.variable(*result, mapping) if number or reused is None else reused
             for number, (result, mapping) in enumerate(zip(results, mappings, strict=True))
@@ -148,16 +148,16 @@ class Builder(Exchanging):
         )
         self.emit(s.ComputeSet((group,)))
         return [
-            Held(value, target, *result)
+            TileTensor(value, target, *result)
             for value, target, result in zip(values, targets, results, strict=True)
         ]
 
     def _reused(
         self,
         codelet: Codelet,
-        operands: Sequence[Held],
+        operands: Sequence[TileTensor],
         sources: Sequence[int],
-        dying: Sequence[bool],
+        last_uses: Sequence[bool],
         result: tuple[str, Sizes],
         mapping: Mapping,
     ) -> int | None:
@@ -168,13 +168,13 @@ class Builder(Exchanging):
         if self._may_end(sources, result, mapping):
             return self.destination
         order = sorted(
-            range(min(len(operands), len(dying))),
+            range(min(len(operands), len(last_uses))),
             key=lambda n: operands[n].variable != self.destination,
         )
         for number in order:
             leaf, variable = operands[number], sources[number]
             if (
-                dying[number]
+                last_uses[number]
                 and variable == leaf.variable
                 and variable in self.scope.owned
                 and sources.count(variable) == 1
@@ -202,7 +202,7 @@ class Builder(Exchanging):
         self,
         codelet: Codelet,
         indexing: Indexing,
-        operands: Sequence[Held],
+        operands: Sequence[TileTensor],
         results: Sequence[tuple[str, Sizes]],
     ) -> Placement:
         """Go where an operand lies or the result is wished, or else make blocks of rows."""
@@ -210,7 +210,7 @@ class Builder(Exchanging):
         lying = [self.variables[leaf.variable].mapping for leaf in operands]
         sizes = [prod(leaf.shape) for leaf in operands]
         least = -(-default.tiles.count // 2)
-        places = candidates(indexing, lying, self.wishes, least, sizes)
+        places = candidates(indexing, lying, self.preferences, least, sizes)
         if 2 * default.tiles.count <= self.tile_count:
             shown = _shown(indexing, results)
             tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
@@ -227,7 +227,7 @@ class Builder(Exchanging):
             codelet,
             tuple((Tensor(x.element_type, x.shape), m) for x, m in held),
             tuple(Tensor(*x) for x in results),
-            tuple(self.wishes),
+            tuple(self.preferences),
             self.turns,
             self.tuning_here.code_cycles_per_byte,
         )
@@ -242,7 +242,10 @@ class Builder(Exchanging):
         return moved(placement, self.first_tile(count), self.tile_count)
 
     def _default(
-        self, indexing: Indexing, operands: Sequence[Held], results: Sequence[tuple[str, Sizes]]
+        self,
+        indexing: Indexing,
+        operands: Sequence[TileTensor],
+        results: Sequence[tuple[str, Sizes]],
     ) -> Placement:
         largest = max(range(len(results)), key=lambda n: prod(results[n][1]))
         element_type, shape = results[largest]

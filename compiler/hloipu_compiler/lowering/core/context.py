@@ -8,7 +8,7 @@ from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape, leaves_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.expressions import expression_of
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.frozen import dataclass
@@ -17,7 +17,7 @@ from hloipu_runtime.program.mapping import Sizes
 
 
 @dataclass(frozen=True)
-class Site:
+class LoweringContext:
     """One instruction with its surroundings."""
 
     builder: Builder
@@ -25,9 +25,9 @@ class Site:
     plan: Plan
     computation: Computation
     instruction: Instruction
-    operands: tuple[tuple[Leaf, ...], ...]
+    operands: tuple[tuple[Value, ...], ...]
     """The leaves of each operand: one of an array, any number of a tuple."""
-    dying: tuple[bool, ...]
+    last_uses: tuple[bool, ...]
     """For each operand that is an array: whether nobody reads it afterwards."""
 
     @property
@@ -35,11 +35,11 @@ class Site:
         """The instruction's attributes."""
         return self.instruction.attributes
 
-    def leaf(self, number: int) -> Leaf:
+    def leaf(self, number: int) -> Value:
         """Return an operand that is an array."""
         return self.operands[number][0]
 
-    def held(self, number: int) -> Held:
+    def held(self, number: int) -> TileTensor:
         """Return an operand that is an array, on tiles."""
         return self.builder.held(self.leaf(number))
 
@@ -63,7 +63,7 @@ class Site:
         return expression_of(self.module, computation)
 
 
-Lowering = Callable[[Site], Sequence[Leaf]]
+Lowering = Callable[[LoweringContext], Sequence[Value]]
 
 LOWERINGS: LateTable[Lowering] = LateTable(
     "hloipu_compiler.lowering",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
-from hloipu_compiler.planners.redistribution import bringing, serves
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
+from hloipu_compiler.planners.redistribution import redistribution, serves
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
@@ -27,20 +27,22 @@ class Exchanging(Numbering):
         super().__init__(machine)
         self.constants: dict[int, tuple[int, Array]] = {}
         """Of a variable, the value and the array in storage form."""
-        self._scalars: dict[tuple[str, str, int], Held] = {}
+        self._scalars: dict[tuple[str, str, int], TileTensor] = {}
         self.is_resident = False
         """Whether the program stays on the device from run to run, so that constants do, too."""
 
-    def constant(self, array: Array, element_type: str, mapping: Mapping | None = None) -> Held:
+    def constant(
+        self, array: Array, element_type: str, mapping: Mapping | None = None
+    ) -> TileTensor:
         """Return a variable that the program is loaded with; `array` is in storage form."""
         shape = tuple(map(int, array.shape))
         value = self.value(element_type, shape)
-        mapping = mapping or self.home(element_type, shape)
+        mapping = mapping or self.default_mapping(element_type, shape)
         variable = self.variable(element_type, shape, mapping, Role.CONSTANT)
         self.constants[variable] = (value, array)
-        return Held(value, variable, element_type, shape)
+        return TileTensor(value, variable, element_type, shape)
 
-    def scalar(self, leaf: Scalar) -> Held:
+    def scalar(self, leaf: Scalar) -> TileTensor:
         """Return a variable that holds a constant number, the same one for equal numbers."""
         key = (leaf.element_type, leaf.text, self.ipu)
         if key not in self._scalars:
@@ -49,7 +51,7 @@ class Exchanging(Numbering):
             )
         return self._scalars[key]
 
-    def copied(self, wanted: Sequence[tuple[Held, Mapping]]) -> list[int]:
+    def copied(self, wanted: Sequence[tuple[TileTensor, Mapping]]) -> list[int]:
         """Return variables that hold these values in these mappings, moved there if need be."""
         found: list[int] = []
         gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
@@ -82,17 +84,17 @@ class Exchanging(Numbering):
                 scope.steps += self.exchange_steps(transfers, definitions, scope)
         return found
 
-    def brought_here(self, leaf: Leaf) -> Leaf:
+    def brought_here(self, leaf: Value) -> Value:
         """Return a leaf on the IPU at hand, copied there once however often it is asked for."""
-        if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
+        if isinstance(leaf, Spread) and isinstance(leaf.source, TileTensor):
             source = self.brought_here(leaf.source)
-            return replace(leaf, source=source) if isinstance(source, Held) else leaf
-        if not isinstance(leaf, Held) or self.variables[leaf.variable].ipu == self.ipu:
+            return replace(leaf, source=source) if isinstance(source, TileTensor) else leaf
+        if not isinstance(leaf, TileTensor) or self.variables[leaf.variable].ipu == self.ipu:
             return leaf
         mapping = self.variables[leaf.variable].mapping
         return replace(leaf, variable=self.copied([(leaf, mapping)])[0])
 
-    def nearest(self, leaf: Held, ipu: int) -> Held:
+    def nearest(self, leaf: TileTensor, ipu: int) -> TileTensor:
         """Return a leaf where it was brought to on an IPU, if it was, or else where it is."""
         if self.variables[leaf.variable].ipu != ipu:
             for scope in reversed(self.scopes):
@@ -101,25 +103,27 @@ class Exchanging(Numbering):
                     return replace(leaf, variable=known)
         return leaf
 
-    def _gathered(self, leaf: Held, mapping: Mapping, depth: int) -> Held:
+    def _gathered(self, leaf: TileTensor, mapping: Mapping, depth: int) -> TileTensor:
         """Return where a value is best taken from: itself, or a few tiles to be sent to first."""
         lying = self.variables[leaf.variable]
         if lying.ipu != self.ipu:
             return leaf
-        via = bringing(self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping).via
+        via = redistribution(
+            self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping
+        ).via
         if via is None:
             return leaf
         tiles = via.tiles
         first = self.first_tile(tiles.count) % (self.tile_count - tiles.count + 1)
         there = Mapping(Tiles(tiles.extents, tiles.strides, first), via.spans)
         near = self.variable(leaf.element_type, leaf.shape, there, depth=depth)
-        return Held(leaf.value, near, leaf.element_type, leaf.shape)
+        return TileTensor(leaf.value, near, leaf.element_type, leaf.shape)
 
     def _add(
         self,
         steps: dict[int, tuple[list[s.Transfer], list[s.Definition]]],
         depth: int,
-        leaf: Held,
+        leaf: TileTensor,
         variable: int,
     ) -> None:
         """Add the copy of a value to the exchange at a depth."""
@@ -128,7 +132,7 @@ class Exchanging(Numbering):
         transfers.append(transfer)
         definitions.append(definition)
 
-    def _is_loaded_where_wanted(self, leaf: Held, mapping: Mapping) -> bool:
+    def _is_loaded_where_wanted(self, leaf: TileTensor, mapping: Mapping) -> bool:
         """Whether a constant is loaded once more, in place of a copy in each run.
 
         A number takes less memory on a tile than the exchange code that would bring it. Another IPU
@@ -141,14 +145,14 @@ class Exchanging(Numbering):
             (self.is_resident or crosses) and is_complete(mapping, leaf.shape)
         )
 
-    def _loaded_copy(self, leaf: Held, mapping: Mapping) -> int:
+    def _loaded_copy(self, leaf: TileTensor, mapping: Mapping) -> int:
         """Return another variable that a constant is loaded into, as every run would copy it."""
         variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
         self.constants[variable] = self.constants[leaf.variable]
         self.scopes[0].copies[(leaf.value, mapping, self.ipu)] = variable
         return variable
 
-    def _depth_to_copy(self, leaf: Held) -> int:
+    def _depth_to_copy(self, leaf: TileTensor) -> int:
         """Return the block to copy a value in: before the loops in which it does not change."""
         depth = len(self.scopes) - 1
         constant = self.variables[leaf.variable].role is Role.CONSTANT
@@ -163,7 +167,7 @@ class Exchanging(Numbering):
                 return scope.copies[(value, mapping, self.ipu)]
         return None
 
-    def plain_copy(self, leaf: Held, variable: int) -> tuple[s.Transfer, s.Definition]:
+    def plain_copy(self, leaf: TileTensor, variable: int) -> tuple[s.Transfer, s.Definition]:
         """Return the transfer that brings a value, whole, to another variable."""
         zeros = (0,) * len(leaf.shape)
         box = whole_box(leaf.shape)
@@ -175,7 +179,7 @@ class Exchanging(Numbering):
         )
 
     def transfer(
-        self, leaf: Held, variable: int, view: Sizes, box: Box, shift: Sizes
+        self, leaf: TileTensor, variable: int, view: Sizes, box: Box, shift: Sizes
     ) -> s.Transfer:
         """Return a transfer of a box to all tiles that hold the variable."""
         mapping = self.variables[variable].mapping
@@ -211,16 +215,18 @@ class Exchanging(Numbering):
         self,
         element_type: str,
         shape: Sizes,
-        pieces: Sequence[tuple[Held, Sizes, Box, Sizes]],
-        base: Held | None = None,
+        pieces: Sequence[tuple[TileTensor, Sizes, Box, Sizes]],
+        base: TileTensor | None = None,
         mapping: Mapping | None = None,
-    ) -> Held:
+    ) -> TileTensor:
         """Return a new value put together from (source, view, box, shift) by one exchange.
 
         `base`: what stays where no piece is put; its variable is written.
         """
         if base is None:
-            variable = self.variable(element_type, shape, mapping or self.home(element_type, shape))
+            variable = self.variable(
+                element_type, shape, mapping or self.default_mapping(element_type, shape)
+            )
         else:
             variable = base.variable
         value = self.value(element_type, shape)
@@ -232,4 +238,4 @@ class Exchanging(Numbering):
             transfers,
             [s.Definition(variable, value, None if base is None else base.value, made)],
         )
-        return Held(value, variable, element_type, shape)
+        return TileTensor(value, variable, element_type, shape)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
@@ -57,7 +57,7 @@ def without_them(machine: Machine, tiles: IoTiles) -> Machine:
 
 def taken_in(
     builder: Builder, tiles: IoTiles, ports: Sequence[Port], born: Sequence[Mapping | None]
-) -> list[Held]:
+) -> list[TileTensor]:
     """Write the steps that take an element into buffers, and from there to all other tiles.
 
     `born`: where each array is to lie there; None: where any of its shape does.
@@ -65,7 +65,7 @@ def taken_in(
     buffers = []
     for port in ports:
         variable = builder.variable(port.element_type, port.shape, tiles.mapping(port), Role.BUFFER)
-        held = Held(
+        held = TileTensor(
             builder.value(port.element_type, port.shape), variable, port.element_type, port.shape
         )
         builder.emit(s.Sync())
@@ -73,19 +73,19 @@ def taken_in(
         buffers.append(held)
     transfers, definitions, found = [], [], []
     for held, mapping in zip(buffers, born, strict=True):
-        mapping = mapping or builder.home(held.element_type, held.shape)
+        mapping = mapping or builder.default_mapping(held.element_type, held.shape)
         own = builder.variable(held.element_type, held.shape, mapping)
         transfer, definition = builder.plain_copy(held, own)
         transfers.append(transfer)
         definitions.append(definition)
-        found.append(Held(held.value, own, held.element_type, held.shape))
+        found.append(TileTensor(held.value, own, held.element_type, held.shape))
     builder.exchange(transfers, definitions)
     return found
 
 
-def brought_out(builder: Builder, tiles: IoTiles, port: Port, leaf: Held) -> Held:
+def brought_out(builder: Builder, tiles: IoTiles, port: Port, leaf: TileTensor) -> TileTensor:
     """Write the copy of a result to its buffer; return it there."""
     variable = builder.variable(leaf.element_type, leaf.shape, tiles.mapping(port), Role.BUFFER)
     transfer, definition = builder.plain_copy(leaf, variable)
     builder.exchange([transfer], [definition])
-    return Held(leaf.value, variable, leaf.element_type, leaf.shape)
+    return TileTensor(leaf.value, variable, leaf.element_type, leaf.shape)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.lowering.core.values import Held, Leaf, Spread
+from hloipu_compiler.lowering.core.values import Spread, TileTensor, Value
 from hloipu_runtime.program.steps import ValueId
 
 
-class Dying:
+class LastUses:
     """Last uses in one computation, kept by value: several instructions may hand on one value."""
 
-    def __init__(self, computation: Computation, foreign: Iterable[Leaf]) -> None:
+    def __init__(self, computation: Computation, foreign: Iterable[Value]) -> None:
         """`foreign`: leaves that live on after the computation, whatever it does."""
         never = len(computation.instructions)
         self._last_use = [-1] * never
@@ -22,22 +22,22 @@ class Dying:
         for leaf in foreign:
             self._extend(leaf, never)
 
-    def hold(self, position: int, leaves: Sequence[Leaf]) -> None:
+    def hold(self, position: int, leaves: Sequence[Value]) -> None:
         """Note that an instruction's result consists of these leaves."""
         for leaf in leaves:
             self._extend(leaf, self._last_use[position])
 
-    def _extend(self, leaf: Leaf, end: int) -> None:
+    def _extend(self, leaf: Value, end: int) -> None:
         value = _value(leaf)
         if value is not None:
             self._ends[value] = max(self._ends.get(value, -1), end)
 
-    def is_read_after(self, position: int, leaf: Leaf) -> bool:
+    def is_read_after(self, position: int, leaf: Value) -> bool:
         """Whether a leaf is read by the instruction at a position, or later."""
         value = _value(leaf)
         return value is None or self._ends.get(value, position) >= position
 
-    def dies_at(self, position: int, leaves: Sequence[Leaf]) -> bool:
+    def is_last_use(self, position: int, leaves: Sequence[Value]) -> bool:
         """Whether an operand of one leaf is read by the instruction at a position and never again.
 
         What later instructions hand on of it they read themselves, so that its end is known.
@@ -48,11 +48,11 @@ class Dying:
         return value is not None and self._ends[value] == position
 
 
-def _value(leaf: Leaf) -> ValueId | None:
+def _value(leaf: Value) -> ValueId | None:
     match leaf:
-        case Held():
+        case TileTensor():
             return leaf.value
-        case Spread(source=Held() as source):
+        case Spread(source=TileTensor() as source):
             return source.value
         case _:
             return None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held, Leaf, Spread
+from hloipu_compiler.lowering.core.values import Spread, TileTensor, Value
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import ValueId
 
@@ -19,7 +19,7 @@ Assumed: small beside what there is, yet few round trips to the host."""
 
 class _Arrival(NamedTuple):
     stream: str
-    held: Held
+    held: TileTensor
     first_use: int
 
 
@@ -31,12 +31,12 @@ class Arrivals:
         self.waiting: dict[ValueId, _Arrival] = {}
         """In the order of their first uses."""
 
-    def wait(self, arrivals: Iterable[tuple[str, Held, int]]) -> None:
+    def wait(self, arrivals: Iterable[tuple[str, TileTensor, int]]) -> None:
         """Take up streams, their values and the positions at which these are read first."""
         ordered = sorted((_Arrival(*x) for x in arrivals), key=lambda x: x.first_use)
         self.waiting = {x.held.value: x for x in ordered}
 
-    def need(self, operands: Iterable[Sequence[Leaf]]) -> None:
+    def need(self, operands: Iterable[Sequence[Value]]) -> None:
         """Write the steps that bring in what is read now, and with it what is read next."""
         if not self.waiting:
             return
@@ -51,12 +51,12 @@ class Arrivals:
             self._come(value)
 
     def _bring(self, value: ValueId) -> None:
-        room = self.builder.machine.memory.bytes_per_tile // _TOGETHER
-        room -= self._come(value)
+        bytes_left = self.builder.machine.memory.bytes_per_tile // _TOGETHER
+        bytes_left -= self._come(value)
         for other in list(self.waiting):
-            if self._size(other) > room:
+            if self._size(other) > bytes_left:
                 return
-            room -= self._come(other)
+            bytes_left -= self._come(other)
 
     def _size(self, value: ValueId) -> int:
         return self.builder.variables[self.waiting[value].held.variable].bytes_per_tile
@@ -70,11 +70,11 @@ class Arrivals:
         return size
 
 
-def _value(leaf: Leaf) -> ValueId | None:
+def _value(leaf: Value) -> ValueId | None:
     match leaf:
-        case Held():
+        case TileTensor():
             return leaf.value
-        case Spread(source=Held() as source):
+        case Spread(source=TileTensor() as source):
             return source.value
         case _:
             return None

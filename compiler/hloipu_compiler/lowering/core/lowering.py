@@ -9,12 +9,12 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, Site
+from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, LoweringContext
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.last_use import Dying
+from hloipu_compiler.lowering.core.last_use import LastUses
 from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
 from hloipu_compiler.lowering.core.stream_names import require_unique
-from hloipu_compiler.lowering.core.values import Held, Leaf, Token
+from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.op_grids import Demand
@@ -38,19 +38,19 @@ _SCARCE_PERCENT = 60
 
 
 def lower_computation(
-    site: Site,
+    context: LoweringContext,
     computation: Computation,
-    arguments: Sequence[Sequence[Leaf]],
-    owned: frozenset[Leaf],
-    homes: Mapping[int, Held] | None = None,
-) -> list[Leaf]:
+    arguments: Sequence[Sequence[Value]],
+    owned: frozenset[Value],
+    homes: Mapping[int, TileTensor] | None = None,
+) -> list[Value]:
     """Write a called computation's steps into the innermost block; return its results.
 
     `owned`: leaves among the arguments that die here, after their last use. `homes`: what is to be
     overwritten by some of the results, by their numbers.
     """
     return lower_instructions(
-        site.builder, site.module, site.plan, computation, arguments, owned, homes
+        context.builder, context.module, context.plan, computation, arguments, owned, homes
     )
 
 
@@ -59,20 +59,20 @@ def lower_instructions(
     module: Module,
     plan: Plan,
     computation: Computation,
-    arguments: Sequence[Sequence[Leaf]],
-    owned: frozenset[Leaf],
-    homes: Mapping[int, Held] | None = None,
+    arguments: Sequence[Sequence[Value]],
+    owned: frozenset[Value],
+    homes: Mapping[int, TileTensor] | None = None,
     arrivals: Arrivals | None = None,
-) -> list[Leaf]:
+) -> list[Value]:
     """Write a computation's steps into the innermost block; return the leaves of its result."""
     ends = _ends(computation, homes or {})
-    outer_wishes = builder.wishes
+    outer_preferences = builder.preferences
     if builder.effectful is None:
         builder.effectful = effectful_computations(module)
     live = live_positions(computation, builder.effectful)
     given = [leaf for leaves in arguments for leaf in leaves]
-    dying = Dying(computation, [leaf for leaf in given if leaf not in owned])
-    known: list[Sequence[Leaf]] = []
+    last_uses = LastUses(computation, [leaf for leaf in given if leaf not in owned])
+    known: list[Sequence[Value]] = []
     late = arrivals is not None and bool(arrivals.waiting)
     alive, outside = alive_bytes(module, plan, computation, late=late), builder.alive_bytes
     here = builder.ipu
@@ -95,38 +95,38 @@ def lower_instructions(
             if builder.ipus > 1:
                 builder.ipu = plan.ipus.get((computation.name, x.name), here)
             builder.alive_bytes = outside + alive[position]
-            known_wishes = builder.layout.demands.get((computation.name, x.name, 0), ())
-            builder.wishes = known_wishes or builder.region_wishes
+            known_preferences = builder.layout.demands.get((computation.name, x.name, 0), ())
+            builder.preferences = known_preferences or builder.region_preferences
             builder.destination = None
             if position == computation.root:
-                builder.wishes = builder.wishes or outer_wishes
+                builder.preferences = builder.preferences or outer_preferences
             home = ends.get(position)
             if home is not None:
                 lies = builder.variables[home.variable].mapping
-                if all(wish.born != lies for wish in builder.wishes):
-                    builder.wishes = (*builder.wishes, Demand(lies, lies, 1, x.name))
+                if all(preference.born != lies for preference in builder.preferences):
+                    builder.preferences = (*builder.preferences, Demand(lies, lies, 1, x.name))
                 on_ipu = builder.variables[home.variable].ipu
-                if on_ipu == builder.ipu and not dying.is_read_after(position, home):
+                if on_ipu == builder.ipu and not last_uses.is_read_after(position, home):
                     builder.destination = home.variable
             operands = tuple(tuple(known[i]) for i in x.operands)
             if arrivals is not None:
                 arrivals.need(operands)
-            dies = tuple(dying.dies_at(position, leaves) for leaves in operands)
+            dies = tuple(last_uses.is_last_use(position, leaves) for leaves in operands)
             if builder.ipus > 1 and x.opcode not in _RUNNING:
                 operands = tuple(tuple(map(builder.brought_here, leaves)) for leaves in operands)
-            site = Site(builder, module, plan, computation, x, operands, dies)
-            known.append(_lowering(x)(site))
-        dying.hold(position, known[position])
+            context = LoweringContext(builder, module, plan, computation, x, operands, dies)
+            known.append(_lowering(x)(context))
+        last_uses.hold(position, known[position])
     builder.alive_bytes, builder.destination, builder.ipu = outside, None, here
     return list(known[computation.root])
 
 
-def _ends(computation: Computation, homes: Mapping[int, Held]) -> dict[int, Held]:
+def _ends(computation: Computation, homes: Mapping[int, TileTensor]) -> dict[int, TileTensor]:
     """Return, by position, where arrays end that are parts of the result, each of one only."""
     root = computation.instructions[computation.root]
     if root.opcode != "tuple" or not homes:
         return {}
-    found: dict[int, Held] = {}
+    found: dict[int, TileTensor] = {}
     leaf = 0
     for i in root.operands:
         if leaf in homes and root.operands.count(i) == 1:
@@ -196,8 +196,8 @@ def _lowering(x: Instruction) -> Lowering:
 
 
 def _element(
-    computation: Computation, x: Instruction, known: Sequence[Sequence[Leaf]]
-) -> Sequence[Leaf]:
+    computation: Computation, x: Instruction, known: Sequence[Sequence[Value]]
+) -> Sequence[Value]:
     operand = x.operands[0]
     shape = computation.instructions[operand].shape
     if not isinstance(shape, TupleShape):
@@ -229,15 +229,15 @@ def lower(
         from hloipu_compiler.layout.reasons import placed_values
 
         plans += placed_values(module, builder.layout, builder.machine)
-    arguments: list[list[Leaf]] = []
+    arguments: list[list[Value]] = []
     parameters: list[Port] = []
     arrivals = Arrivals(builder)
-    waiting: list[tuple[str, Held, int]] = []
+    waiting: list[tuple[str, TileTensor, int]] = []
     uses = first_uses(entry)
     for position in entry.parameters:
         x = entry.instructions[position]
         builder.origin = x.name
-        leaves: list[Leaf] = []
+        leaves: list[Value] = []
         for number, shape in enumerate(leaves_of(x.shape)):
             builder.ipu = plan.held_ipus.get((entry.name, x.name, number), 0)
             kind, sizes = shape.element_type.name, shape.dimensions
@@ -262,7 +262,7 @@ def lower(
         builder.origin = entry.instructions[entry.root].name
         if isinstance(leaf, Token):
             continue
-        held = leaf if isinstance(leaf, Held) else builder.held(builder.brought_here(leaf))
+        held = leaf if isinstance(leaf, TileTensor) else builder.held(builder.brought_here(leaf))
         stream = f"result.{number}"
         builder.emit(s.Sync())
         builder.emit(s.StreamOut(stream, held.variable, held.value))
@@ -293,15 +293,15 @@ def streamed_in(
     mapping: TileMapping | None = None,
     *,
     late: bool = False,
-) -> Held:
+) -> TileTensor:
     """Write the step that takes an array from the host into a variable of its own.
 
     `late`: the step is written later.
     """
-    mapping = mapping or builder.home(kind, sizes)
+    mapping = mapping or builder.default_mapping(kind, sizes)
     variable = builder.variable(kind, sizes, mapping, Role.PARAMETER)
     value = builder.value(kind, sizes)
     if not late:
         builder.emit(s.Sync())
         builder.emit(s.StreamIn(stream, variable, value))
-    return Held(value, variable, kind, sizes)
+    return TileTensor(value, variable, kind, sizes)

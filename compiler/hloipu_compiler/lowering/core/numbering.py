@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.planned import Record
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -81,11 +81,11 @@ class Numbering:
         self._depth_of.append(len(self.scopes) - 1)
         return len(self.values) - 1
 
-    def turn_value(self, leaf: Held) -> Held:
+    def turn_value(self, leaf: TileTensor) -> TileTensor:
         """Return what a loop's variable holds in each turn: a value of the block to be opened."""
         value = self.value(leaf.element_type, leaf.shape)
         self._depth_of[value] += 1
-        return Held(value, leaf.variable, leaf.element_type, leaf.shape)
+        return TileTensor(value, leaf.variable, leaf.element_type, leaf.shape)
 
     def made_here(self, value: int, depth: int = -1) -> None:
         """Take a value that changes, or comes, with each turn of a block as one made in it.
@@ -119,7 +119,7 @@ class Numbering:
             self.scopes[depth].owned.add(number)
         return number
 
-    def home(self, element_type: str, shape: Sizes) -> Mapping:
+    def default_mapping(self, element_type: str, shape: Sizes) -> Mapping:
         """Return the default mapping of a tensor."""
         bits = ELEMENT_TYPES[element_type].bits
         mapping = mapping_of(shape, bits, self.tile_count)

@@ -13,7 +13,7 @@ from math import prod
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.lowering.core.builder import Array, Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.plan.pipelining import OFF, ON, PipelineRequest, Pipelining
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
@@ -132,34 +132,34 @@ def remote_variable(builder: Builder, kind: Kind) -> int:
     return builder.variable(*kind, nowhere, Role.REMOTE)
 
 
-def remote_constant(builder: Builder, value: int, kind: Kind, array: Array) -> Held:
+def remote_constant(builder: Builder, value: int, kind: Kind, array: Array) -> TileTensor:
     """Return a variable beside the IPU at hand that the program is loaded with."""
     variable = remote_variable(builder, kind)
     builder.constants[variable] = (value, array)
-    return Held(value, variable, *kind)
+    return TileTensor(value, variable, *kind)
 
 
-def fetched(builder: Builder, there: Held, depth: int = -1) -> Held:
+def fetched(builder: Builder, there: TileTensor, depth: int = -1) -> TileTensor:
     """Write the copy of what is remote to tiles of its IPU, in a block; return it there."""
     builder.ipu = builder.variables[there.variable].ipu
     kind = (there.element_type, there.shape)
-    variable = builder.variable(*kind, builder.home(*kind), depth=depth)
+    variable = builder.variable(*kind, builder.default_mapping(*kind), depth=depth)
     builder.made_here(there.value, depth)
     builder.scopes[depth].steps.append(RemoteCopy(there.variable, variable, there.value))
-    return Held(there.value, variable, *kind)
+    return TileTensor(there.value, variable, *kind)
 
 
-def stored(builder: Builder, leaf: Held, home: Held) -> int:
+def stored(builder: Builder, leaf: TileTensor, home: TileTensor) -> int:
     """Write the copy of what a step made to where it lies meanwhile; return its value."""
     builder.ipu = builder.variables[home.variable].ipu
     here = builder.brought_here(leaf)
-    if not isinstance(here, Held):
+    if not isinstance(here, TileTensor):
         raise TypeError(f"{home} is not on tiles")
     builder.emit(RemoteCopy(here.variable, home.variable, here.value))
     return here.value
 
 
-def handed_over(builder: Builder, there: Held, ipu: int) -> Held:
+def handed_over(builder: Builder, there: TileTensor, ipu: int) -> TileTensor:
     """Write the copy of what is remote at one IPU to remote memory at another; return it there."""
     here = fetched(builder, there)
     kind = (there.element_type, there.shape)
@@ -168,6 +168,6 @@ def handed_over(builder: Builder, there: Held, ipu: int) -> Held:
     landing = builder.variable(*kind, mapping)
     transfer, definition = builder.plain_copy(here, landing)
     builder.exchange([transfer], [definition])
-    found = Held(there.value, remote_variable(builder, kind), *kind)
+    found = TileTensor(there.value, remote_variable(builder, kind), *kind)
     builder.emit(RemoteCopy(landing, found.variable, there.value))
     return found

@@ -6,7 +6,7 @@ from hloipu_runtime.program.steps import ValueId, VariableId
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class TileTensor:
     """A value that lies in a variable."""
 
     value: ValueId
@@ -28,7 +28,7 @@ class Scalar:
 class Spread:
     """A broadcast that has not been written out: the source's dimensions within a larger shape."""
 
-    source: Held | Scalar
+    source: TileTensor | Scalar
     dimensions: tuple[int, ...]
     """For each dimension of the source, the one of the result that it becomes."""
     shape: Sizes
@@ -47,4 +47,4 @@ class Token:
     shape: Sizes = ()
 
 
-Leaf = Held | Scalar | Spread | Token
+Value = TileTensor | Scalar | Spread | Token

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement, moved, split
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.program import steps as s
@@ -16,11 +16,11 @@ Boxes = Sequence[tuple[Sizes, Box, Sizes]]
 
 def seen_as(
     builder: Builder,
-    leaves: Sequence[Held],
+    leaves: Sequence[TileTensor],
     shape: Sizes,
     boxes: Boxes | None = None,
     mapping: Mapping | None = None,
-) -> list[Held]:
+) -> list[TileTensor]:
     """Return values of one new shape, put together from pieces of each leaf by one exchange.
 
     Without `boxes` the elements stay in row-major order; without a mapping, in default ones.
@@ -29,15 +29,15 @@ def seen_as(
         boxes = ((shape, whole_box(shape), (0,) * len(shape)),)
     transfers: list[s.Transfer] = []
     definitions: list[s.Definition] = []
-    made: list[Held] = []
+    made: list[TileTensor] = []
     for leaf in leaves:
-        place = mapping or builder.home(leaf.element_type, shape)
+        place = mapping or builder.default_mapping(leaf.element_type, shape)
         variable = builder.variable(leaf.element_type, shape, place)
         value = builder.value(leaf.element_type, shape)
         transfers += [builder.transfer(leaf, variable, *piece) for piece in boxes]
         pieces = tuple(s.Piece(leaf.value, *piece) for piece in boxes)
         definitions.append(s.Definition(variable, value, None, pieces))
-        made.append(Held(value, variable, leaf.element_type, shape))
+        made.append(TileTensor(value, variable, leaf.element_type, shape))
     builder.exchange(transfers, definitions)
     return made
 
@@ -60,9 +60,9 @@ def mapping_in(placement: Placement, codelet: Codelet, operands: Sequence[Tensor
 def compute_spread(
     builder: Builder,
     codelet: Codelet,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     results: Sequence[tuple[str, Sizes]],
-) -> list[Held]:
+) -> list[TileTensor]:
     """Compute on as many tiles as there are rows, where rows are few; else where they lie.
 
     For codelets that compute much on each row: the default placement weighs bytes alone.

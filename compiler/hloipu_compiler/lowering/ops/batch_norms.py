@@ -8,9 +8,9 @@ from math import prod
 
 import numpy as np
 
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.lowering.ops.reductions import reduce
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -26,19 +26,19 @@ _FEATURE_ELEMENTS = 1 << 13
 
 
 @lowers("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
-def _batch_norm(site: Site) -> Sequence[Leaf]:
-    feature = site.attributes.integer("feature_index")
-    operands = [site.held(n) for n in range(len(site.operands))]
+def _batch_norm(context: LoweringContext) -> Sequence[Value]:
+    feature = context.attributes.integer("feature_index")
+    operands = [context.held(n) for n in range(len(context.operands))]
     count = operands[0].shape[feature]
     each = prod(operands[0].shape) // max(1, count)
-    enough = _FEATURES_PER_TILE * count >= site.builder.tile_count
-    opcode = site.instruction.opcode
+    enough = _FEATURES_PER_TILE * count >= context.builder.tile_count
+    opcode = context.instruction.opcode
     if opcode != "batch-norm-inference" and enough and each <= _FEATURE_ELEMENTS:
-        epsilon = float(site.attributes.number("epsilon")).hex()
+        epsilon = float(context.attributes.number("epsilon")).hex()
         kind = BatchNormTraining if opcode == "batch-norm-training" else BatchNormGrad
-        codelet = kind(epsilon, feature, site.results[0][0])
-        return site.builder.compute(codelet, operands, site.results)
-    norm = _Norm(site, feature, operands[0])
+        codelet = kind(epsilon, feature, context.results[0][0])
+        return context.builder.compute(codelet, operands, context.results)
+    norm = _Norm(context, feature, operands[0])
     if opcode == "batch-norm-training":
         return norm.training(*operands)
     if opcode == "batch-norm-grad":
@@ -82,17 +82,17 @@ class _Formula:
 class _Norm:
     """Writes the steps of one batch normalisation."""
 
-    def __init__(self, site: Site, feature: int, x: Held) -> None:
-        self.site, self.builder, self.feature = site, site.builder, feature
-        self.shape, self.kind = x.shape, site.results[0][0]
+    def __init__(self, context: LoweringContext, feature: int, x: TileTensor) -> None:
+        self.context, self.builder, self.feature = context, context.builder, feature
+        self.shape, self.kind = x.shape, context.results[0][0]
         self.wide = "f64" if self.kind == "f64" else "f32"
         self.features = (x.shape[feature],)
         self.others = tuple(d for d in range(len(x.shape)) if d != feature)
         self.count = prod(x.shape[d] for d in self.others)
         # An HLO module holds epsilon as a 32-bit float.
-        self.epsilon = float(np.float32(site.attributes.number("epsilon")))
+        self.epsilon = float(np.float32(context.attributes.number("epsilon")))
 
-    def training(self, x: Held, scale: Held, offset: Held) -> list[Held]:
+    def training(self, x: TileTensor, scale: TileTensor, offset: TileTensor) -> list[TileTensor]:
         """Return the normalised operand, its mean and its variance."""
         formula = _Formula([self.wide], self.wide)
         mean_of = formula.op("divide", 0, formula.constant(self.count))
@@ -110,8 +110,13 @@ class _Norm:
         return [self.normalised(x, mean, factor, offset), shown_mean, shown_variance]
 
     def gradient(
-        self, x: Held, scale: Held, mean: Held, variance: Held, gradient: Held
-    ) -> list[Held]:
+        self,
+        x: TileTensor,
+        scale: TileTensor,
+        mean: TileTensor,
+        variance: TileTensor,
+        gradient: TileTensor,
+    ) -> list[TileTensor]:
         """Return the gradients of operand, scale and offset."""
         formula = _Formula([x.element_type, mean.element_type, gradient.element_type], self.wide)
         a, b, c = formula.operands
@@ -143,12 +148,14 @@ class _Norm:
         made = formula.converted(formula.op("multiply", left, times), self.kind)
         return [self._large(formula.whole(made), operands), scale_gradient, offset_gradient]
 
-    def factor(self, variance: Held, scale: Held) -> Expression:
+    def factor(self, variance: TileTensor, scale: TileTensor) -> Expression:
         """Return scale / sqrt(variance + epsilon) as an expression."""
         formula = _Formula([variance.element_type, scale.element_type], self.wide)
         return formula.whole(self._factor(formula, *formula.operands))
 
-    def normalised(self, x: Held, mean: Held, factor: Held, offset: Held) -> Held:
+    def normalised(
+        self, x: TileTensor, mean: TileTensor, factor: TileTensor, offset: TileTensor
+    ) -> TileTensor:
         """Return (x - mean) * factor + offset."""
         operands = [x, mean, factor, offset]
         formula = _Formula([s.element_type for s in operands], self.wide)
@@ -158,22 +165,22 @@ class _Norm:
         return self._large(formula.whole(made), operands)
 
     def of_features(
-        self, expression: Expression, results: int, operands: Sequence[Held]
-    ) -> list[Held]:
+        self, expression: Expression, results: int, operands: Sequence[TileTensor]
+    ) -> list[TileTensor]:
         """Compute on one number for each feature."""
         codelet = Elementwise(expression, ((0,),) * len(operands), 1)
         kinds = [self._type_of(expression, n) for n in expression.results[:results]]
         return self.builder.compute(codelet, operands, [(k, self.features) for k in kinds])
 
     def _shown(
-        self, formula: _Formula, results: tuple[int, ...], operands: Sequence[Held]
-    ) -> list[Held]:
+        self, formula: _Formula, results: tuple[int, ...], operands: Sequence[TileTensor]
+    ) -> list[TileTensor]:
         """Compute several results, those that are one number only once."""
         distinct = tuple(dict.fromkeys(results))
         made = self.of_features(formula.whole(*distinct), len(distinct), operands)
         return [made[distinct.index(number)] for number in results]
 
-    def _large(self, expression: Expression, operands: Sequence[Held]) -> Held:
+    def _large(self, expression: Expression, operands: Sequence[TileTensor]) -> TileTensor:
         """Compute on all elements; operands of one dimension follow the features."""
         every = tuple(range(len(self.shape)))
         labels = tuple(every if s.shape == self.shape else (self.feature,) for s in operands)
@@ -181,10 +188,10 @@ class _Norm:
         kind = self._type_of(expression, expression.results[0])
         return self.builder.compute(codelet, operands, [(kind, self.shape)])[0]
 
-    def _sum(self, x: Held) -> Held:
+    def _sum(self, x: TileTensor) -> TileTensor:
         """Return the sums over all dimensions but the features."""
         zero = self.builder.scalar(Scalar(self.wide, zero_text(self.wide)))
-        return reduce(self.site, Reduce(self.others, "add", None, (self.wide,)), [x, zero])[0]
+        return reduce(self.context, Reduce(self.others, "add", None, (self.wide,)), [x, zero])[0]
 
     def _root(self, formula: _Formula, variance: int) -> int:
         spread = formula.op("add", variance, formula.constant(self.epsilon))

@@ -8,7 +8,7 @@ products over tiles.
 from math import prod
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.core.views import compute_spread, seen_as
 from hloipu_compiler.planners.placing import moved, split
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -29,18 +29,18 @@ _MOST_BLOCKS = 32
 Range = tuple[int, int]
 
 
-def is_worth_cutting(builder: Builder, matrices: Held) -> bool:
+def is_worth_cutting(builder: Builder, matrices: TileTensor) -> bool:
     """Whether matrices are large, and too few to keep the tiles busy."""
     *batch, n, _ = matrices.shape
     return n >= LARGE and 4 * prod(batch) <= builder.tile_count
 
 
-def in_wide_type(builder: Builder, x: Held) -> Held:
+def in_wide_type(builder: Builder, x: TileTensor) -> TileTensor:
     """Return narrow floats as f32, and what is not narrow as it is."""
     return x if ELEMENT_TYPES[x.element_type].bits >= 32 else converted(builder, x, "f32")
 
 
-def converted(builder: Builder, x: Held, element_type: str) -> Held:
+def converted(builder: Builder, x: TileTensor, element_type: str) -> TileTensor:
     """Return x in another type."""
     if x.element_type == element_type:
         return x
@@ -53,7 +53,7 @@ def block_ranges(n: int) -> list[Range]:
     return [(start, min(start + block, n)) for start in range(0, n, block)]
 
 
-def blocked_cholesky(builder: Builder, a: Held, *, lower: bool) -> Held:
+def blocked_cholesky(builder: Builder, a: TileTensor, *, lower: bool) -> TileTensor:
     """Return the factor; all of it is NaN where a matrix is not positive definite."""
     if not lower:
         factor = blocked_cholesky(builder, _adjoint(builder, a), lower=True)
@@ -78,7 +78,9 @@ def blocked_cholesky(builder: Builder, a: Held, *, lower: bool) -> Held:
     return _failed_as_a_whole(builder, factor)
 
 
-def blocked_solve(builder: Builder, codelet: TriangularSolve, a: Held, b: Held) -> Held:
+def blocked_solve(
+    builder: Builder, codelet: TriangularSolve, a: TileTensor, b: TileTensor
+) -> TileTensor:
     """Return x of op(a) x = b, or of x op(a) = b, as the codelet says."""
     n, rows_of_b = a.shape[-1], (0, b.shape[-2])
     columns_of_b = (0, b.shape[-1])
@@ -107,7 +109,7 @@ def blocked_solve(builder: Builder, codelet: TriangularSolve, a: Held, b: Held) 
     return x
 
 
-def _cut(builder: Builder, x: Held, rows: Range, columns: Range) -> Held:
+def _cut(builder: Builder, x: TileTensor, rows: Range, columns: Range) -> TileTensor:
     """Return a block of each matrix."""
     shape = (*x.shape[:-2], rows[1] - rows[0], columns[1] - columns[0])
     if shape == x.shape:
@@ -128,7 +130,9 @@ def _by_rows(builder: Builder, shape: Sizes) -> Mapping:
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
 
-def _put(builder: Builder, block: Held, base: Held, row: int, column: int) -> Held:
+def _put(
+    builder: Builder, block: TileTensor, base: TileTensor, row: int, column: int
+) -> TileTensor:
     """Put a block into each matrix."""
     corner = (*(0,) * (len(base.shape) - 2), row, column)
     box = tuple((at, at + n) for at, n in zip(corner, block.shape, strict=True))
@@ -138,7 +142,9 @@ def _put(builder: Builder, block: Held, base: Held, row: int, column: int) -> He
     )
 
 
-def _product(builder: Builder, lhs: Held, rhs: Held, lhs_depth: int, rhs_depth: int) -> Held:
+def _product(
+    builder: Builder, lhs: TileTensor, rhs: TileTensor, lhs_depth: int, rhs_depth: int
+) -> TileTensor:
     """Return products of matrices, contracting one dimension of each, -1 or -2."""
     rank = len(lhs.shape)
     batch = tuple(range(rank - 2))
@@ -148,7 +154,7 @@ def _product(builder: Builder, lhs: Held, rhs: Held, lhs_depth: int, rhs_depth: 
     return builder.compute(codelet, [lhs, rhs], [(lhs.element_type, shape)])[0]
 
 
-def _elementwise(builder: Builder, nodes: tuple[Node, ...], *operands: Held) -> Held:
+def _elementwise(builder: Builder, nodes: tuple[Node, ...], *operands: TileTensor) -> TileTensor:
     """Compute nodes on operands of one shape."""
     kinds = tuple(x.element_type for x in operands)
     shape = operands[0].shape
@@ -158,11 +164,11 @@ def _elementwise(builder: Builder, nodes: tuple[Node, ...], *operands: Held) -> 
     return builder.compute(codelet, operands, [(nodes[-1].element_type, shape)])[0]
 
 
-def _less(builder: Builder, x: Held, y: Held) -> Held:
+def _less(builder: Builder, x: TileTensor, y: TileTensor) -> TileTensor:
     return _elementwise(builder, (Node("subtract", (0, 1), x.element_type),), x, y)
 
 
-def _conjugate(builder: Builder, x: Held) -> Held:
+def _conjugate(builder: Builder, x: TileTensor) -> TileTensor:
     if not ELEMENT_TYPES[x.element_type].is_complex:
         return x
     real = "f64" if x.element_type == "c128" else "f32"
@@ -175,7 +181,7 @@ def _conjugate(builder: Builder, x: Held) -> Held:
     return _elementwise(builder, nodes, x)
 
 
-def _adjoint(builder: Builder, x: Held) -> Held:
+def _adjoint(builder: Builder, x: TileTensor) -> TileTensor:
     rank = len(x.shape)
     order = (*range(rank - 2), rank - 1, rank - 2)
     shape = tuple(x.shape[d] for d in order)
@@ -183,7 +189,7 @@ def _adjoint(builder: Builder, x: Held) -> Held:
     return _conjugate(builder, turned)
 
 
-def _filled(builder: Builder, like: Held) -> Held:
+def _filled(builder: Builder, like: TileTensor) -> TileTensor:
     """Return zeros of a shape."""
     is_complex = ELEMENT_TYPES[like.element_type].is_complex
     zero = (0.0).hex()
@@ -191,7 +197,7 @@ def _filled(builder: Builder, like: Held) -> Held:
     return builder.compute(zeros, [], [(like.element_type, like.shape)])[0]
 
 
-def _failed_as_a_whole(builder: Builder, factor: Held) -> Held:
+def _failed_as_a_whole(builder: Builder, factor: TileTensor) -> TileTensor:
     """Return the factor, or NaN in all its elements where the last one is NaN."""
     rank, kind = len(factor.shape), factor.element_type
     corner = _last(builder, factor)
@@ -201,19 +207,21 @@ def _failed_as_a_whole(builder: Builder, factor: Held) -> Held:
     return builder.compute(codelet, [factor, corner], [(kind, factor.shape)])[0]
 
 
-def _last(builder: Builder, x: Held) -> Held:
+def _last(builder: Builder, x: TileTensor) -> TileTensor:
     """Return the last element of each matrix."""
     n = x.shape[-1]
     return seen_as(builder, [_cut(builder, x, (n - 1, n), (n - 1, n))], x.shape[:-2])[0]
 
 
-def has_failed(builder: Builder, factor: Held) -> Held:
+def has_failed(builder: Builder, factor: TileTensor) -> TileTensor:
     """Return s32 1 for each matrix that was not positive definite, else 0."""
     test = Node("compare", (0, 0), "pred", (("direction", "NE"),))
     return _elementwise(builder, (test, Node("convert", (1,), "s32")), _last(builder, factor))
 
 
-def triangle_of(builder: Builder, inside: Held, outside: Held, *, lower: bool) -> Held:
+def triangle_of(
+    builder: Builder, inside: TileTensor, outside: TileTensor, *, lower: bool
+) -> TileTensor:
     """Return matrices of which one triangle, with the diagonal, is `inside`, the rest `outside`."""
     rank, shape = len(inside.shape), inside.shape
     (rows,) = builder.compute(Iota(rank - 2, "s32"), [], [("s32", shape)])

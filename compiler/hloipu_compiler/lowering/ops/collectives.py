@@ -6,9 +6,9 @@ from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
 from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_runtime.program import collective as c
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, CollectiveForm, Moved
@@ -19,10 +19,10 @@ from hloipu_runtime.program.mapping import Sizes
 def met(
     builder: Builder,
     form: CollectiveForm,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     results: Sequence[tuple[str, Sizes]],
-    dying: Sequence[bool] = (),
-) -> list[Held]:
+    last_uses: Sequence[bool] = (),
+) -> list[TileTensor]:
     """Write a collective; return its results, those of dying operands where these lay.
 
     Each result lies on its operand's IPU, those of other forms on the IPU at hand.
@@ -33,12 +33,12 @@ def met(
         before = operands[number] if len(operands) == len(results) else None
         if before is not None:
             builder.ipu = builder.variables[before.variable].ipu
-        dies = number < len(dying) and dying[number]
+        dies = number < len(last_uses) and last_uses[number]
         if before is not None and dies and _may_end_in(builder, before, kind, operands):
             variable = before.variable
         else:
-            variable = builder.variable(*kind, builder.home(*kind))
-        outputs.append(Held(value, variable, *kind))
+            variable = builder.variable(*kind, builder.default_mapping(*kind))
+        outputs.append(TileTensor(value, variable, *kind))
     builder.ipu = here
     builder.emit(s.Sync(builder.scope.ipus or builder.ipus))
     builder.emit(
@@ -53,7 +53,7 @@ def met(
 
 
 def _may_end_in(
-    builder: Builder, before: Held, kind: tuple[str, Sizes], operands: Sequence[Held]
+    builder: Builder, before: TileTensor, kind: tuple[str, Sizes], operands: Sequence[TileTensor]
 ) -> bool:
     """Whether a result may lie where a dying operand lay."""
     return (
@@ -65,55 +65,55 @@ def _may_end_in(
 
 
 @lowers("replica-id", "partition-id")
-def _identity(site: Site) -> Sequence[Leaf]:
-    return met(site.builder, CollectiveForm(site.instruction.opcode), (), site.results)
+def _identity(context: LoweringContext) -> Sequence[Value]:
+    return met(context.builder, CollectiveForm(context.instruction.opcode), (), context.results)
 
 
 @lowers("all-reduce", "reduce-scatter")
-def _reducing(site: Site) -> Sequence[Leaf]:
-    name = site.attributes.text("to_apply")
-    monoid = monoid_of(site.module, name) or ""
-    body = None if monoid else site.expression(name)
-    scattered = site.instruction.opcode == c.REDUCE_SCATTER
-    dimension = site.attributes.integers("dimensions")[0] if scattered else 0
-    return _met(site, dimension=dimension, monoid=monoid, body=body)
+def _reducing(context: LoweringContext) -> Sequence[Value]:
+    name = context.attributes.text("to_apply")
+    monoid = monoid_of(context.module, name) or ""
+    body = None if monoid else context.expression(name)
+    scattered = context.instruction.opcode == c.REDUCE_SCATTER
+    dimension = context.attributes.integers("dimensions")[0] if scattered else 0
+    return _met(context, dimension=dimension, monoid=monoid, body=body)
 
 
 @lowers("all-gather")
-def _all_gather(site: Site) -> Sequence[Leaf]:
-    return _met(site, dimension=site.attributes.integers("dimensions")[0])
+def _all_gather(context: LoweringContext) -> Sequence[Value]:
+    return _met(context, dimension=context.attributes.integers("dimensions")[0])
 
 
 @lowers("all-to-all")
-def _all_to_all(site: Site) -> Sequence[Leaf]:
-    dimensions = site.attributes.integers("dimensions")
-    if isinstance(site.instruction.shape, TupleShape) and not dimensions:
-        return _met(site, dimension=c.TUPLE_FORM)
-    return _met(site, dimension=dimensions[0] if dimensions else 0)
+def _all_to_all(context: LoweringContext) -> Sequence[Value]:
+    dimensions = context.attributes.integers("dimensions")
+    if isinstance(context.instruction.shape, TupleShape) and not dimensions:
+        return _met(context, dimension=c.TUPLE_FORM)
+    return _met(context, dimension=dimensions[0] if dimensions else 0)
 
 
 @lowers("ragged-all-to-all", "collective-broadcast")
-def _plain(site: Site) -> Sequence[Leaf]:
-    _refuse(site, "has_dynamic_root", present=site.attributes.flag("has_dynamic_root"))
-    return _met(site)
+def _plain(context: LoweringContext) -> Sequence[Value]:
+    _refuse(context, "has_dynamic_root", present=context.attributes.flag("has_dynamic_root"))
+    return _met(context)
 
 
 @lowers("collective-permute")
-def _permute(site: Site) -> Sequence[Leaf]:
-    _refuse(site, "slice_sizes", present="slice_sizes" in site.attributes)
-    plan = site.plan
-    return _met(site, pairs=pairs_of(site.instruction, plan.replicas, plan.partitions))
+def _permute(context: LoweringContext) -> Sequence[Value]:
+    _refuse(context, "slice_sizes", present="slice_sizes" in context.attributes)
+    plan = context.plan
+    return _met(context, pairs=pairs_of(context.instruction, plan.replicas, plan.partitions))
 
 
-def _met(site: Site, **of_form: object) -> list[Held]:
-    plan, x = site.plan, site.instruction
+def _met(context: LoweringContext, **of_form: object) -> list[TileTensor]:
+    plan, x = context.plan, context.instruction
     groups = groups_of(x, plan.replicas, plan.partitions)
     form = CollectiveForm(x.opcode, groups, **of_form)  # type: ignore[arg-type]
-    operands = [site.held(number) for number in range(len(x.operands))]
+    operands = [context.held(number) for number in range(len(x.operands))]
     kinds = [(held.element_type, held.shape) for held in operands]
     participants = plan.replicas * plan.partitions
     left_out = _left_out(form, participants)
-    for message in (*left_out, *c.form_faults(form, kinds, site.results, participants)):
+    for message in (*left_out, *c.form_faults(form, kinds, context.results, participants)):
         raise CodegenError(
             "E0512",
             f"{x.opcode} {x.name!r} over {plan.replicas} replicas of {plan.partitions} partitions: "
@@ -121,7 +121,7 @@ def _met(site: Site, **of_form: object) -> list[Held]:
             hint="write groups of one size that name every participant once, "
             "or give --replicas as many as they name",
         )
-    return met(site.builder, form, operands, site.results, site.dying)
+    return met(context.builder, form, operands, context.results, context.last_uses)
 
 
 def _left_out(form: CollectiveForm, participants: int) -> list[str]:
@@ -135,11 +135,12 @@ def _left_out(form: CollectiveForm, participants: int) -> list[str]:
     return [f"participant {min(missing)} is in no group"]
 
 
-def _refuse(site: Site, attribute: str, *, present: bool) -> None:
+def _refuse(context: LoweringContext, attribute: str, *, present: bool) -> None:
     """Refuse the forms whose meaning only a device's own runtime defines."""
     if present:
         raise CodegenError(
             "E0463",
-            f"{site.instruction.opcode} {site.instruction.name!r} with {attribute} has no rule",
+            f"{context.instruction.opcode} {context.instruction.name!r} with {attribute} "
+            "has no rule",
             hint=f"write it without {attribute}",
         )

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.dot_plans import planned_dot
 from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
@@ -18,15 +18,15 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
 
 
 @lowers("dot")
-def _dot(site: Site) -> Sequence[Leaf]:
-    return [dot(site, dot_codelet(site.instruction), site.held(0), site.held(1))]
+def _dot(context: LoweringContext) -> Sequence[Value]:
+    return [dot(context, dot_codelet(context.instruction), context.held(0), context.held(1))]
 
 
-def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
+def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> TileTensor:
     """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
-    builder = site.builder
+    builder = context.builder
     left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
-    result = Tensor(*site.results[0])
+    result = Tensor(*context.results[0])
     tuning = builder.tuning_here
     placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
     builder.explains(
@@ -41,30 +41,40 @@ def dot(site: Site, codelet: Dot, lhs: Held, rhs: Held) -> Held:
         )
     )
     grid = placed.placement.tiles
-    first = builder.layout.first_tiles.get((site.computation.name, site.instruction.name, 0), 0)
+    first = builder.layout.first_tiles.get(
+        (context.computation.name, context.instruction.name, 0), 0
+    )
     first = max(0, min(first, builder.tile_count - grid.count))
     placed = placed._replace(
         placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
     )
     if placed.plan.slices == 1:
-        return _once(site, placed, lhs, rhs, result)
-    return _in_slices(site, placed, codelet, (lhs, rhs), result)
+        return _once(context, placed, lhs, rhs, result)
+    return _in_slices(context, placed, codelet, (lhs, rhs), result)
 
 
-def _once(site: Site, placed: PlacedDot, lhs: Held, rhs: Held, result: Tensor) -> Held:
+def _once(
+    context: LoweringContext, placed: PlacedDot, lhs: TileTensor, rhs: TileTensor, result: Tensor
+) -> TileTensor:
     kind, shape = result.element_type, result.shape
     made = (placed.codelet.element_type, shape)
     if placed.codelet.part:
         made = (placed.codelet.element_type, (placed.result.shape[0], *shape))
-    (found,) = site.builder.compute(placed.codelet, [lhs, rhs], [made], placement=placed.placement)
-    return combined(site, found, kind, shape) if placed.codelet.part else found
+    (found,) = context.builder.compute(
+        placed.codelet, [lhs, rhs], [made], placement=placed.placement
+    )
+    return combined(context, found, kind, shape) if placed.codelet.part else found
 
 
 def _in_slices(
-    site: Site, placed: PlacedDot, codelet: Dot, operands: tuple[Held, Held], result: Tensor
-) -> Held:
+    context: LoweringContext,
+    placed: PlacedDot,
+    codelet: Dot,
+    operands: tuple[TileTensor, TileTensor],
+    result: Tensor,
+) -> TileTensor:
     """Compute slices of rows or columns one after the other, and put them together."""
-    builder = site.builder
+    builder = context.builder
     number = 1 if placed.plan.slices_columns else 0
     whole = operands[number]
     batch, contracting = (
@@ -79,7 +89,7 @@ def _in_slices(
         at = len(left) - len(codelet.lhs_contracting)
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
-    parts: list[Held] = []
+    parts: list[TileTensor] = []
     from hloipu_compiler.lowering.ops.slices import put_together, resized
 
     for low in range(0, size, step):
@@ -95,7 +105,7 @@ def _in_slices(
         slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         other = operands[1 - number]
         pair = (other, slice_) if number else (slice_, other)
-        parts.append(_once(site, placed, *pair, made))
+        parts.append(_once(context, placed, *pair, made))
     return put_together(builder, parts, at, result)
 
 
@@ -106,35 +116,37 @@ def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
     return Tensor(placed.result.element_type, (placed.result.shape[0], *made.shape))
 
 
-def combined(site: Site, partials: Held, kind: str, shape: tuple[int, ...]) -> Held:
+def combined(
+    context: LoweringContext, partials: TileTensor, kind: str, shape: tuple[int, ...]
+) -> TileTensor:
     """Add partial sums along their leading dimension."""
-    zero = site.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
+    zero = context.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
     add = Reduce((0,), "add", None, (kind,))
-    placement = _adding_place(site.builder, add, partials, kind, shape)
-    return site.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
+    placement = _adding_place(context.builder, add, partials, kind, shape)
+    return context.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
 
 
 def _adding_place(
-    builder: Builder, add: Reduce, partials: Held, kind: str, shape: Sizes
+    builder: Builder, add: Reduce, partials: TileTensor, kind: str, shape: Sizes
 ) -> Placement | None:
     """Return where to add pieces: on the tiles that have them, or where the sum is wished."""
     lying = builder.variables[partials.variable].mapping
     near = gathered(lying, shape)
-    if near is None or not builder.wishes:
+    if near is None or not builder.preferences:
         return near
     tensors = [Tensor(partials.element_type, partials.shape), Tensor(partials.element_type, ())]
     result = Tensor(kind, shape)
     indexing = add.indexing(tensors, [result])
-    wished = candidates(indexing, (), builder.wishes, -(-near.tiles.count // 2), ())
-    if not wished:
+    preferred = candidates(indexing, (), builder.preferences, -(-near.tiles.count // 2), ())
+    if not preferred:
         return near
     op = MovableOp(
         add,
         ((tensors[0], lying),),
         (result,),
-        tuple(builder.wishes),
+        tuple(builder.preferences),
         builder.turns,
         builder.tuning_here.code_cycles_per_byte,
         tuple(tensors[1:]),
     )
-    return cheapest(builder.machine, op, [near, *wished])
+    return cheapest(builder.machine, op, [near, *preferred])

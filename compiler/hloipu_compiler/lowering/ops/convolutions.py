@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import ConvolutionLabels
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.ops.contractions import combined
 from hloipu_compiler.lowering.ops.decimating import decimated
 from hloipu_compiler.lowering.ops.slices import resized, written
@@ -18,11 +18,11 @@ from hloipu_runtime.program.mapping import Mapping, whole_box
 
 
 @lowers("convolution")
-def _convolution(site: Site) -> Sequence[Leaf]:
-    builder = site.builder
-    result = Tensor(*site.results[0])
-    codelet, image = decimated(builder, _codelet(site), site.held(0), result.shape)
-    operands = image, site.held(1)
+def _convolution(context: LoweringContext) -> Sequence[Value]:
+    builder = context.builder
+    result = Tensor(*context.results[0])
+    codelet, image = decimated(builder, _codelet(context), context.held(0), result.shape)
+    operands = image, context.held(1)
     tensors = (
         Tensor(image.element_type, image.shape),
         Tensor(operands[1].element_type, operands[1].shape),
@@ -44,46 +44,52 @@ def _convolution(site: Site) -> Sequence[Leaf]:
         )
     )
     if plan.slices > 1:
-        return [_in_slices(site, plan, codelet, operands, result)]
-    return [_once(site, plan, codelet, operands, result)]
+        return [_in_slices(context, plan, codelet, operands, result)]
+    return [_once(context, plan, codelet, operands, result)]
 
 
 def _once(
-    site: Site, plan: ConvolutionGrid, codelet: Convolution, operands: Sequence[Held], made: Tensor
-) -> Held:
+    context: LoweringContext,
+    plan: ConvolutionGrid,
+    codelet: Convolution,
+    operands: Sequence[TileTensor],
+    made: Tensor,
+) -> TileTensor:
     """Compute a convolution, or a slice of it."""
-    builder, kind = site.builder, made.element_type
-    cut = _cut(site, plan, codelet, kind)
+    builder, kind = context.builder, made.element_type
+    cut = _cut(context, plan, codelet, kind)
     if not plan.cut.part:
         return builder.compute(cut, operands, [(kind, made.shape)], placement=plan.placement)[0]
     pieces = (cut.element_type, (plan.cut.pieces, *made.shape))
     (partials,) = builder.compute(cut, operands, [pieces], placement=plan.placement)
-    return combined(site, partials, kind, made.shape)
+    return combined(context, partials, kind, made.shape)
 
 
-def _cut(site: Site, plan: ConvolutionGrid, codelet: Convolution, kind: str) -> Convolution:
+def _cut(
+    context: LoweringContext, plan: ConvolutionGrid, codelet: Convolution, kind: str
+) -> Convolution:
     if not plan.cut.part:
         return codelet
-    partial_kind = site.builder.tuning.partial_type(kind)
+    partial_kind = context.builder.tuning.partial_type(kind)
     return replace(codelet, part=plan.cut.part, along=plan.cut.along, element_type=partial_kind)
 
 
 def _in_slices(
-    site: Site,
+    context: LoweringContext,
     plan: ConvolutionGrid,
     codelet: Convolution,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     result: Tensor,
-) -> Held:
+) -> TileTensor:
     """Compute slices of the images or of the features one after the other; put them together."""
-    builder, number = site.builder, 1 if plan.slices_features else 0
+    builder, number = context.builder, 1 if plan.slices_features else 0
     whole, other = operands[number], operands[1 - number]
     dimension = codelet.rhs[1] if number else codelet.lhs[0]
     at = codelet.out[number]
-    cut = _cut(site, plan, codelet, result.element_type)
+    cut = _cut(context, plan, codelet, result.element_type)
     size = result.shape[at]
     step = -(-size // plan.slices)
-    into: Held | None = None
+    into: TileTensor | None = None
     for low in range(0, size, step):
         high = min(size, low + step)
         shape = resized(whole.shape, dimension, high - low)
@@ -97,19 +103,19 @@ def _in_slices(
         mapping = Mapping(plan.placement.tiles, spans)
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
-        found = _once(site, plan, codelet, (other, part) if number else (part, other), made)
+        found = _once(context, plan, codelet, (other, part) if number else (part, other), made)
         into = written(builder, into, found, low, at, result)
     if into is None:
         raise ValueError("a convolution of no slices")
     return into
 
 
-def _codelet(site: Site) -> Convolution:
+def _codelet(context: LoweringContext) -> Convolution:
     """Return the convolution that an instruction describes."""
-    labels = site.attributes["dim_labels"]
+    labels = context.attributes["dim_labels"]
     if not isinstance(labels, ConvolutionLabels):
-        raise CodegenError("E0470", f"{site.instruction.name}: dim_labels is not read")
-    window = site.attributes.window().dimensions
+        raise CodegenError("E0470", f"{context.instruction.name}: dim_labels is not read")
+    window = context.attributes.window().dimensions
     spatial = [str(number) for number in range(len(window))]
     return Convolution(
         tuple(labels.lhs.index(x) for x in ("b", "f", *spatial)),
@@ -120,7 +126,7 @@ def _codelet(site: Site) -> Convolution:
             for d in window
         ),
         tuple(d.reversal for d in window),
-        site.shape.element_type.name,
-        site.attributes.integer("feature_group_count", 1),
-        site.attributes.integer("batch_group_count", 1),
+        context.shape.element_type.name,
+        context.attributes.integer("feature_group_count", 1),
+        context.attributes.integer("batch_group_count", 1),
     )

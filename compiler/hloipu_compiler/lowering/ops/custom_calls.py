@@ -12,9 +12,9 @@ from hloipu_compiler.interpret.ops.library_forms import (
 from hloipu_compiler.interpret.ops.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_compiler.lowering.ops.blocked_algebra import (
     blocked_cholesky,
@@ -32,40 +32,40 @@ from hloipu_runtime.kernels.linear_algebra.lapack_batches import letter
 
 
 @lowers("custom-call")
-def _custom_call(site: Site) -> Sequence[Leaf]:
-    target = site.attributes.text("custom_call_target")
-    if is_identity(site.instruction):
-        return [leaf for leaves in site.operands for leaf in leaves][: len(site.results)]
+def _custom_call(context: LoweringContext) -> Sequence[Value]:
+    target = context.attributes.text("custom_call_target")
+    if is_identity(context.instruction):
+        return [leaf for leaves in context.operands for leaf in leaves][: len(context.results)]
     if target == OPAQUE:
-        operands = [site.held(n) for n in range(len(site.operands))]
-        work = OpaqueWork(int(read_backend_config(site.instruction.backend_config)))
-        return site.builder.compute(work, operands, site.results)
+        operands = [context.held(n) for n in range(len(context.operands))]
+        work = OpaqueWork(int(read_backend_config(context.instruction.backend_config)))
+        return context.builder.compute(work, operands, context.results)
     if target == TOP_K or target in LAPACK_TARGETS:
-        instructions = site.computation.instructions
-        shapes = [instructions[n].shape for n in site.instruction.operands]
-        require_library_form(site.instruction, shapes)
+        instructions = context.computation.instructions
+        shapes = [instructions[n].shape for n in context.instruction.operands]
+        require_library_form(context.instruction, shapes)
     if target == TOP_K:
-        return top_k(site.builder, site.held(0), site.results[0][1][-1], largest=True)
+        return top_k(context.builder, context.held(0), context.results[0][1][-1], largest=True)
     if target in LAPACK_TARGETS:
-        operands = [site.held(n) for n in range(len(site.operands))]
-        call = LapackCall(target, _attributes(site))
-        if call.routine in _CUT and is_worth_cutting(site.builder, operands[0]):
-            return _CUT[call.routine](site.builder, call, operands)
-        return compute_spread(site.builder, call, operands, site.results)
+        operands = [context.held(n) for n in range(len(context.operands))]
+        call = LapackCall(target, _attributes(context))
+        if call.routine in _CUT and is_worth_cutting(context.builder, operands[0]):
+            return _CUT[call.routine](context.builder, call, operands)
+        return compute_spread(context.builder, call, operands, context.results)
     error = CodegenError(
         "E0470",
-        f"custom call {site.instruction.name!r}: no codelet is known for the target {target!r}",
+        f"custom call {context.instruction.name!r}: no codelet is known for the target {target!r}",
         hint=how_to_define(
             target,
-            [site.computation.instructions[n].shape for n in site.instruction.operands],
-            site.instruction.shape,
+            [context.computation.instructions[n].shape for n in context.instruction.operands],
+            context.instruction.shape,
         ),
     )
-    error.span = site.module.span(site.instruction)
+    error.span = context.module.span(context.instruction)
     raise error
 
 
-def _potrf(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+def _potrf(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -> Sequence[Value]:
     """Return the factor, the other triangle as it was, and whether there is none."""
     (a,) = operands
     lower = letter(dict(call.attributes), "uplo") == "L"
@@ -73,7 +73,7 @@ def _potrf(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequ
     return [triangle_of(builder, factor, a, lower=lower), has_failed(builder, factor)]
 
 
-def _trsm(builder: Builder, call: LapackCall, operands: Sequence[Held]) -> Sequence[Leaf]:
+def _trsm(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -> Sequence[Value]:
     """Return the solution."""
     given = dict(call.attributes)
     codelet = TriangularSolve(
@@ -90,7 +90,7 @@ _CUT = {"potrf": _potrf, "trsm": _trsm}
 """Routines whose large matrices are cut into blocks."""
 
 
-def _attributes(site: Site) -> tuple[tuple[str, int | bool | str], ...]:
+def _attributes(context: LoweringContext) -> tuple[tuple[str, int | bool | str], ...]:
     """Return the attributes of the call that are numbers, flags or letters."""
-    found = typed_attributes(site.instruction.backend_config)
+    found = typed_attributes(context.instruction.backend_config)
     return tuple((name, x) for name, x in sorted(found.items()) if isinstance(x, int | str))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.move import StridedSlice
@@ -12,8 +12,8 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles
 
 
 def decimated(
-    builder: Builder, codelet: Convolution, image: Held, result: Sizes
-) -> tuple[Convolution, Held]:
+    builder: Builder, codelet: Convolution, image: TileTensor, result: Sizes
+) -> tuple[Convolution, TileTensor]:
     """Return a convolution of the elements alone that windows of one element read, and these.
 
     The same codelet and image where windows skip nothing, or padding is among what they read.

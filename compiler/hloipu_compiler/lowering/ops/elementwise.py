@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.expressions import node_parameters
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -18,27 +18,29 @@ _ELEMENTWISE = [
 
 
 @lowers(*_ELEMENTWISE)
-def _elementwise(site: Site) -> Sequence[Leaf]:
-    leaves = [site.leaf(n) for n in range(len(site.operands))]
+def _elementwise(context: LoweringContext) -> Sequence[Value]:
+    leaves = [context.leaf(n) for n in range(len(context.operands))]
     node = Node(
-        site.instruction.opcode,
+        context.instruction.opcode,
         (),
-        site.shape.element_type.name,
-        node_parameters(site.instruction),
+        context.shape.element_type.name,
+        node_parameters(context.instruction),
     )
-    return [apply(site, node, leaves, site.dying)]
+    return [apply(context, node, leaves, context.last_uses)]
 
 
-def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool]) -> Held:
+def apply(
+    context: LoweringContext, node: Node, leaves: Sequence[Value], last_uses: Sequence[bool]
+) -> TileTensor:
     """Compute one node on leaves of the result's shape, or numbers, which are its arguments."""
-    shape = site.shape.dimensions
-    operands: list[Held] = []
+    shape = context.shape.dimensions
+    operands: list[TileTensor] = []
     labels: list[tuple[int, ...]] = []
     dies: list[bool] = []
     constants: list[Scalar] = []
     places: list[tuple[bool, int]] = []
-    for leaf, last in zip(leaves, dying, strict=True):
-        source, dimensions = sourced(leaf, len(shape), site)
+    for leaf, last in zip(leaves, last_uses, strict=True):
+        source, dimensions = sourced(leaf, len(shape), context)
         if isinstance(source, Scalar):
             places.append((True, len(constants)))
             constants.append(source)
@@ -60,11 +62,15 @@ def apply(site: Site, node: Node, leaves: Sequence[Leaf], dying: Sequence[bool])
         tuple(x.element_type for x in operands), tuple(nodes), (count + len(nodes) - 1,)
     )
     codelet = Elementwise(expression, tuple(labels), len(shape))
-    (result,) = site.builder.compute(codelet, operands, [(node.element_type, shape)], dying=dies)
+    (result,) = context.builder.compute(
+        codelet, operands, [(node.element_type, shape)], last_uses=dies
+    )
     return result
 
 
-def sourced(leaf: Leaf, rank: int, site: Site) -> tuple[Held | Scalar, tuple[int, ...]]:
+def sourced(
+    leaf: Value, rank: int, context: LoweringContext
+) -> tuple[TileTensor | Scalar, tuple[int, ...]]:
     """Return what a leaf is read from, and which dimension of it each of the source's follows."""
     if isinstance(leaf, Spread):
         source = leaf.source
@@ -75,20 +81,20 @@ def sourced(leaf: Leaf, rank: int, site: Site) -> tuple[Held | Scalar, tuple[int
             return source, leaf.dimensions
     if isinstance(leaf, Scalar):
         return leaf, ()
-    held = site.builder.held(leaf)
+    held = context.builder.held(leaf)
     return held, tuple(range(rank)) if held.shape else ()
 
 
 @lowers("map")
-def _map(site: Site) -> Sequence[Leaf]:
+def _map(context: LoweringContext) -> Sequence[Value]:
     """Compute a function of elements: one expression on all of them."""
-    expression = site.expression(site.attributes.called[0])
-    rank = len(site.shape.dimensions)
-    operands: list[Held] = []
+    expression = context.expression(context.attributes.called[0])
+    rank = len(context.shape.dimensions)
+    operands: list[TileTensor] = []
     labels: list[tuple[int, ...]] = []
-    for number in range(len(site.operands)):
-        source, dimensions = sourced(site.leaf(number), rank, site)
-        operands.append(site.builder.held(source))
+    for number in range(len(context.operands)):
+        source, dimensions = sourced(context.leaf(number), rank, context)
+        operands.append(context.builder.held(source))
         labels.append(dimensions)
     codelet = Elementwise(expression, tuple(labels), rank)
-    return site.builder.compute(codelet, operands, site.results, dying=site.dying)
+    return context.builder.compute(codelet, operands, context.results, last_uses=context.last_uses)

@@ -9,42 +9,42 @@ from collections.abc import Sequence
 
 from hloipu_compiler.analysis.feed_config import feed_name
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.lowering import streamed_in
-from hloipu_compiler.lowering.core.values import Leaf, Token
+from hloipu_compiler.lowering.core.values import Token, Value
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Port, Queue
 
 
 @lowers("infeed")
-def _infeed(site: Site) -> Sequence[Leaf]:
-    builder = site.builder
-    kinds = [kind for kind in site.results if kind[0] != "token"]
-    queue = _queue(site, "infeed", kinds)
-    made: list[Leaf] = [
+def _infeed(context: LoweringContext) -> Sequence[Value]:
+    builder = context.builder
+    kinds = [kind for kind in context.results if kind[0] != "token"]
+    queue = _queue(context, "infeed", kinds)
+    made: list[Value] = [
         streamed_in(builder, port.stream, port.element_type, port.shape) for port in queue.streams
     ]
-    return [*made, Token()] if len(kinds) < len(site.results) else made
+    return [*made, Token()] if len(kinds) < len(context.results) else made
 
 
 @lowers("outfeed")
-def _outfeed(site: Site) -> Sequence[Leaf]:
-    builder = site.builder
-    leaves = [builder.held(leaf) for leaf in site.operands[0] if not isinstance(leaf, Token)]
-    queue = _queue(site, "outfeed", [(leaf.element_type, leaf.shape) for leaf in leaves])
+def _outfeed(context: LoweringContext) -> Sequence[Value]:
+    builder = context.builder
+    leaves = [builder.held(leaf) for leaf in context.operands[0] if not isinstance(leaf, Token)]
+    queue = _queue(context, "outfeed", [(leaf.element_type, leaf.shape) for leaf in leaves])
     for port, leaf in zip(queue.streams, leaves, strict=True):
         builder.emit(s.Sync())
         builder.emit(s.StreamOut(port.stream, leaf.variable, leaf.value))
-    return [Token()] * len(site.results)
+    return [Token()] * len(context.results)
 
 
-def _queue(site: Site, opcode: str, kinds: Sequence[tuple[str, Sizes]]) -> Queue:
+def _queue(context: LoweringContext, opcode: str, kinds: Sequence[tuple[str, Sizes]]) -> Queue:
     """Return the queue of an op; CodegenError E0472 where its ops take different arrays."""
-    builder: Builder = site.builder
+    builder: Builder = context.builder
     to_device = opcode == "infeed"
-    name = feed_name(site.attributes.text(f"{opcode}_config")) or opcode
+    name = feed_name(context.attributes.text(f"{opcode}_config")) or opcode
     known = builder.queues.get(name)
     if known is not None and known.to_device is not to_device:
         name = f"{name}.{opcode}"
@@ -53,13 +53,13 @@ def _queue(site: Site, opcode: str, kinds: Sequence[tuple[str, Sizes]]) -> Queue
         ports = tuple(Port(f"{name}.{k}", *kind) for k, kind in enumerate(kinds))
         if not ports:
             raise CodegenError(
-                "E0472", f"{opcode} {site.instruction.name!r} moves no array", hint="remove it"
+                "E0472", f"{opcode} {context.instruction.name!r} moves no array", hint="remove it"
             )
         known = builder.queues[name] = Queue(name, to_device, ports)
     elif [(port.element_type, port.shape) for port in known.streams] != list(kinds):
         raise CodegenError(
             "E0472",
-            f"{opcode} {site.instruction.name!r} moves other arrays than another op of the "
+            f"{opcode} {context.instruction.name!r} moves other arrays than another op of the "
             f"queue {name!r}",
             hint="give each its own name in the configuration",
         )

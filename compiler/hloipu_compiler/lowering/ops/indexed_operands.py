@@ -1,23 +1,23 @@
 """Operands of ops that indices decide: where they lie, and the scalars that say where to read."""
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site
-from hloipu_compiler.lowering.core.values import Held, Leaf, Spread
+from hloipu_compiler.lowering.core.context import LoweringContext
+from hloipu_compiler.lowering.core.values import Spread, TileTensor, Value
 from hloipu_compiler.planners.indexed_grids import Option
 from hloipu_compiler.planners.placing import Placement, moved
-from hloipu_compiler.planners.stages import Lying
+from hloipu_compiler.planners.stages import PlacedOperand
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import StridedSlice
 
 
-def lying(builder: Builder, leaf: Leaf) -> Lying:
+def lying(builder: Builder, leaf: Value) -> PlacedOperand:
     """Return where a leaf lies; constant numbers are written where they are used."""
     tensor = Tensor(leaf.element_type, leaf.shape)
-    if isinstance(leaf, Held):
-        return Lying(tensor, builder.variables[leaf.variable].mapping)
-    if isinstance(leaf, Spread) and isinstance(leaf.source, Held):
-        return Lying(tensor, builder.home(leaf.element_type, leaf.shape))
-    return Lying(tensor, None)
+    if isinstance(leaf, TileTensor):
+        return PlacedOperand(tensor, builder.variables[leaf.variable].mapping)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, TileTensor):
+        return PlacedOperand(tensor, builder.default_mapping(leaf.element_type, leaf.shape))
+    return PlacedOperand(tensor, None)
 
 
 def settled(builder: Builder, option: Option) -> Placement:
@@ -28,15 +28,15 @@ def settled(builder: Builder, option: Option) -> Placement:
     return moved(option.placement, builder.first_tile(count), builder.tile_count)
 
 
-def starts_of(site: Site, first: int) -> list[Held]:
+def starts_of(context: LoweringContext, first: int) -> list[TileTensor]:
     """Return the scalars that say where, from operand `first` on.
 
     Dumps before 2019 print them as one vector.
     """
-    numbers = range(first, len(site.operands))
-    if len(numbers) != 1 or not site.operand_shape(first).dimensions:
-        return [site.held(n) for n in numbers]
-    builder, vector = site.builder, site.held(first)
+    numbers = range(first, len(context.operands))
+    if len(numbers) != 1 or not context.operand_shape(first).dimensions:
+        return [context.held(n) for n in numbers]
+    builder, vector = context.builder, context.held(first)
     kind = vector.element_type
     singles = [
         builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.ops.indexed_operands import lying, settled, starts_of
 from hloipu_compiler.planners.indexed_grids import best_of, planned_options
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
@@ -21,34 +21,39 @@ if TYPE_CHECKING:
 
 
 @lowers("dynamic-slice")
-def _dynamic_slice(site: Site) -> Sequence[Leaf]:
-    shape = site.shape.dimensions
-    source = site.leaf(0)
+def _dynamic_slice(context: LoweringContext) -> Sequence[Value]:
+    shape = context.shape.dimensions
+    source = context.leaf(0)
     if isinstance(source, Spread) and isinstance(source.source, Scalar):
         return [Spread(source.source, (), shape)]
-    held = site.held(0)
+    held = context.held(0)
     if held.shape == shape:
         return [held]
     moving = [d for d, n in enumerate(shape) if n != held.shape[d]]
-    operands = [held, *starts_of(site, 1)]
+    operands = [held, *starts_of(context, 1)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
 
-    return [_read(site, DynamicSlice(), moving, operands)]
+    return [_read(context, DynamicSlice(), moving, operands)]
 
 
 @lowers("gather")
-def _gather(site: Site) -> Sequence[Leaf]:
-    source = site.leaf(0)
+def _gather(context: LoweringContext) -> Sequence[Value]:
+    source = context.leaf(0)
     if isinstance(source, Spread) and isinstance(source.source, Scalar):
-        return [Spread(source.source, (), site.shape.dimensions)]
-    codelet, moving = gather_codelet(site.instruction, source.shape)
-    return [_read(site, codelet, moving, [site.held(0), site.held(1)])]
+        return [Spread(source.source, (), context.shape.dimensions)]
+    codelet, moving = gather_codelet(context.instruction, source.shape)
+    return [_read(context, codelet, moving, [context.held(0), context.held(1)])]
 
 
-def _read(site: Site, direct: "Direct", moving: Sequence[int], operands: Sequence[Held]) -> Held:
+def _read(
+    context: LoweringContext,
+    direct: "Direct",
+    moving: Sequence[int],
+    operands: Sequence[TileTensor],
+) -> TileTensor:
     """Read in one step, or in candidates that a second step puts together: what takes less."""
-    builder = site.builder
-    ((kind, shape),) = site.results
+    builder = context.builder
+    ((kind, shape),) = context.results
     if not prod(shape):
         return builder.compute(direct, operands, [(kind, shape)])[0]
     given = tuple(lying(builder, x) for x in operands)
@@ -58,7 +63,7 @@ def _read(site: Site, direct: "Direct", moving: Sequence[int], operands: Sequenc
         lambda: planned_options(
             builder.machine,
             builder.origin,
-            site.instruction.opcode,
+            context.instruction.opcode,
             given,
             [Tensor(kind, shape)],
             chosen,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_compiler.lowering.ops.blocked_algebra import (
     blocked_cholesky,
@@ -17,29 +17,29 @@ from hloipu_runtime.codelets.dense.linear_algebra import Cholesky, TriangularSol
 
 
 @lowers("cholesky")
-def _cholesky(site: Site) -> Sequence[Leaf]:
-    builder, a, lower = site.builder, site.held(0), site.attributes.flag("lower")
+def _cholesky(context: LoweringContext) -> Sequence[Value]:
+    builder, a, lower = context.builder, context.held(0), context.attributes.flag("lower")
     if is_worth_cutting(builder, a):
         factor = blocked_cholesky(builder, in_wide_type(builder, a), lower=lower)
         return [converted(builder, factor, a.element_type)]
-    codelet = Cholesky(lower, site.shape.element_type.name)
-    return compute_spread(site.builder, codelet, [site.held(0)], site.results)
+    codelet = Cholesky(lower, context.shape.element_type.name)
+    return compute_spread(context.builder, codelet, [context.held(0)], context.results)
 
 
 @lowers("triangular-solve")
-def _triangular_solve(site: Site) -> Sequence[Leaf]:
-    read = site.attributes.flag
+def _triangular_solve(context: LoweringContext) -> Sequence[Value]:
+    read = context.attributes.flag
     codelet = TriangularSolve(
         read("left_side"),
         read("lower"),
         read("unit_diagonal"),
-        site.attributes.text("transpose_a", "NO_TRANSPOSE"),
-        site.shape.element_type.name,
+        context.attributes.text("transpose_a", "NO_TRANSPOSE"),
+        context.shape.element_type.name,
     )
-    builder, a, b = site.builder, site.held(0), site.held(1)
+    builder, a, b = context.builder, context.held(0), context.held(1)
     if is_worth_cutting(builder, a):
         wide, other = in_wide_type(builder, a), in_wide_type(builder, b)
         solving = replace(codelet, element_type=wide.element_type)
         solution = blocked_solve(builder, solving, wide, other)
         return [converted(builder, solution, b.element_type)]
-    return compute_spread(builder, codelet, [a, b], site.results)
+    return compute_spread(builder, codelet, [a, b], context.results)

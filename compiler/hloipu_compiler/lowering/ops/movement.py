@@ -7,9 +7,9 @@ import numpy as np
 
 from hloipu_compiler.hlo.literals.values import ElidedConstantError
 from hloipu_compiler.interpret.planning.constants import constant_leaves
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread, Token
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.reshaped_values import reshaped_value
 from hloipu_compiler.planners.placing import moved
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -22,77 +22,83 @@ from hloipu_runtime.program.mapping import whole_box
 
 
 @lowers("constant")
-def _constant(site: Site) -> Sequence[Leaf]:
-    kinds = [kind for kind, _ in site.results]
+def _constant(context: LoweringContext) -> Sequence[Value]:
+    kinds = [kind for kind, _ in context.results]
     if kinds == ["token"]:
         return [Token()]
     try:
-        arrays = constant_leaves(site.instruction)
+        arrays = constant_leaves(context.instruction)
     except ElidedConstantError:
-        site.builder.elided.append(site.instruction.name)
+        context.builder.elided.append(context.instruction.name)
         return [
-            site.builder.constant(np.broadcast_to(np.zeros((), storage_dtype(kind)), shape), kind)
-            for kind, shape in site.results
+            context.builder.constant(
+                np.broadcast_to(np.zeros((), storage_dtype(kind)), shape), kind
+            )
+            for kind, shape in context.results
         ]
     return [
-        site.builder.constant(array, kind) if array.shape else Scalar(kind, text_of(array, kind))
+        context.builder.constant(array, kind) if array.shape else Scalar(kind, text_of(array, kind))
         for array, kind in zip(arrays, kinds, strict=True)
     ]
 
 
 @lowers("copy", "opt-barrier", "domain", "add-dependency")
-def _forwarded(site: Site) -> Sequence[Leaf]:
-    return site.operands[0]
+def _forwarded(context: LoweringContext) -> Sequence[Value]:
+    return context.operands[0]
 
 
 @lowers("iota")
-def _iota(site: Site) -> Sequence[Leaf]:
+def _iota(context: LoweringContext) -> Sequence[Value]:
     from hloipu_runtime.codelets.ops.generate import Iota
 
-    codelet = Iota(site.attributes.integer("iota_dimension"), site.shape.element_type.name)
-    return site.builder.compute(codelet, [], site.results)
+    codelet = Iota(context.attributes.integer("iota_dimension"), context.shape.element_type.name)
+    return context.builder.compute(codelet, [], context.results)
 
 
 @lowers("broadcast")
-def _broadcast(site: Site) -> Sequence[Leaf]:
-    dimensions = site.attributes.integers("dimensions")
-    shape = site.shape.dimensions
-    match site.leaf(0):
-        case Scalar() | Held() as source:
+def _broadcast(context: LoweringContext) -> Sequence[Value]:
+    dimensions = context.attributes.integers("dimensions")
+    shape = context.shape.dimensions
+    match context.leaf(0):
+        case Scalar() | TileTensor() as source:
             return [Spread(source, dimensions, shape)]
         case Spread() as spread:
             return [Spread(spread.source, tuple(dimensions[d] for d in spread.dimensions), shape)]
         case _:
-            raise CodegenError("E0470", f"{site.instruction.name}: a token cannot be broadcast")
+            raise CodegenError("E0470", f"{context.instruction.name}: a token cannot be broadcast")
 
 
 @lowers("reshape", "bitcast", "dynamic-reshape")
-def _reshape(site: Site) -> Sequence[Leaf]:
-    shape = site.shape.dimensions
-    leaf = site.leaf(0)
+def _reshape(context: LoweringContext) -> Sequence[Value]:
+    shape = context.shape.dimensions
+    leaf = context.leaf(0)
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         return [Spread(leaf.source, (), shape)]
     if isinstance(leaf, Scalar):
         return [Spread(leaf, (), shape)]
-    source = site.held(0)
+    source = context.held(0)
     if source.shape == shape:
         return [source]
-    return [reshaped_value(site.builder, source, shape)]
+    return [reshaped_value(context.builder, source, shape)]
 
 
 @lowers("transpose")
-def _transpose(site: Site) -> Sequence[Leaf]:
-    permutation = site.attributes.integers("dimensions")
-    leaf = site.leaf(0)
+def _transpose(context: LoweringContext) -> Sequence[Value]:
+    permutation = context.attributes.integers("dimensions")
+    leaf = context.leaf(0)
     if isinstance(leaf, Spread):
         back = {d: n for n, d in enumerate(permutation)}
-        return [Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), site.shape.dimensions)]
-    return [_transposed(site, site.held(0), permutation)]
+        return [
+            Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), context.shape.dimensions)
+        ]
+    return [_transposed(context, context.held(0), permutation)]
 
 
-def _transposed(site: Site, source: Held, permutation: tuple[int, ...]) -> Held:
+def _transposed(
+    context: LoweringContext, source: TileTensor, permutation: tuple[int, ...]
+) -> TileTensor:
     """Transpose on the cheapest grid."""
-    builder, made = site.builder, site.results
+    builder, made = context.builder, context.results
     if not prod(source.shape):
         return builder.compute(Transpose(permutation), [source], made)[0]
     tensor = Tensor(source.element_type, source.shape)
@@ -109,35 +115,35 @@ def _transposed(site: Site, source: Held, permutation: tuple[int, ...]) -> Held:
 
 
 @lowers("reverse")
-def _reverse(site: Site) -> Sequence[Leaf]:
-    dimensions = site.attributes.integers("dimensions")
-    return site.builder.compute(Reverse(dimensions), [site.held(0)], site.results)
+def _reverse(context: LoweringContext) -> Sequence[Value]:
+    dimensions = context.attributes.integers("dimensions")
+    return context.builder.compute(Reverse(dimensions), [context.held(0)], context.results)
 
 
 @lowers("slice")
-def _slice(site: Site) -> Sequence[Leaf]:
-    ranges = site.instruction.attributes["slice"]
+def _slice(context: LoweringContext) -> Sequence[Value]:
+    ranges = context.instruction.attributes["slice"]
     starts = tuple(r.start for r in ranges)  # type: ignore[union-attr]
     strides = tuple(r.stride for r in ranges)  # type: ignore[union-attr]
-    shape = site.shape.dimensions
-    leaf = site.leaf(0)
+    shape = context.shape.dimensions
+    leaf = context.leaf(0)
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         return [Spread(leaf.source, (), shape)]
-    source = site.held(0)
+    source = context.held(0)
     if all(step == 1 or n < 2 for step, n in zip(strides, shape, strict=True)):
         piece = (source, source.shape, whole_box(shape), starts)
-        return [site.builder.assembled(source.element_type, shape, [piece])]
-    return site.builder.compute(StridedSlice(starts, strides), [source], site.results)
+        return [context.builder.assembled(source.element_type, shape, [piece])]
+    return context.builder.compute(StridedSlice(starts, strides), [source], context.results)
 
 
 @lowers("concatenate")
-def _concatenate(site: Site) -> Sequence[Leaf]:
-    (dimension,) = site.attributes.integers("dimensions")
-    shape = site.shape.dimensions
+def _concatenate(context: LoweringContext) -> Sequence[Value]:
+    (dimension,) = context.attributes.integers("dimensions")
+    shape = context.shape.dimensions
     pieces = []
     first = 0
-    for number in range(len(site.operands)):
-        leaf = site.held(number)
+    for number in range(len(context.operands)):
+        leaf = context.held(number)
         size = leaf.shape[dimension]
         if prod(leaf.shape):
             box = tuple(
@@ -146,27 +152,27 @@ def _concatenate(site: Site) -> Sequence[Leaf]:
             shift = tuple(-first if d == dimension else 0 for d in range(len(shape)))
             pieces.append((leaf, leaf.shape, box, shift))
         first += size
-    return [site.builder.assembled(site.shape.element_type.name, shape, pieces)]
+    return [context.builder.assembled(context.shape.element_type.name, shape, pieces)]
 
 
 @lowers("pad")
-def _pad(site: Site) -> Sequence[Leaf]:
-    padding = tuple((p.low, p.high, p.interior) for p in site.instruction.attributes["padding"])  # type: ignore[union-attr]
-    source, shape = site.held(0), site.shape.dimensions
+def _pad(context: LoweringContext) -> Sequence[Value]:
+    padding = tuple((p.low, p.high, p.interior) for p in context.instruction.attributes["padding"])  # type: ignore[union-attr]
+    source, shape = context.held(0), context.shape.dimensions
     if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
         from hloipu_runtime.codelets.ops.join import Pad
 
-        return site.builder.compute(Pad(padding), [source, site.held(1)], site.results)
+        return context.builder.compute(Pad(padding), [source, context.held(1)], context.results)
     kind = source.element_type
     same = Expression((kind,), (), (0,))
-    fill = site.leaf(1)
+    fill = context.leaf(1)
     if isinstance(fill, Scalar):
         node = text_node(fill.text, kind)
         codelet = Elementwise(Expression((), (node,), (0,)), (), len(shape))
-        (base,) = site.builder.compute(codelet, [], site.results)
+        (base,) = context.builder.compute(codelet, [], context.results)
     else:
         codelet = Elementwise(same, ((),), len(shape))
-        (base,) = site.builder.compute(codelet, [site.held(1)], site.results)
+        (base,) = context.builder.compute(codelet, [context.held(1)], context.results)
     box = tuple(
         (max(low, 0), max(max(low, 0), min(low + n, total)))
         for (low, _, _), n, total in zip(padding, source.shape, shape, strict=True)
@@ -174,4 +180,4 @@ def _pad(site: Site) -> Sequence[Leaf]:
     if any(low >= high for low, high in box):
         return [base]
     shift = tuple(-low for low, _, _ in padding)
-    return [site.builder.assembled(kind, shape, [(source, source.shape, box, shift)], base)]
+    return [context.builder.assembled(kind, shape, [(source, source.shape, box, shift)], base)]

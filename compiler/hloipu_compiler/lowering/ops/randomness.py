@@ -12,40 +12,40 @@ import numpy as np
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_runtime.codelets.ops.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_values import state_units
 from hloipu_runtime.program.program import RANDOM_STATE
 
 
 @lowers("rng-bit-generator")
-def _rng_bit_generator(site: Site) -> Sequence[Leaf]:
+def _rng_bit_generator(context: LoweringContext) -> Sequence[Value]:
     """Make (state, bits), or bits alone where the result is no tuple."""
-    state = site.held(0)
-    element_type, shape = site.results[-1]
-    codelet = RngBits(site.attributes.text("algorithm").lower(), element_type)
+    state = context.held(0)
+    element_type, shape = context.results[-1]
+    codelet = RngBits(context.attributes.text("algorithm").lower(), element_type)
     results = [(state.element_type, state.shape), (element_type, shape)]
-    after, bits = site.builder.compute(codelet, [state], results)
-    return [after, bits] if isinstance(site.instruction.shape, TupleShape) else [bits]
+    after, bits = context.builder.compute(codelet, [state], results)
+    return [after, bits] if isinstance(context.instruction.shape, TupleShape) else [bits]
 
 
 @lowers("rng")
-def _rng(site: Site) -> Sequence[Leaf]:
+def _rng(context: LoweringContext) -> Sequence[Value]:
     """Draw from the program's state, then move it on by the words drawn."""
-    element_type, shape = site.shape.element_type.name, site.shape.dimensions
-    uniform = site.attributes.text("distribution") == "rng_uniform"
+    element_type, shape = context.shape.element_type.name, context.shape.dimensions
+    uniform = context.attributes.text("distribution") == "rng_uniform"
     codelet = RngValues("uniform" if uniform else "normal", element_type)
-    operands = [site.held(0), site.held(1), state_in(site.builder)]
-    (values,) = site.builder.compute(codelet, operands, [(element_type, shape)])
-    _advance(site, state_units(shape, element_type))
+    operands = [context.held(0), context.held(1), state_in(context.builder)]
+    (values,) = context.builder.compute(codelet, operands, [(element_type, shape)])
+    _advance(context, state_units(shape, element_type))
     return [values]
 
 
 @lowers("rng-get-and-update-state")
-def _rng_get_and_update_state(site: Site) -> Sequence[Leaf]:
-    before = _advance(site, site.attributes.integer("delta"))
+def _rng_get_and_update_state(context: LoweringContext) -> Sequence[Value]:
+    before = _advance(context, context.attributes.integer("delta"))
     return [before]
 
 
@@ -75,7 +75,7 @@ def check_condition(module: Module, condition: str, loop: str) -> None:
         )
 
 
-def state_in(builder: Builder) -> Held:
+def state_in(builder: Builder) -> TileTensor:
     """Return the program's random state as it is at this point of the program."""
     if builder.random_state is None:
         origin, builder.origin = builder.origin, RANDOM_STATE
@@ -84,9 +84,9 @@ def state_in(builder: Builder) -> Held:
     return builder.random_state
 
 
-def _advance(site: Site, delta: int) -> Held:
+def _advance(context: LoweringContext, delta: int) -> TileTensor:
     """Replace the program's state by one further on; return the position before."""
-    builder = site.builder
+    builder = context.builder
     results = [("u64", (2,)), ("u64", (3,))]
     before, after = builder.compute(RngState(delta), [state_in(builder)], results)
     builder.random_state = after

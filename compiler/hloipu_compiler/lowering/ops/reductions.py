@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import prod
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.planned import (
     Choice,
@@ -28,23 +28,25 @@ from hloipu_runtime.program.mapping import Sizes, Tiles
 
 
 @lowers("reduce")
-def _reduce(site: Site) -> Sequence[Leaf]:
-    body = site.expression(site.attributes.called[0])
-    monoid = monoid_of(body) if len(site.operands) == 2 else None
-    kinds = tuple(kind for kind, _ in site.results)
-    operands = [site.held(n) for n in range(len(site.operands))]
+def _reduce(context: LoweringContext) -> Sequence[Value]:
+    body = context.expression(context.attributes.called[0])
+    monoid = monoid_of(body) if len(context.operands) == 2 else None
+    kinds = tuple(kind for kind, _ in context.results)
+    operands = [context.held(n) for n in range(len(context.operands))]
     codelet = Reduce(
-        site.attributes.integers("dimensions"), monoid or "", None if monoid else body, kinds
+        context.attributes.integers("dimensions"), monoid or "", None if monoid else body, kinds
     )
-    return reduce(site, codelet, operands)
+    return reduce(context, codelet, operands)
 
 
-def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
+def reduce(
+    context: LoweringContext, codelet: Reduce, operands: Sequence[TileTensor]
+) -> list[TileTensor]:
     """Compute a reduction in the stages of the cheapest plan; operands are arrays, then inits.
 
     Sums and products of narrow floats have partial results in f32.
     """
-    builder = site.builder
+    builder = context.builder
     arrays = list(operands[: len(operands) // 2])
     inits = operands[len(operands) // 2 :]
     shape = tuple(n for d, n in enumerate(arrays[0].shape) if d not in codelet.dimensions)
@@ -74,8 +76,11 @@ def reduce(site: Site, codelet: Reduce, operands: Sequence[Held]) -> list[Held]:
 
 
 def in_stages(
-    builder: Builder, stages: Sequence[Stage], arrays: Sequence[Held], inits: Sequence[Held]
-) -> list[Held]:
+    builder: Builder,
+    stages: Sequence[Stage],
+    arrays: Sequence[TileTensor],
+    inits: Sequence[TileTensor],
+) -> list[TileTensor]:
     """Compute the stages of a plan, of which the last takes the init scalars as well."""
     arrays = list(arrays)
     delta = 0
@@ -115,11 +120,11 @@ def _shifted(placement: Placement, delta: int) -> Placement:
 
 def _planned(
     op: str,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     results: Sequence[tuple[str, Sizes]],
     plan: ReductionPlan,
     others: Sequence[ReductionPlan],
-    room: int,
+    budget_bytes: int,
 ) -> PlannedOp:
     chosen = _choice(plan)
     return PlannedOp(
@@ -128,7 +133,7 @@ def _planned(
         shape_texts(operands),
         tuple(shape_text(*x) for x in results),
         chosen,
-        losers(chosen, map(_choice, others), room),
+        losers(chosen, map(_choice, others), budget_bytes),
     )
 
 

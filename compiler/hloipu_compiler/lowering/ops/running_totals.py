@@ -11,7 +11,7 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.lowering.core.views import mapping_in, seen_as, spread_out
 from hloipu_compiler.planners.placing import followed
 from hloipu_compiler.planners.planned import Choice, Cycles, PlannedOp, losers, shape_texts
@@ -43,8 +43,8 @@ class _Row(NamedTuple):
 
 
 def running_totals(
-    builder: Builder, codelet: ReduceWindow, operand: Held, init: Leaf
-) -> list[Held] | None:
+    builder: Builder, codelet: ReduceWindow, operand: TileTensor, init: Value
+) -> list[TileTensor] | None:
     """Compute running totals in pieces; None where windows are others, or whole rows cost less."""
     shape = operand.shape
     d = running_dimension(dimensions_of(codelet.window), shape)
@@ -60,7 +60,7 @@ def running_totals(
     return [_in_pieces(builder, codelet, operand, init, d, pieces)]
 
 
-def _is_neutral(init: Leaf, monoid: str) -> bool:
+def _is_neutral(init: Value, monoid: str) -> bool:
     """Whether a start changes no total, so that it may count once or for every piece."""
     if not isinstance(init, Scalar):
         return False
@@ -124,8 +124,8 @@ def _adding(monoid: str, kind: str, labels: Sequence[tuple[int, ...]], rank: int
 
 
 def _in_pieces(
-    builder: Builder, codelet: ReduceWindow, operand: Held, init: Leaf, d: int, pieces: int
-) -> Held:
+    builder: Builder, codelet: ReduceWindow, operand: TileTensor, init: Value, d: int, pieces: int
+) -> TileTensor:
     """Write the steps of running totals of rows cut into equal pieces."""
     shape, kind = operand.shape, operand.element_type
     block = shape[d] // pieces
@@ -151,7 +151,7 @@ def _in_pieces(
         adding,
         [offsets, totals],
         [(kind, cut)],
-        dying=[True, True],
+        last_uses=[True, True],
         placement=followed(indexing, indexing.operands[1], lying),
     )
     return seen_as(builder, [sums], shape)[0]
@@ -160,14 +160,14 @@ def _in_pieces(
 def _before(
     builder: Builder,
     codelet: ReduceWindow,
-    totals: Held,
-    start: Held,
+    totals: TileTensor,
+    start: TileTensor,
     ends: Sizes,
     d: int,
     last: int,
     *,
     is_reverse: bool,
-) -> list[Held]:
+) -> list[TileTensor]:
     """Return for each piece the total of all pieces before it, in the totals' direction."""
     kind = totals.element_type
     flat = (*totals.shape[: d + 1], 1, *totals.shape[d + 2 :])
@@ -190,7 +190,7 @@ def _before(
     return [builder.assembled(kind, ends, [(inclusive, ends, box, shift)], base)]
 
 
-def _planned(builder: Builder, row: _Row, operand: Held, pieces: int) -> PlannedOp:
+def _planned(builder: Builder, row: _Row, operand: TileTensor, pieces: int) -> PlannedOp:
     options = _options(builder.machine, row)
 
     def choice(count: int) -> Choice:

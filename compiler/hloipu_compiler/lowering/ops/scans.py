@@ -6,30 +6,30 @@ from dataclasses import replace
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.expressions import expression_of
-from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.scan import Scan
 
 
 @lowers("scan")
-def _scan(site: Site) -> Sequence[Leaf]:
-    (dimension,) = site.attributes.integers("dimensions")
-    operands = [site.held(n) for n in range(len(site.operands))]
-    carries = site.attributes.integer("num_carries")
+def _scan(context: LoweringContext) -> Sequence[Value]:
+    (dimension,) = context.attributes.integers("dimensions")
+    operands = [context.held(n) for n in range(len(context.operands))]
+    carries = context.attributes.integer("num_carries")
     inputs = len(operands) - carries
-    body = _on_elements(site, site.module.computation[site.attributes.text("to_apply")])
+    body = _on_elements(context, context.module.computation[context.attributes.text("to_apply")])
     length = operands[0].shape[dimension] if inputs else 0
-    outputs = len(site.results) - carries
-    reverse = site.attributes.flag("is_reverse")
+    outputs = len(context.results) - carries
+    reverse = context.attributes.flag("is_reverse")
     codelet = Scan(dimension, body, inputs, outputs, length, reverse)
-    return compute_spread(site.builder, codelet, operands, site.results)
+    return compute_spread(context.builder, codelet, operands, context.results)
 
 
-def _on_elements(site: Site, body: Computation) -> Expression:
+def _on_elements(context: LoweringContext, body: Computation) -> Expression:
     """Return a body of elementwise ops on arrays of one shape, as one on their elements."""
     shapes = {
         x.shape.dimensions
@@ -40,8 +40,8 @@ def _on_elements(site: Site, body: Computation) -> Expression:
     if len(shapes) > 1 or not all(_is_elementwise(body, x, sizes) for x in body.instructions):
         raise CodegenError(
             "E0471",
-            f"{site.instruction.name!r}: a scan whose body is not elementwise on one shape has no "
-            "codelet",
+            f"{context.instruction.name!r}: a scan whose body is not elementwise on one shape "
+            "has no codelet",
             hint="write the scan as a while loop",
         )
     scalars = tuple(
@@ -51,7 +51,7 @@ def _on_elements(site: Site, body: Computation) -> Expression:
         for x in body.instructions
     )
     cut = replace(body, instructions=scalars, name=f"{body.name}@elements")
-    module: Module = replace(site.module, computations=(*site.module.computations, cut))
+    module: Module = replace(context.module, computations=(*context.module.computations, cut))
     return expression_of(module, cut.name)
 
 

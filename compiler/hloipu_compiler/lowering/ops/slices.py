@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from hloipu_compiler.layout.layout import cost_of_home
+from hloipu_compiler.layout.layout import cost_of_layout
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
@@ -19,7 +19,9 @@ from hloipu_runtime.program.program import Role, Variable
 from hloipu_runtime.program.steps import Transfer
 
 
-def put_together(builder: Builder, parts: Sequence[Held], dimension: int, result: Tensor) -> Held:
+def put_together(
+    builder: Builder, parts: Sequence[TileTensor], dimension: int, result: Tensor
+) -> TileTensor:
     """Put slices along a dimension together in one exchange, which spreads over all tiles.
 
     If each tile has slices whole along the dimension it has the result so, too: nothing moves.
@@ -36,7 +38,7 @@ def put_together(builder: Builder, parts: Sequence[Held], dimension: int, result
     return builder.assembled(result.element_type, result.shape, pieces, mapping=mapping)
 
 
-def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Mapping:
+def _place(builder: Builder, first: TileTensor, dimension: int, result: Tensor) -> Mapping:
     """Return where slices, the first of which is given, are put together at the least cost."""
     lying = builder.variables[first.variable].mapping
     shape = result.shape
@@ -44,9 +46,9 @@ def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Map
         spans = (*lying.spans[:dimension], whole(shape[dimension]), *lying.spans[dimension + 1 :])
         return Mapping(lying.tiles, spans)
     step = first.shape[dimension]
-    places = [builder.home(result.element_type, shape)]
-    wishes = [x for x in builder.wishes if len(x.born.spans) == len(shape)]
-    places += [x.born for x in wishes if x.born.is_partition and not x.born.replicated_axes]
+    places = [builder.default_mapping(result.element_type, shape)]
+    preferences = [x for x in builder.preferences if len(x.born.spans) == len(shape)]
+    places += [x.born for x in preferences if x.born.is_partition and not x.born.replicated_axes]
     places += _aligned(shape, dimension, step, builder.tile_count)
     code_cycles = builder.tuning_here.code_cycles_per_byte
 
@@ -55,14 +57,16 @@ def _place(builder: Builder, first: Held, dimension: int, result: Tensor) -> Map
         # Some tile has parts of two slices, or all have parts of several.
         slices = over(size, step) + (1 if size % step and step % size else 0)
         each = _cycles(builder, first, result, place, code_cycles)
-        return slices * each + cost_of_home(
-            builder.machine, result, place, wishes, None, 1, code_cycles
+        return slices * each + cost_of_layout(
+            builder.machine, result, place, preferences, None, 1, code_cycles
         )
 
     return min(dict.fromkeys(places), key=cycles)
 
 
-def _cycles(builder: Builder, first: Held, result: Tensor, place: Mapping, code_cycles: int) -> int:
+def _cycles(
+    builder: Builder, first: TileTensor, result: Tensor, place: Mapping, code_cycles: int
+) -> int:
     """Return the cycles of bringing the first slice to its place, its code priced among them."""
     machine, source = builder.machine, builder.variables[first.variable]
     target = Variable("", result.element_type, result.shape, place, Role.TEMPORARY, 0, "")
@@ -100,8 +104,13 @@ def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mappin
 
 
 def written(
-    builder: Builder, into: Held | None, part: Held, low: int, dimension: int, result: Tensor
-) -> Held:
+    builder: Builder,
+    into: TileTensor | None,
+    part: TileTensor,
+    low: int,
+    dimension: int,
+    result: Tensor,
+) -> TileTensor:
     """Write a slice, from `low` on along a dimension, into the result, which begins as zeros.
 
     If each tile has a slice whole along the dimension it has the result so, too: nothing moves.
@@ -120,7 +129,7 @@ def resized(sizes: Sizes, dimension: int, size: int) -> Sizes:
     return (*sizes[:dimension], size, *sizes[dimension + 1 :])
 
 
-def _filled(builder: Builder, part: Held, dimension: int, result: Tensor) -> Held:
+def _filled(builder: Builder, part: TileTensor, dimension: int, result: Tensor) -> TileTensor:
     """Return zeros of the result's shape, on the tiles of a slice if that can be."""
     kind = result.element_type
     codelet = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(result.shape))

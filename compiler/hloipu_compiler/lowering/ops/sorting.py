@@ -7,9 +7,9 @@ from hloipu_compiler.interpret.planning.comparators import ComparatorKey, compar
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import array_shape
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.expressions import expression_of
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_compiler.lowering.ops.sorting_over_tiles import (
     choose_parts,
@@ -22,42 +22,44 @@ from hloipu_runtime.kernels.sorting import SortKey
 
 
 @lowers("sort")
-def _sort(site: Site) -> Sequence[Leaf]:
-    given = site.attributes.integers("dimensions")
-    operands = [site.held(n) for n in range(len(site.operands))]
+def _sort(context: LoweringContext) -> Sequence[Value]:
+    given = context.attributes.integers("dimensions")
+    operands = [context.held(n) for n in range(len(context.operands))]
     dimension = given[0] if given else len(operands[0].shape) - 1
     if operands[0].shape[dimension] < 2 or 0 in operands[0].shape:
         return operands
-    name = site.attributes.text("to_apply")
+    name = context.attributes.text("to_apply")
     if not name:  # dumps before 2019: ascending by the first operand
         return sorted_on_tiles(
-            site.builder, Sort(dimension, (SortKey(0, False, "ieee"),)), operands
+            context.builder, Sort(dimension, (SortKey(0, False, "ieee"),)), operands
         )
-    keys = comparator_keys(site.module, name)
+    keys = comparator_keys(context.module, name)
     if keys is None:
-        sort = Sort(dimension, comparator=site.expression(name))
-        return sorted_on_tiles(site.builder, sort, operands, counting=_counting(site, dimension))
+        sort = Sort(dimension, comparator=context.expression(name))
+        return sorted_on_tiles(
+            context.builder, sort, operands, counting=_counting(context, dimension)
+        )
     derived = list(operands)
     sort_keys = []
     for key in keys:
         operand = key.operand
         if key.value is not None:
             operand = len(derived)
-            derived.append(_derived(site, key, operands[key.operand]))
+            derived.append(_derived(context, key, operands[key.operand]))
         sort_keys.append(SortKey(operand, key.descending, key.order))
     return sorted_on_tiles(
-        site.builder,
+        context.builder,
         Sort(dimension, tuple(sort_keys)),
         derived,
         len(operands),
-        _counting(site, dimension),
+        _counting(context, dimension),
     )
 
 
-def _counting(site: Site, dimension: int) -> int:
+def _counting(context: LoweringContext, dimension: int) -> int:
     """Return an s32 operand that counts along the dimension, as argsort has one, or -1."""
-    for number, position in enumerate(site.instruction.operands):
-        if number and counts_along(site.computation, position, dimension):
+    for number, position in enumerate(context.instruction.operands):
+        if number and counts_along(context.computation, position, dimension):
             return number
     return -1
 
@@ -76,18 +78,18 @@ def counts_along(computation: Computation, position: int, dimension: int) -> boo
     return x.opcode == "iota" and x.attributes.integer("iota_dimension") == dimension
 
 
-def _derived(site: Site, key: ComparatorKey, operand: Held) -> Held:
+def _derived(context: LoweringContext, key: ComparatorKey, operand: TileTensor) -> TileTensor:
     """Compute a key's value for every element."""
-    comparator = site.module.computation[site.attributes.text("to_apply")]
+    comparator = context.module.computation[context.attributes.text("to_apply")]
     assert key.value is not None
     cut = replace(comparator, root=key.value, name=f"{comparator.name}@{key.value}")
-    module = replace(site.module, computations=(*site.module.computations, cut))
+    module = replace(context.module, computations=(*context.module.computations, cut))
     expression = _of_one_operand(expression_of(module, cut.name), 2 * key.operand)
     rank = len(operand.shape)
     codelet = Elementwise(expression, (tuple(range(rank)),), rank)
-    return site.builder.compute(codelet, [operand], [(expression.result_types[0], operand.shape)])[
-        0
-    ]
+    return context.builder.compute(
+        codelet, [operand], [(expression.result_types[0], operand.shape)]
+    )[0]
 
 
 def _of_one_operand(expression: Expression, kept: int) -> Expression:
@@ -113,10 +115,10 @@ def _of_one_operand(expression: Expression, kept: int) -> Expression:
 def sorted_on_tiles(
     builder: Builder,
     sort: Sort,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     wanted: int = -1,
     counting: int = -1,
-) -> list[Held]:
+) -> list[TileTensor]:
     """Sort on tiles or over tiles, whichever takes fewer cycles; return the first operands."""
     wanted = len(operands) if wanted < 0 else wanted
     cut = choose_parts(builder, sort, operands)

@@ -7,7 +7,7 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.core.views import mapping_in, seen_as, spread_out
 from hloipu_compiler.planners.planned import Choice, Cycles, PlannedOp, losers, shape_texts
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -62,7 +62,7 @@ class Priced(NamedTuple):
     cycles: int
 
 
-def choose_parts(builder: Builder, sort: Sort, operands: Sequence[Held]) -> Parts:
+def choose_parts(builder: Builder, sort: Sort, operands: Sequence[TileTensor]) -> Parts:
     """Return the cut with the fewest cycles; one part: every row on one tile.
 
     Cuts whose exchanges take much code, and rows too long to gather, are taken only if all do.
@@ -100,7 +100,7 @@ def _cuts(
 
 
 def _planned(
-    builder: Builder, operands: Sequence[Held], options: Sequence[Priced], rows: int
+    builder: Builder, operands: Sequence[TileTensor], options: Sequence[Priced], rows: int
 ) -> PlannedOp:
     """Return the record of a sort."""
 
@@ -126,11 +126,11 @@ def _planned(
 def sort_over_tiles(
     builder: Builder,
     sort: Sort,
-    operands: Sequence[Held],
+    operands: Sequence[TileTensor],
     cut: Parts,
     wanted: int,
     counting: int = -1,
-) -> list[Held]:
+) -> list[TileTensor]:
     """Write the steps of a sort over tiles; return the first `wanted` operands, sorted.
 
     `counting`: an s32 operand that counts along the dimension, so that it serves as places.
@@ -158,7 +158,7 @@ def sort_over_tiles(
             step.codelet,
             leaves,
             [(x.element_type, x.shape) for x in tensors],
-            dying=[True] * len(leaves),
+            last_uses=[True] * len(leaves),
             placement=placement,
         )
     box = tuple((0, n) for n in shape)
@@ -187,7 +187,7 @@ def _factors(run: int, radix: int) -> tuple[int, ...]:
     return tuple(1 << (bits + n) // count for n in range(count))
 
 
-def _needs_places(sort: Sort, operands: Sequence[Held], cut: Parts) -> bool:
+def _needs_places(sort: Sort, operands: Sequence[TileTensor], cut: Parts) -> bool:
     """Whether equals can be told apart, or there is filling."""
     if cut.total > operands[0].shape[sort.dimension]:
         return True
@@ -198,7 +198,9 @@ def _needs_places(sort: Sort, operands: Sequence[Held], cut: Parts) -> bool:
     return is_float and sort.keys[0].order != "total"
 
 
-def _filled_up(builder: Builder, leaves: Sequence[Held], d: int, long: Sizes) -> list[Held]:
+def _filled_up(
+    builder: Builder, leaves: Sequence[TileTensor], d: int, long: Sizes
+) -> list[TileTensor]:
     """Lengthen a dimension, by elements from its start: their values do not matter."""
     shape = leaves[0].shape
     length, zeros = shape[d], (0,) * len(shape)

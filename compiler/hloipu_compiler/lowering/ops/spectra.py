@@ -6,8 +6,8 @@ from math import isqrt, prod
 import numpy as np
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread, seen_as
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -21,13 +21,15 @@ LONG = 1024
 
 
 @lowers("fft")
-def _fft(site: Site) -> Sequence[Leaf]:
-    kind, lengths = site.attributes.text("fft_type"), site.attributes.integers("fft_length")
-    x, ((element_type, shape),) = site.held(0), site.results
+def _fft(context: LoweringContext) -> Sequence[Value]:
+    kind, lengths = context.attributes.text("fft_type"), context.attributes.integers("fft_length")
+    x, ((element_type, shape),) = context.held(0), context.results
     if not lengths:
         return [x]
     if not prod(shape):
-        return [site.builder.constant(np.empty(shape, storage_dtype(element_type)), element_type)]
+        return [
+            context.builder.constant(np.empty(shape, storage_dtype(element_type)), element_type)
+        ]
     dimensions = range(len(shape) - len(lengths), len(shape))
     order = list(zip(dimensions, lengths, strict=True))
     if kind != "IRFFT":
@@ -40,19 +42,19 @@ def _fft(site: Site) -> Sequence[Leaf]:
         result = (*x.shape[:dimension], size, *x.shape[dimension + 1 :])
         real = step == "IRFFT"
         complex_type = "c128" if x.element_type in ("f64", "c128") else "c64"
-        x = _along(site.builder, x, step, dimension, length,
+        x = _along(context.builder, x, step, dimension, length,
                    (element_type if real else complex_type, result))  # fmt: skip
     return [x]
 
 
 def _along(
     builder: Builder,
-    x: Held,
+    x: TileTensor,
     kind: str,
     dimension: int,
     length: int,
     result: tuple[str, tuple[int, ...]],
-) -> Held:
+) -> TileTensor:
     """Transform along one dimension."""
     rows = prod(x.shape) // max(1, x.shape[dimension])
     first = _divisor(length)
@@ -70,7 +72,7 @@ def _along(
     return _in_two(builder, x, kind, dimension, first)
 
 
-def _elementwise(builder: Builder, x: Held, op: str, element_type: str) -> Held:
+def _elementwise(builder: Builder, x: TileTensor, op: str, element_type: str) -> TileTensor:
     """Return x as a complex value, its real part, or x + x."""
     zero = number_node(0, x.element_type)
     nodes = {
@@ -84,7 +86,7 @@ def _elementwise(builder: Builder, x: Held, op: str, element_type: str) -> Held:
     return builder.compute(codelet, [x], [(element_type, x.shape)])[0]
 
 
-def _analytic(builder: Builder, x: Held, d: int, length: int) -> Held:
+def _analytic(builder: Builder, x: TileTensor, d: int, length: int) -> TileTensor:
     """Return frequencies, of the full length, whose values in time have the wanted real part.
 
     The positive ones stand for themselves and for their mirror images: they are doubled. The
@@ -112,7 +114,7 @@ def _analytic(builder: Builder, x: Held, d: int, length: int) -> Held:
     return builder.assembled(kind, shape, pieces, base)
 
 
-def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:
+def _in_two(builder: Builder, x: TileTensor, kind: str, d: int, first: int) -> TileTensor:
     """Transform along a dimension seen as [first, second], as codelets/dense/fft.py says."""
     length, element_type = x.shape[d], x.element_type
     second = length // first
@@ -121,7 +123,7 @@ def _in_two(builder: Builder, x: Held, kind: str, d: int, first: int) -> Held:
     results = [(element_type, shape)]
     (columns,) = compute_spread(builder, Fft(kind, d, first), [split], results)
     twiddle = Twiddle((d, d + 1), length, kind == "IFFT")
-    turned = builder.compute(twiddle, [columns], results, dying=[True])
+    turned = builder.compute(twiddle, [columns], results, last_uses=[True])
     (rows,) = compute_spread(builder, Fft(kind, d + 1, second), turned, results)
     order = (*range(d), d + 1, d, *range(d + 2, len(shape)))
     swapped = tuple(shape[k] for k in order)

@@ -6,8 +6,8 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread, seen_as
 from hloipu_compiler.lowering.ops.sorting import sorted_on_tiles
 from hloipu_compiler.lowering.ops.sorting_over_tiles import MOST_GATHERED_BYTES
@@ -31,12 +31,12 @@ from hloipu_runtime.machine.model import Machine
 
 
 @lowers("topk")
-def _topk(site: Site) -> Sequence[Leaf]:
-    k, largest = site.attributes.integer("k"), site.attributes.flag("largest", True)
-    return top_k(site.builder, site.held(0), k, largest=largest)
+def _topk(context: LoweringContext) -> Sequence[Value]:
+    k, largest = context.attributes.integer("k"), context.attributes.flag("largest", True)
+    return top_k(context.builder, context.held(0), k, largest=largest)
 
 
-def top_k(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
+def top_k(builder: Builder, x: TileTensor, k: int, *, largest: bool) -> list[TileTensor]:
     """Return values and s32 places of the k best along the last dimension."""
     results = [(x.element_type, (*x.shape[:-1], k)), ("s32", (*x.shape[:-1], k))]
     if 0 in x.shape or k == 0:
@@ -62,7 +62,9 @@ def top_k(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
     return seen_as(builder, candidates, (*x.shape[:-1], k))
 
 
-def _top_ofsorted_on_tiles(builder: Builder, x: Held, k: int, *, largest: bool) -> list[Held]:
+def _top_ofsorted_on_tiles(
+    builder: Builder, x: TileTensor, k: int, *, largest: bool
+) -> list[TileTensor]:
     """Sort all and keep the first: for so many that merging would gather too much on a tile."""
     last = len(x.shape) - 1
     (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
@@ -82,7 +84,7 @@ class _Merging(NamedTuple):
     """Pieces whose candidates are merged at once."""
 
 
-def _choose_merging(builder: Builder, x: Held, k: int) -> _Merging:
+def _choose_merging(builder: Builder, x: TileTensor, k: int) -> _Merging:
     """Return the pieces and the fan with the fewest cycles, of those that gather little."""
     rows = max(1, prod(x.shape[:-1]))
     options = merging_options(builder.machine, x.element_type, rows, x.shape[-1], k)
@@ -138,7 +140,9 @@ def _merging_cycles(
     return Cycles(compute, exchanges, syncs)
 
 
-def _planned(builder: Builder, x: Held, k: int, options: Mapping[_Merging, Cycles]) -> PlannedOp:
+def _planned(
+    builder: Builder, x: TileTensor, k: int, options: Mapping[_Merging, Cycles]
+) -> PlannedOp:
     """Return the record of how the best of rows are found."""
     rows = max(1, prod(x.shape[:-1]))
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
-from hloipu_compiler.lowering.core.context import Site, lowers
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.ops.indexed_operands import lying, settled, starts_of
 from hloipu_compiler.planners.indexed_grids import (
     Option,
@@ -22,8 +22,8 @@ from hloipu_compiler.planners.indexed_grids import (
     worth,
 )
 from hloipu_compiler.planners.placing import Placement
-from hloipu_compiler.planners.searching import Way, descend
-from hloipu_compiler.planners.stages import Lying
+from hloipu_compiler.planners.searching import Candidate, descend
+from hloipu_compiler.planners.stages import PlacedOperand
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, monoid_of
@@ -34,18 +34,18 @@ from hloipu_runtime.program.mapping import Mapping
 
 
 @lowers("dynamic-update-slice")
-def _dynamic_update_slice(site: Site) -> Sequence[Leaf]:
-    operands = [site.leaf(0), site.held(1), *starts_of(site, 2)]
+def _dynamic_update_slice(context: LoweringContext) -> Sequence[Value]:
+    operands = [context.leaf(0), context.held(1), *starts_of(context, 2)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 
-    return _written(site, DynamicUpdateSlice(), operands, 1)
+    return _written(context, DynamicUpdateSlice(), operands, 1)
 
 
 @lowers("scatter")
-def _scatter(site: Site) -> Sequence[Leaf]:
-    read = site.attributes.integers
-    count = len(site.operands) // 2
-    body = site.expression(site.attributes.text("to_apply"))
+def _scatter(context: LoweringContext) -> Sequence[Value]:
+    read = context.attributes.integers
+    count = len(context.operands) // 2
+    body = context.expression(context.attributes.text("to_apply"))
     monoid = monoid_of(body) or "" if count == 1 else ""
     if count == 1 and body.results == (1,):
         monoid = "assign"
@@ -57,31 +57,33 @@ def _scatter(site: Site) -> Sequence[Leaf]:
             read("update_window_dims"),
             read("inserted_window_dims"),
             read("scatter_dims_to_operand_dims"),
-            site.attributes.integer("index_vector_dim"),
+            context.attributes.integer("index_vector_dim"),
             read("input_batching_dims"),
             read("scatter_indices_batching_dims"),
         ),
         monoid,
         None if monoid else body,
-        tuple(kind for kind, _ in site.results),
-        site.attributes.flag("unique_indices"),
-        site.results[0][1],
+        tuple(kind for kind, _ in context.results),
+        context.attributes.flag("unique_indices"),
+        context.results[0][1],
     )
-    operands = [site.leaf(n) for n in range(count)]
+    operands = [context.leaf(n) for n in range(count)]
     return _written(
-        site,
+        context,
         codelet,
-        [*operands, *(site.held(n) for n in range(count, len(site.operands)))],
+        [*operands, *(context.held(n) for n in range(count, len(context.operands)))],
         count,
     )
 
 
-def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int) -> list[Held]:
+def _written(
+    context: LoweringContext, codelet: Codelet, operands: Sequence[Value], count: int
+) -> list[TileTensor]:
     """Write into the first of `count` operands, or a copy of it; the others are copied."""
-    builder = site.builder
-    results = [Tensor(*x) for x in site.results]
+    builder = context.builder
+    results = [Tensor(*x) for x in context.results]
     if not results[0].elements:
-        return builder.compute(codelet, [builder.held(x) for x in operands], site.results)
+        return builder.compute(codelet, [builder.held(x) for x in operands], context.results)
     given = tuple(lying(builder, x) for x in operands)
     options = _writings(builder.machine, codelet, given, tuple(results), count)
     chosen = best_of(builder.machine, options)
@@ -89,7 +91,7 @@ def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int)
         lambda: planned_options(
             builder.machine,
             builder.origin,
-            site.instruction.opcode,
+            context.instruction.opcode,
             given,
             results,
             chosen,
@@ -97,17 +99,17 @@ def _written(site: Site, codelet: Codelet, operands: Sequence[Leaf], count: int)
         )
     )
     placement = settled(builder, chosen)
-    base = _base(site, operands[0], placement)
+    base = _base(context, operands[0], placement)
     held = [base, *(builder.held(x) for x in operands[1:])]
-    dying = [True] + [False] * (len(held) - 1)
-    return builder.compute(codelet, held, site.results, dying=dying, placement=placement)
+    last_uses = [True] + [False] * (len(held) - 1)
+    return builder.compute(codelet, held, context.results, last_uses=last_uses, placement=placement)
 
 
 @lru_cache(1 << 10)
 def _writings(
     machine: Machine,
     codelet: Codelet,
-    operands: tuple[Lying, ...],
+    operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     count: int,
 ) -> tuple[Option, ...]:
@@ -125,8 +127,8 @@ def _writings(
         [label for label in labels if label not in followed],
     ]
 
-    def price(way: Way) -> float:
-        wanted = list(zip(groups, way, strict=True))
+    def price(candidate: Candidate) -> float:
+        wanted = list(zip(groups, candidate, strict=True))
         placement = placed(indexing.sizes, wanted, tiles)
         found.append(priced(machine, codelet, operands, results, placement))
         return worth(machine, found[-1])
@@ -138,9 +140,9 @@ def _writings(
     return tuple(found)
 
 
-def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
+def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:
     """Return a value of the leaf's that may be overwritten, on the grid's tiles."""
-    builder, shape = site.builder, leaf.shape
+    builder, shape = context.builder, leaf.shape
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         kind = leaf.element_type
         node = text_node(leaf.source.text, kind)
@@ -155,6 +157,6 @@ def _base(site: Site, leaf: Leaf, placement: Placement) -> Held:
         from hloipu_compiler.lowering.core.views import seen_as
 
         return seen_as(builder, [held], shape, mapping=mapping)[0]
-    if site.dying[0] and held.variable in builder.scope.owned:
+    if context.last_uses[0] and held.variable in builder.scope.owned:
         return held
     return builder.compute(Copy(), [held], result, placement=placement)[0]

@@ -24,7 +24,7 @@ from hloipu_compiler.lowering.core.io_tiles import (
 from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instructions, streamed_in
 from hloipu_compiler.lowering.core.spare_constants import without_spare_constants
 from hloipu_compiler.lowering.core.stream_names import require_unique
-from hloipu_compiler.lowering.core.values import Held, Leaf, Token
+from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun, finished
 from hloipu_compiler.lowering.regions.control import brought_home
@@ -49,9 +49,9 @@ class _Kept:
     """One array of state: where it lies, and what it holds as a step begins."""
 
     name: str
-    home: Held
+    home: TileTensor
     """With the value at the start of a run."""
-    turn: Held
+    turn: TileTensor
     """With the value at the start of a step."""
     parameter: int
     result: int
@@ -103,7 +103,7 @@ def lower_wrapped(
         plans += placed_values(module, builder.layout, builder.machine)
     kept = _kept(step, module, wrapping)
     builder.is_resident = bool(kept or wrapping.feeds or wrapping.outfeeds)
-    known: dict[int, Leaf] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
+    known: dict[int, Value] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
     for number in wrapping.constants:
         known[number] = _constant(step, number)
     for number in wrapping.inputs:
@@ -194,15 +194,15 @@ def _keep(
 ) -> _Kept:
     builder.origin = name
     initial = builder.value(*kind)
-    turn = builder.turn_value(Held(initial, _NOWHERE, *kind)).value if turns else initial
+    turn = builder.turn_value(TileTensor(initial, _NOWHERE, *kind)).value if turns else initial
     variable = builder.variable(
-        *kind, builder.layout.born(parameter) or builder.home(*kind), Role.STATE
+        *kind, builder.layout.born(parameter) or builder.default_mapping(*kind), Role.STATE
     )
-    home = Held(initial, variable, *kind)
+    home = TileTensor(initial, variable, *kind)
     return _Kept(name, home, replace(home, value=turn), parameter, result)
 
 
-def _constant(step: _Step, number: int) -> Leaf:
+def _constant(step: _Step, number: int) -> Value:
     """Return a parameter that no queue feeds: loaded, where the program stays on the device."""
     if not step.builder.is_resident:
         return _given(step, number)
@@ -214,7 +214,7 @@ def _constant(step: _Step, number: int) -> Leaf:
     return held
 
 
-def _given(step: _Step, number: int) -> Leaf:
+def _given(step: _Step, number: int) -> Value:
     """Write the step that takes in a parameter once in each call."""
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
@@ -223,14 +223,14 @@ def _given(step: _Step, number: int) -> Leaf:
     return streamed_in(step.builder, stream, *step.arrays[number], born)
 
 
-def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
+def _fed(step: _Step, feed: FeedBinding) -> dict[int, Value]:
     """Take the next element of a feed; return the parameters that it makes."""
     ports = tuple(
         Port(f"{feed.name}.{k}", *step.arrays[number]) for k, number in enumerate(feed.places)
     )
     step.queues.append(Queue(feed.name, True, ports, feed.places, names=feed.names))
     step.builder.origin = feed.name
-    found: dict[int, Leaf] = {}
+    found: dict[int, Value] = {}
     here = step.builder.ipu
     for ipu in dict.fromkeys(step.ipus[number] for number in feed.places):
         step.builder.ipu = ipu
@@ -240,7 +240,7 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Leaf]:
         born = [step.builder.layout.born(number) for number, _ in mine]
         arriving = [port for _, port in mine]
         if step.apart is not None:
-            taken: Sequence[Held] = taken_in(step.builder, step.apart, arriving, born)
+            taken: Sequence[TileTensor] = taken_in(step.builder, step.apart, arriving, born)
         else:
             taken = [
                 streamed_in(step.builder, port.stream, port.element_type, port.shape, mapping)
@@ -256,7 +256,7 @@ def _computed(
     module: Module,
     plan: Plan,
     wrapping: Wrapping,
-    known: dict[int, Leaf],
+    known: dict[int, Value],
     kept: Sequence[_Kept],
 ) -> list[ValueId]:
     """Write the step itself and all that it hands over; return the state after it, at home."""
@@ -326,12 +326,12 @@ def _hand_over_sums(step: _Step, totals: Sequence[ValueId], turns: int) -> None:
         step.queues.append(queue)
 
 
-def _arguments(entry: Computation, known: dict[int, Leaf]) -> list[list[Leaf]]:
+def _arguments(entry: Computation, known: dict[int, Value]) -> list[list[Value]]:
     """Return what each parameter is, its arrays in order."""
-    arguments: list[list[Leaf]] = []
+    arguments: list[list[Value]] = []
     number = 0
     for position in entry.parameters:
-        leaves: list[Leaf] = []
+        leaves: list[Value] = []
         for shape in leaves_of(entry.instructions[position].shape):
             if shape.element_type.name == "token":
                 leaves.append(Token())
@@ -342,7 +342,7 @@ def _arguments(entry: Computation, known: dict[int, Leaf]) -> list[list[Leaf]]:
     return arguments
 
 
-def _handed_over(step: _Step, outfeed: FeedBinding, leaves: Sequence[Held | None]) -> Queue:
+def _handed_over(step: _Step, outfeed: FeedBinding, leaves: Sequence[TileTensor | None]) -> Queue:
     ports = tuple(
         _streamed_out(step.builder, f"{outfeed.name}.{k}", leaves[number], step.apart)
         for k, number in enumerate(outfeed.places)
@@ -351,7 +351,7 @@ def _handed_over(step: _Step, outfeed: FeedBinding, leaves: Sequence[Held | None
 
 
 def _streamed_out(
-    builder: Builder, stream: str, leaf: Held | None, apart: IoTiles | None = None
+    builder: Builder, stream: str, leaf: TileTensor | None, apart: IoTiles | None = None
 ) -> Port:
     if leaf is None:
         raise TypeError(f"{stream} is a token")

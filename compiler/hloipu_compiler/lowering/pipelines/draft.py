@@ -9,7 +9,7 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.io_tiles import IoTiles
 from hloipu_compiler.lowering.core.lowering import lower_instructions
 from hloipu_compiler.lowering.core.offloading import NOTHING_OFFLOADED, Offloads
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.entry_calls import Element, EntryCalls
 from hloipu_compiler.lowering.pipelines.update_order import order_by_results
 from hloipu_compiler.plan.pipelining import Part, Pipelining
@@ -33,19 +33,19 @@ class Making:
     parameters: list[Port] = field(default_factory=list)
     results: list[Port] = field(default_factory=list)
     loaded: list[ValueId] = field(default_factory=list)
-    given: dict[int, Leaf] = field(default_factory=dict)
+    given: dict[int, Value] = field(default_factory=dict)
     """Arrays of the parameters that are there for the whole step."""
-    fed: dict[int, Held] = field(default_factory=dict)
+    fed: dict[int, TileTensor] = field(default_factory=dict)
     """Arrays of the parameters that queues feed to positions of the pipeline."""
-    made: dict[Element, Leaf] = field(default_factory=dict)
+    made: dict[Element, Value] = field(default_factory=dict)
     """Results of calls."""
-    maker: dict[ValueId, tuple[int, Held]] = field(default_factory=dict)
+    maker: dict[ValueId, tuple[int, TileTensor]] = field(default_factory=dict)
     """Values of the pipeline: the position that makes each, and where."""
     channels: list[s.Channel] = field(default_factory=list)
     offloads: Offloads = NOTHING_OFFLOADED
-    remote: dict[int, dict[int, Held]] = field(default_factory=dict)
+    remote: dict[int, dict[int, TileTensor]] = field(default_factory=dict)
     """Weights in remote memory: parameters -> IPUs -> where they lie there."""
-    cast: dict[Element, dict[int, Held]] = field(default_factory=dict)
+    cast: dict[Element, dict[int, TileTensor]] = field(default_factory=dict)
     """What was made of weights before the micro-batches, likewise."""
     apart: IoTiles | None = None
     """Tiles that the queues have their buffers on."""
@@ -90,8 +90,8 @@ class Making:
         return self.calls.maker(self.calls.result_positions[result])
 
     def lower(
-        self, x: Instruction, operands: Sequence[Sequence[Leaf]], owned: frozenset[Leaf]
-    ) -> list[Leaf]:
+        self, x: Instruction, operands: Sequence[Sequence[Value]], owned: frozenset[Value]
+    ) -> list[Value]:
         """Write what a call runs; its results are known from then on."""
         computation = self.module.computation[x.attributes.called[0]]
         if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
@@ -103,11 +103,11 @@ class Making:
             self.made[(x.name, number)] = leaf
         return found
 
-    def result_leaves(self) -> list[Leaf | None]:
+    def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""
         return [self.result_leaf(n) for n in range(len(self.calls.result_positions))]
 
-    def result_leaf(self, result: int) -> Leaf | None:
+    def result_leaf(self, result: int) -> Value | None:
         """Return one result of the entry, if it is made."""
         position = self.calls.result_positions[result]
         number = self.calls.parameter(position)

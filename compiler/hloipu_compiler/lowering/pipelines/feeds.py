@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.io_tiles import IoTiles, taken_in
 from hloipu_compiler.lowering.core.lowering import streamed_in
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.plan.pipelining import Part, Position
 from hloipu_runtime.program.program import Port
@@ -40,7 +40,7 @@ class Feeds:
             for fed, held in zip(numbers, self._handed_over(builder, apart, numbers), strict=True):
                 self._found(fed, held, number)
 
-    def element(self, number: int, position: int) -> Held:
+    def element(self, number: int, position: int) -> TileTensor:
         """Return an array of an element, taken in where it is not there yet."""
         making = self.making
         if number not in making.fed:
@@ -49,12 +49,14 @@ class Feeds:
             self._found(number, held, position)
         return making.fed[number]
 
-    def _handed_over(self, builder: Builder, apart: IoTiles, numbers: list[int]) -> list[Held]:
+    def _handed_over(
+        self, builder: Builder, apart: IoTiles, numbers: list[int]
+    ) -> list[TileTensor]:
         builder.origin = self.streams[numbers[0]][0]
         ports = [Port(self.streams[n][1], *self.making.calls.arrays[n]) for n in numbers]
         return taken_in(builder, apart, ports, [None] * len(ports))
 
-    def _found(self, number: int, held: Held, position: int) -> None:
+    def _found(self, number: int, held: TileTensor, position: int) -> None:
         self.making.builder.scope.owned.discard(held.variable)
         self.making.fed[number] = held
         self.making.maker[held.value] = (position, held)

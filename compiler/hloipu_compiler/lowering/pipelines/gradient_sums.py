@@ -11,7 +11,7 @@ plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
 """
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.plan.pipelining import MEAN
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -23,7 +23,7 @@ COUNT_TYPE = "f32"
 
 def emptied(
     builder: Builder, ipu: int, element_type: str, shape: Sizes, name: str
-) -> tuple[Held, Held]:
+) -> tuple[TileTensor, TileTensor]:
     """Write the zeros of an accumulator; return it before the micro-batches and in each of them."""
     builder.ipu = ipu
     builder.origin = name
@@ -33,8 +33,8 @@ def emptied(
 
 
 def accumulated(
-    builder: Builder, total: Held, gradient: Held, reduction: str, micro_batches: int
-) -> Held:
+    builder: Builder, total: TileTensor, gradient: TileTensor, reduction: str, micro_batches: int
+) -> TileTensor:
     """Write how a micro-batch's gradient is taken into a sum or a mean."""
     builder.origin = builder.variables[gradient.variable].origin or builder.origin
     nodes = _Nodes(2)
@@ -48,7 +48,9 @@ def accumulated(
     return _computed(builder, nodes, (total, gradient))
 
 
-def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held:
+def averaged(
+    builder: Builder, total: TileTensor, gradient: TileTensor, count: TileTensor
+) -> TileTensor:
     """Write how a micro-batch's gradient is taken into a running mean of `count` before it."""
     builder.origin = builder.variables[gradient.variable].origin or builder.origin
     nodes = _Nodes(3)
@@ -62,14 +64,14 @@ def averaged(builder: Builder, total: Held, gradient: Held, count: Held) -> Held
     return _computed(builder, nodes, (total, gradient, count))
 
 
-def counted(builder: Builder, count: Held) -> Held:
+def counted(builder: Builder, count: TileTensor) -> TileTensor:
     """Write that one more micro-batch is through."""
     nodes = _Nodes(1)
     nodes.add("add", (0, nodes.number(COUNT_TYPE, 1)), COUNT_TYPE)
     return _computed(builder, nodes, (count,))
 
 
-def finished_type(builder: Builder, total: Held, element_type: str) -> Held:
+def finished_type(builder: Builder, total: TileTensor, element_type: str) -> TileTensor:
     """Write the conversion of a full accumulator to the gradient's own type, if it has another."""
     if total.element_type == element_type:
         return total
@@ -98,7 +100,7 @@ class _Nodes:
         return number if old == new else self.add("convert", (number,), new)
 
 
-def _computed(builder: Builder, nodes: _Nodes, operands: tuple[Held, ...]) -> Held:
+def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...]) -> TileTensor:
     """Write an elementwise op into the first operand, with numbers repeated where need be."""
     first, kind = operands[0], nodes.made[-1].element_type
     expression = Expression(
@@ -108,5 +110,5 @@ def _computed(builder: Builder, nodes: _Nodes, operands: tuple[Held, ...]) -> He
     )
     labels = tuple(tuple(range(len(x.shape))) for x in operands)
     codelet = Elementwise(expression, labels, len(first.shape))
-    dying = (kind == first.element_type, *(False for _ in operands[1:]))
-    return builder.compute(codelet, operands, [(kind, first.shape)], dying=dying)[0]
+    last_uses = (kind == first.element_type, *(False for _ in operands[1:]))
+    return builder.compute(codelet, operands, [(kind, first.shape)], last_uses=last_uses)[0]

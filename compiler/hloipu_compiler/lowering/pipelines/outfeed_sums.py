@@ -8,7 +8,7 @@ mean of integers as well.
 from dataclasses import dataclass
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.plan.wrapping import FeedBinding
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -24,8 +24,8 @@ class Sum:
     outfeed: FeedBinding
     place: int
     """Number of the result."""
-    home: Held
-    turn: Held
+    home: TileTensor
+    turn: TileTensor
 
 
 def sum_type(element_type: str, reduction: str) -> str:
@@ -45,7 +45,7 @@ def begun(
     return Sum(outfeed, place, home, builder.turn_value(home))
 
 
-def added(builder: Builder, item: Sum, leaf: Held) -> Held:
+def added(builder: Builder, item: Sum, leaf: TileTensor) -> TileTensor:
     """Write a turn's addition."""
     kind = item.home.element_type
     if leaf.element_type == kind:
@@ -55,7 +55,7 @@ def added(builder: Builder, item: Sum, leaf: Held) -> Held:
     return _computed(builder, nodes, (item.turn, leaf), (True, False))
 
 
-def finished(builder: Builder, item: Sum, total: Held, turns: int) -> Held:
+def finished(builder: Builder, item: Sum, total: TileTensor, turns: int) -> TileTensor:
     """Write what is left to do after the loop."""
     if item.outfeed.reduction == "sum":
         return total
@@ -65,11 +65,14 @@ def finished(builder: Builder, item: Sum, total: Held, turns: int) -> Held:
 
 
 def _computed(
-    builder: Builder, nodes: tuple[Node, ...], operands: tuple[Held, ...], dying: tuple[bool, ...]
-) -> Held:
+    builder: Builder,
+    nodes: tuple[Node, ...],
+    operands: tuple[TileTensor, ...],
+    last_uses: tuple[bool, ...],
+) -> TileTensor:
     shape, kind = operands[0].shape, nodes[-1].element_type
     kinds = tuple(x.element_type for x in operands)
     expression = Expression(kinds, nodes, (len(operands) + len(nodes) - 1,))
     labels = (tuple(range(len(shape))),) * len(operands)
     codelet = Elementwise(expression, labels, len(shape))
-    return builder.compute(codelet, operands, [(kind, shape)], dying=dying)[0]
+    return builder.compute(codelet, operands, [(kind, shape)], last_uses=last_uses)[0]

@@ -25,7 +25,7 @@ from hloipu_compiler.lowering.core.offloading import (
     remote_variable,
     stored,
 )
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
 from hloipu_compiler.lowering.pipelines.gradient_sums import COUNT_TYPE, emptied, finished_type
@@ -55,8 +55,8 @@ class _Kept:
     """One array of state: where it lies, what it holds before the loop and as a step begins."""
 
     name: str
-    home: Held
-    turn: Held
+    home: TileTensor
+    turn: TileTensor
     parameter: int
     result: int
 
@@ -123,25 +123,25 @@ class _PipelinedStep:
         builder.origin = name
         builder.ipu = self.making.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
-        turn = builder.turn_value(Held(initial, -1, *kind)).value
+        turn = builder.turn_value(TileTensor(initial, -1, *kind)).value
         if parameter in self.remote.state:
             variable = remote_variable(builder, kind)
         else:
-            variable = builder.variable(*kind, builder.home(*kind), Role.STATE)
-        home = Held(initial, variable, *kind)
+            variable = builder.variable(*kind, builder.default_mapping(*kind), Role.STATE)
+        home = TileTensor(initial, variable, *kind)
         return _Kept(name, home, replace(home, value=turn), parameter, result)
 
     def _port(self, x: _Kept, final: ValueId) -> StatePort:
         whole = self.making.pipelining.whole.get(x.parameter, ())
         return StatePort(x.name, x.home.variable, x.home.value, final, x.parameter, x.result, whole)
 
-    def _constant(self, number: int) -> Leaf:
+    def _constant(self, number: int) -> Value:
         kind = self._parameter(number)
         held = self.builder.constant(not_given(*kind), kind[0])
         self.making.loaded.append(held.value)
         return held
 
-    def _streamed(self, number: int) -> Leaf:
+    def _streamed(self, number: int) -> Value:
         kind = self._parameter(number)
         return streamed_in(self.builder, f"parameter.{number}", *kind)
 
@@ -201,7 +201,9 @@ class _PipelinedStep:
         found = [away[x.parameter] if x.parameter in away else next(home) for x in kept]
         return [*found, *home]
 
-    def _sum_after(self, number: int, leaf: Leaf | None, finished: Mapping[Key, Held]) -> Held:
+    def _sum_after(
+        self, number: int, leaf: Value | None, finished: Mapping[Key, TileTensor]
+    ) -> TileTensor:
         """Return a sum of an outfeed after an update, which adds to it what it made itself."""
         item = self.sums[number]
         call = self.making.maker_of(item.place)
@@ -213,7 +215,7 @@ class _PipelinedStep:
         self.builder.origin = item.outfeed.name
         return added(self.builder, item, self.builder.held(self.builder.brought_here(leaf)))
 
-    def _call(self, name: str, operand_of: Callable[[int], Leaf]) -> None:
+    def _call(self, name: str, operand_of: Callable[[int], Value]) -> None:
         """Write what a call outside of the pipeline runs."""
         if not name:
             return
@@ -222,7 +224,7 @@ class _PipelinedStep:
         operands = [[operand_of(position)] for position in x.operands]
         self.making.lower(x, operands, frozenset())
 
-    def _outside(self, position: int) -> Leaf:
+    def _outside(self, position: int) -> Value:
         """Return a value of the entry that is there before the pipeline."""
         making = self.making
         number = making.calls.parameter(position)
@@ -230,7 +232,7 @@ class _PipelinedStep:
             return making.given[number]
         return making.made[making.calls.element(position)]
 
-    def _after(self, position: int, finished: Mapping[Key, Held]) -> Leaf:
+    def _after(self, position: int, finished: Mapping[Key, TileTensor]) -> Value:
         """Return a value of the entry after the pipeline: gradients added up, state as it is."""
         making = self.making
         number = making.calls.parameter(position)
@@ -243,14 +245,14 @@ class _PipelinedStep:
 
     # --- the pipeline -----------------------------------------------------------------------------
 
-    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Key, Held]:
+    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Key, TileTensor]:
         """Write the pipeline; return what gradients and carried state are after it."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried = self._begun({item.parameter: item for item in kept})
         positions = Positions(making, self.results, carried, self.sums)
         stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
         loops = []
-        finished: dict[Key, Held] = {}
+        finished: dict[Key, TileTensor] = {}
         away: list[Key] = []
         for key, x in carried.items():
             last = builder.value(x.home.element_type, x.home.shape)
@@ -297,7 +299,7 @@ class _PipelinedStep:
                 found[Key(Kind.OUTFEED, number, call)] = Turning(item.turn, turn, turn)
         return found
 
-    def _combined(self, finished: Mapping[Key, Held]) -> dict[Key, Held]:
+    def _combined(self, finished: Mapping[Key, TileTensor]) -> dict[Key, TileTensor]:
         """Write how replicas average their gradients; return these in their own types."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         found = dict(finished)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.late_copies import early_parts, late_copies
 from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_variable, stored
-from hloipu_compiler.lowering.core.values import Held, Leaf
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.feeds import Feeds
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
@@ -47,11 +47,11 @@ class Key(NamedTuple):
 class Turning:
     """A variable that goes from micro-batch to micro-batch."""
 
-    home: Held
+    home: TileTensor
     """Before the first one."""
-    turn: Held
+    turn: TileTensor
     """As one begins."""
-    after: Held
+    after: TileTensor
     """As one ends: the same as `turn` until its position is written."""
 
 
@@ -64,11 +64,11 @@ class _Place:
 
     number: int
     position: Position
-    known: dict[tuple[ValueId, int], Held] = field(default_factory=dict)
+    known: dict[tuple[ValueId, int], TileTensor] = field(default_factory=dict)
     """Values of earlier positions that have come here, by the IPU that they came to."""
-    after: dict[Key, Held] = field(default_factory=dict)
+    after: dict[Key, TileTensor] = field(default_factory=dict)
     """What goes on to the next micro-batch."""
-    paged: dict[Key, Held] = field(default_factory=dict)
+    paged: dict[Key, TileTensor] = field(default_factory=dict)
     """What of it lies in remote memory between groups: as a micro-batch begins, on tiles."""
 
     def pages(self, carried: Carried) -> tuple[s.Paged, ...]:
@@ -146,15 +146,15 @@ class Positions:
         else:
             outer.steps += [step for branch in branches for step in branch.steps]
 
-    def _operands(self, part: Part, place: _Place) -> list[list[Leaf]]:
+    def _operands(self, part: Part, place: _Place) -> list[list[Value]]:
         """Return what a call reads, where its ops take it from."""
-        found: list[list[Leaf]] = []
+        found: list[list[Value]] = []
         for i in self.making.calls[part.call].operands:
             self.builder.ipu = self.making.ipu_for(part, i)
             found.append([self._read(i, place)])
         return found
 
-    def _part(self, part: Part, operands: Sequence[Sequence[Leaf]], place: _Place) -> None:
+    def _part(self, part: Part, operands: Sequence[Sequence[Value]], place: _Place) -> None:
         """Write a call, and what of it goes out or on to the next micro-batch."""
         builder, making = self.builder, self.making
         builder.ipu = part.ipu
@@ -162,7 +162,7 @@ class Positions:
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
             held = builder.brought_here(builder.held(leaf))
-            if not isinstance(held, Held):
+            if not isinstance(held, TileTensor):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
             making.made[(part.call, element)] = held
             making.maker.setdefault(held.value, (place.number, held))
@@ -183,12 +183,14 @@ class Positions:
                 place.after[key] = self._after_micro_batch(key, item.turn)
         steps[:] = early_parts(steps, additions)
 
-    def _on_tiles(self, there: Held) -> Held:
+    def _on_tiles(self, there: TileTensor) -> TileTensor:
         """Return a place on tiles for what lies in remote memory, and is brought there."""
         kind = (there.element_type, there.shape)
         record = self.builder.variables[there.variable]
         self.builder.origin, self.builder.ipu = record.origin, record.ipu
-        return replace(there, variable=self.builder.variable(*kind, self.builder.home(*kind)))
+        return replace(
+            there, variable=self.builder.variable(*kind, self.builder.default_mapping(*kind))
+        )
 
     def _kept_by(self, part: Part) -> list[Key]:
         """Return what a call leaves for the next micro-batch."""
@@ -196,7 +198,7 @@ class Positions:
         found = [key for key in self.carried if key.call == part.call]
         return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
 
-    def _read(self, position: int, place: _Place) -> Leaf:
+    def _read(self, position: int, place: _Place) -> Value:
         """Return a value of the entry where a position of the pipeline reads it."""
         making = self.making
         number = making.calls.parameter(position)
@@ -213,14 +215,14 @@ class Positions:
             leaf = making.given[number]
         else:
             leaf = self.feeds.element(number, place.number)
-        if not isinstance(leaf, Held):
+        if not isinstance(leaf, TileTensor):
             return leaf
         made = making.maker.get(leaf.value)
         if made is None or made[0] == place.number:
             return self.builder.brought_here(leaf)
         return self._through_channel(*made, place)
 
-    def _through_channel(self, producer: int, source: Held, place: _Place) -> Held:
+    def _through_channel(self, producer: int, source: TileTensor, place: _Place) -> TileTensor:
         """Return what another position made, as it comes to this one."""
         builder = self.builder
         key = (source.value, builder.ipu)
@@ -244,7 +246,7 @@ class Positions:
             place.known[key] = replace(source, variable=destination)
         return place.known[key]
 
-    def _fetched(self, there: Held, place: _Place) -> Held:
+    def _fetched(self, there: TileTensor, place: _Place) -> TileTensor:
         """Return a weight that lies in remote memory, brought in once where a position begins."""
         key = (there.value, self.builder.ipu)
         if key not in place.known:
@@ -273,7 +275,7 @@ class Positions:
         x = calls.entry.instructions[at]
         return x.opcode == "get-tuple-element" and calls.element(at)[0] in makers
 
-    def _after_micro_batch(self, key: Key, total: Held) -> Held:
+    def _after_micro_batch(self, key: Key, total: TileTensor) -> TileTensor:
         """Return what goes on to the next micro-batch: a sum, or what the call made."""
         making, builder = self.making, self.builder
         builder.ipu = builder.variables[total.variable].ipu
@@ -293,7 +295,7 @@ class Positions:
             return averaged(builder, total, gradient, count)
         return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
 
-    def _result(self, number: int) -> Held:
+    def _result(self, number: int) -> TileTensor:
         """Return a result of the entry that a position makes."""
         calls = self.making.calls
         return self.builder.held(self.making.made[calls.element(calls.result_positions[number])])

@@ -16,7 +16,7 @@ from hloipu_compiler.lowering.core.offloading import (
     remote_variable,
     stored,
 )
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.mapping import Sizes
@@ -70,14 +70,14 @@ class RemoteParameters:
             builder.ipu = ipu
             making.remote[number][ipu] = remote_constant(builder, value, kind, array)
 
-    def fetch_before(self, turns: dict[int, Held]) -> None:
+    def fetch_before(self, turns: dict[int, TileTensor]) -> None:
         """Write what brings state to tiles that is read before the micro-batches."""
         making, builder = self.making, self.making.builder
         for number in sorted(self.read_before):
             builder.origin = builder.variables[turns[number].variable].origin
             making.given[number] = fetched(builder, turns[number])
 
-    def leave(self, turns: dict[int, Held]) -> None:
+    def leave(self, turns: dict[int, TileTensor]) -> None:
         """Let go of that state, and take to remote memory what was made of weights."""
         making, builder = self.making, self.making.builder
         builder.forget(frozenset(turns[number].value for number in self.read_before))
@@ -89,20 +89,20 @@ class RemoteParameters:
             element = making.calls.element(position)
             leaf = making.made[element]
             ipus = self._readers(position)
-            if isinstance(leaf, Held) and ipus and is_large((leaf.element_type, leaf.shape)):
+            if isinstance(leaf, TileTensor) and ipus and is_large((leaf.element_type, leaf.shape)):
                 making.cast[element] = {ipu: self._stored_at(leaf, ipu) for ipu in ipus}
 
-    def _stored_at(self, leaf: Held, ipu: int) -> Held:
+    def _stored_at(self, leaf: TileTensor, ipu: int) -> TileTensor:
         """Write the copy of what is on tiles to remote memory beside an IPU; return it there."""
         builder = self.making.builder
         builder.origin = builder.variables[leaf.variable].origin
         builder.ipu = ipu
         there = remote_variable(builder, (leaf.element_type, leaf.shape))
-        home = Held(leaf.value, there, leaf.element_type, leaf.shape)
+        home = TileTensor(leaf.value, there, leaf.element_type, leaf.shape)
         stored(builder, leaf, home)
         return home
 
-    def begin_update(self, turns: dict[int, Held]) -> None:
+    def begin_update(self, turns: dict[int, TileTensor]) -> None:
         """Write what brings state to IPUs that read it beside its own; `turns`: as it begins."""
         builder = self.making.builder
         for number in sorted(self.state):

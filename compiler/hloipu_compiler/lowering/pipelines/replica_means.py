@@ -7,7 +7,7 @@ Graphcore's optimizers divide by the number of replicas, whatever micro-batches 
 from collections.abc import Sequence
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.collectives import met
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -15,7 +15,9 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
 
 
-def mean_over_replicas(builder: Builder, replicas: int, gradients: Sequence[Held]) -> list[Held]:
+def mean_over_replicas(
+    builder: Builder, replicas: int, gradients: Sequence[TileTensor]
+) -> list[TileTensor]:
     """Write the means of gradients over all replicas; each stays on its IPU.
 
     One all-reduce for all of one element type: a ring's phases each take a meeting, however much
@@ -23,7 +25,7 @@ def mean_over_replicas(builder: Builder, replicas: int, gradients: Sequence[Held
     """
     everyone = (tuple(range(replicas)),)
     form = CollectiveForm(ALL_REDUCE, everyone, monoid="add")
-    found: dict[int, Held] = {}
+    found: dict[int, TileTensor] = {}
     for kind in dict.fromkeys(x.element_type for x in gradients):
         places = [n for n, x in enumerate(gradients) if x.element_type == kind]
         mine = [gradients[n] for n in places]
@@ -35,11 +37,11 @@ def mean_over_replicas(builder: Builder, replicas: int, gradients: Sequence[Held
     return [found[n] for n in range(len(gradients))]
 
 
-def _divided(builder: Builder, total: Held, replicas: int) -> Held:
+def _divided(builder: Builder, total: TileTensor, replicas: int) -> TileTensor:
     kind = total.element_type
     builder.ipu = builder.variables[total.variable].ipu
     share = number_node(1 / replicas, kind)
     part = Expression((kind,), (share, Node("multiply", (0, 1), kind)), (2,))
     axes = tuple(range(len(total.shape)))
     codelet = Elementwise(part, (axes,), len(axes))
-    return builder.compute(codelet, [total], [(kind, total.shape)], dying=[True])[0]
+    return builder.compute(codelet, [total], [(kind, total.shape)], last_uses=[True])[0]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.io_tiles import IoTiles, brought_out
-from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, finished
 from hloipu_compiler.plan.wrapping import FeedBinding
@@ -46,7 +46,7 @@ class Results:
         """Write what goes out of one position of the pipeline."""
         self._outfeeds(self.making.result_leaf, frozenset((call,)))
 
-    def after_update(self, leaves: Sequence[Leaf | None]) -> None:
+    def after_update(self, leaves: Sequence[Value | None]) -> None:
         """Write what goes out once in each step."""
         outside = {self.making.maker_of(n) for n in range(len(leaves))} - self.making.in_pipeline
         self._outfeeds(leaves.__getitem__, frozenset(outside))
@@ -80,13 +80,13 @@ class Results:
             )
         return tuple(found)
 
-    def _outfeeds(self, leaf_of: Callable[[int], Leaf | None], makers: frozenset[str]) -> None:
+    def _outfeeds(self, leaf_of: Callable[[int], Value | None], makers: frozenset[str]) -> None:
         for number, outfeed in enumerate(self.making.wrapping.outfeeds):
             for place in outfeed.places:
                 if self.making.maker_of(place) in makers and not outfeed.reduction:
                     self._outfeed(number, place, leaf_of(place))
 
-    def _outfeed(self, number: int, place: int, leaf: Leaf | None) -> None:
+    def _outfeed(self, number: int, place: int, leaf: Value | None) -> None:
         outfeed = self.making.wrapping.outfeeds[number]
         k = outfeed.places.index(place)
         apart = None if outfeed.reduction else self.making.apart
@@ -100,7 +100,7 @@ class Results:
         )
         return Queue(feed.name, True, ports, feed.places, names=feed.names)
 
-    def _streamed_out(self, stream: str, leaf: Leaf | None, apart: IoTiles | None = None) -> Port:
+    def _streamed_out(self, stream: str, leaf: Value | None, apart: IoTiles | None = None) -> Port:
         if leaf is None:
             raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
         builder = self.making.builder

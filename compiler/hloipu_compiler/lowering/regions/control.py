@@ -4,41 +4,42 @@ from collections.abc import Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range
-from hloipu_compiler.layout.layout import UNKNOWN_TURNS, Home
+from hloipu_compiler.layout.layout import UNKNOWN_TURNS, InitialLayout
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.loop_body_order import order_for_state
 from hloipu_compiler.lowering.core.lowering import lower_computation
-from hloipu_compiler.lowering.core.values import Held, Leaf, Token
+from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import check_condition, draws, state_in
 from hloipu_runtime.program import steps as s
 
 
 @lowers("while")
-def _while(site: Site) -> Sequence[Leaf]:
-    condition, body = (site.module.computation[name] for name in site.attributes.called)
-    if site.attributes.text("condition") not in ("", condition.name):
+def _while(context: LoweringContext) -> Sequence[Value]:
+    condition, body = (context.module.computation[name] for name in context.attributes.called)
+    if context.attributes.text("condition") not in ("", condition.name):
         condition, body = body, condition
-    builder = site.builder
-    initial = site.operands[0]
+    builder = context.builder
+    initial = context.operands[0]
     count = len(initial)
-    if draws(site.module, site.attributes.called):
-        check_condition(site.module, condition.name, site.instruction.name)
+    if draws(context.module, context.attributes.called):
+        check_condition(context.module, condition.name, context.instruction.name)
         initial = (*initial, state_in(builder))
     kept = _unchanged(body)
     carried = [n for n, leaf in enumerate(initial) if n not in kept and not isinstance(leaf, Token)]
     settled = [
-        builder.layout.homes.get((site.computation.name, site.instruction.name, n)) for n in carried
+        builder.layout.initial_layouts.get((context.computation.name, context.instruction.name, n))
+        for n in carried
     ]
-    there = _ipus(site, carried)
+    there = _ipus(context, carried)
     homes = _homes(builder, [builder.held(initial[n]) for n in carried], settled, there)
     turns = {n: builder.turn_value(x) for n, x in zip(carried, homes, strict=True)}
-    state: list[Leaf] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
-    trips = site.plan.trips(site.computation.name, site.instruction.name)
-    predicate: Held | None = None
+    state: list[Value] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
+    trips = context.plan.trips(context.computation.name, context.instruction.name)
+    predicate: TileTensor | None = None
     with builder.block(turns=True) as condition_scope:
         if trips is None:
-            (leaf,) = lower_computation(site, condition, [state], frozenset())
+            (leaf,) = lower_computation(context, condition, [state], frozenset())
             predicate = builder.held(leaf)
     with builder.block(turns=True) as body_scope:
         body_scope.owned.update(x.variable for x in homes)
@@ -46,20 +47,20 @@ def _while(site: Site) -> Sequence[Leaf]:
             builder.random_state = turns[count]
         ordered = order_for_state(body)
         outside, builder.turns = builder.turns, builder.turns * (trips or UNKNOWN_TURNS)
-        after = lower_computation(site, ordered, [state], frozenset(turns.values()), turns)
+        after = lower_computation(context, ordered, [state], frozenset(turns.values()), turns)
         builder.turns = outside
         if len(initial) > count:
             after.append(state_in(builder))
         following = brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
     finals = [
-        Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
+        TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
         for x in homes
     ]
     records = tuple(
         s.Carried(home.variable, home.value, turns[n].value, value, final.value)
         for n, home, value, final in zip(carried, homes, following, finals, strict=True)
     )
-    name = site.instruction.name
+    name = context.instruction.name
     inner = s.Sequence(tuple(body_scope.steps))
     if predicate is None:
         builder.emit(s.Repeat(trips or 0, inner, records, name))
@@ -92,18 +93,18 @@ def _unchanged(body: Computation) -> frozenset[int]:
     return frozenset(found)
 
 
-def _ipus(site: Site, leaves: Sequence[int]) -> list[int | None]:
+def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:
     """Return the IPU of each of some leaves of a loop's or branch's result, where it is settled."""
-    held, where = site.plan.held_ipus, (site.computation.name, site.instruction.name)
+    held, where = context.plan.held_ipus, (context.computation.name, context.instruction.name)
     return [held.get((*where, n)) for n in leaves]
 
 
 def _homes(
     builder: Builder,
-    leaves: Sequence[Held],
-    settled: Sequence[Home | None],
+    leaves: Sequence[TileTensor],
+    settled: Sequence[InitialLayout | None],
     ipus: Sequence[int | None],
-) -> list[Held]:
+) -> list[TileTensor]:
     """Return variables of the loop's own that hold its first state, where that was settled."""
     homes = []
     transfers, definitions = [], []
@@ -116,17 +117,17 @@ def _homes(
         transfer, definition = builder.plain_copy(builder.nearest(leaf, builder.ipu), own)
         transfers.append(transfer)
         definitions.append(definition)
-        homes.append(Held(leaf.value, own, leaf.element_type, leaf.shape))
+        homes.append(TileTensor(leaf.value, own, leaf.element_type, leaf.shape))
     builder.ipu = here
     if transfers:
         builder.exchange(transfers, definitions)
     return homes
 
 
-def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[int]:
+def brought_home(builder: Builder, pairs: Sequence[tuple[TileTensor, TileTensor]]) -> list[int]:
     """Bring what a turn leaves into the loop's own variables, all at once; return the values."""
     homes = {home.variable for _, home in pairs}
-    staged: list[Held] = []
+    staged: list[TileTensor] = []
     transfers, definitions = [], []
     here = builder.ipu
     for leaf, home in pairs:
@@ -137,7 +138,7 @@ def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[i
             transfer, definition = builder.plain_copy(leaf, aside)
             transfers.append(transfer)
             definitions.append(definition)
-            leaf = Held(leaf.value, aside, leaf.element_type, leaf.shape)
+            leaf = TileTensor(leaf.value, aside, leaf.element_type, leaf.shape)
         staged.append(leaf)
     builder.ipu = here
     if transfers:
@@ -155,16 +156,16 @@ def brought_home(builder: Builder, pairs: Sequence[tuple[Held, Held]]) -> list[i
 
 
 @lowers("conditional")
-def _conditional(site: Site) -> Sequence[Leaf]:
-    builder = site.builder
-    selector = site.held(0)
-    names = site.attributes.called
+def _conditional(context: LoweringContext) -> Sequence[Value]:
+    builder = context.builder
+    selector = context.held(0)
+    names = context.attributes.called
     blocks: list[s.Sequence] = []
-    shared: list[Held] = []
+    shared: list[TileTensor] = []
     branch_values: list[list[int]] = []
-    tokens = [kind == "token" for kind, _ in site.results]
+    tokens = [kind == "token" for kind, _ in context.results]
     count = len(tokens)
-    before = state_in(builder) if draws(site.module, names) else None
+    before = state_in(builder) if draws(context.module, names) else None
     if before is not None:
         tokens.append(False)
     for number, name in enumerate(names):
@@ -172,26 +173,29 @@ def _conditional(site: Site) -> Sequence[Leaf]:
             if before is not None:
                 builder.random_state = before
             leaves = lower_computation(
-                site, site.module.computation[name], [site.operands[number + 1]], frozenset()
+                context,
+                context.module.computation[name],
+                [context.operands[number + 1]],
+                frozenset(),
             )
             if before is not None:
                 leaves.append(state_in(builder))
             made = [builder.held(x) for x, token in zip(leaves, tokens, strict=True) if not token]
             if not number:
                 held = [n for n, token in enumerate(tokens) if not token]
-                shared = _shared(builder, made, _ipus(site, held))
+                shared = _shared(builder, made, _ipus(context, held))
             scope.owned.update(x.variable for x in shared)
             branch_values.append(brought_home(builder, list(zip(made, shared, strict=True))))
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
-        Held(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
+        TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
         for x in shared
     ]
     merged = tuple(
         s.Merged(x.variable, tuple(values[n] for values in branch_values), x.value)
         for n, x in enumerate(results)
     )
-    name = site.instruction.name
+    name = context.instruction.name
     if selector.element_type == "pred":
         builder.emit(s.If(selector.variable, selector.value, blocks[0], blocks[1], merged, name))
     else:
@@ -202,7 +206,9 @@ def _conditional(site: Site) -> Sequence[Leaf]:
     return [Token() if token else next(found) for token in tokens[:count]]
 
 
-def _shared(builder: Builder, made: Sequence[Held], ipus: Sequence[int | None]) -> list[Held]:
+def _shared(
+    builder: Builder, made: Sequence[TileTensor], ipus: Sequence[int | None]
+) -> list[TileTensor]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
     found = []
@@ -211,7 +217,7 @@ def _shared(builder: Builder, made: Sequence[Held], ipus: Sequence[int | None]) 
         mapping = builder.variables[leaf.variable].mapping
         builder.ipu = builder.variables[leaf.variable].ipu if ipu is None else ipu
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)
-        found.append(Held(-1, variable, leaf.element_type, leaf.shape))
+        found.append(TileTensor(-1, variable, leaf.element_type, leaf.shape))
     builder.ipu = here
     builder.scopes.append(inner)
     return found

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_compiler.lowering.core.context import Site
+from hloipu_compiler.lowering.core.context import LoweringContext
 from hloipu_compiler.lowering.core.expressions import node_parameters
 from hloipu_compiler.lowering.core.scalars import scalar_text
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_runtime.codelets.core.expression_form import Node, monoid_of
 
 MOST_OPS = 256
@@ -32,7 +32,7 @@ class Reduction(NamedTuple):
 class Operand(NamedTuple):
     """What is read from outside: dimension d follows dimension `labels[d]` of the space."""
 
-    held: Held
+    held: TileTensor
     labels: tuple[int, ...]
 
 
@@ -53,7 +53,7 @@ class FlatRows:
     dimensions: tuple[int, ...]
     """That reductions run along."""
     ops: list[Op] = field(default_factory=list)
-    dying: dict[int, bool] = field(default_factory=dict)
+    last_uses: dict[int, bool] = field(default_factory=dict)
     """Of operands: whether nobody reads them afterwards."""
     results: tuple[int, ...] = ()
 
@@ -67,20 +67,20 @@ class NotRows(Exception):
     """A fusion that is no region of rows."""
 
 
-def flat_rows(site: Site) -> FlatRows | None:
+def flat_rows(context: LoweringContext) -> FlatRows | None:
     """Return the values of a fusion, or None where it is no region of rows."""
-    computation = site.module.computation[site.attributes.called[0]]
-    found = _first_reduction(site, computation)
+    computation = context.module.computation[context.attributes.called[0]]
+    found = _first_reduction(context, computation)
     if found is None:
         return None
     try:
-        return _Reader(site, *found).read(computation)
+        return _Reader(context, *found).read(computation)
     except NotRows:
         return None
 
 
 def _first_reduction(
-    site: Site, computation: Computation
+    context: LoweringContext, computation: Computation
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return the space and the reduced dimensions, which all reductions share."""
     for x in computation.instructions:
@@ -89,7 +89,7 @@ def _first_reduction(
             if isinstance(source, ArrayShape):
                 return source.dimensions, x.attributes.integers("dimensions")
         if x.opcode == "fusion":
-            found = _first_reduction(site, site.module.computation[x.attributes.called[0]])
+            found = _first_reduction(context, context.module.computation[x.attributes.called[0]])
             if found is not None:
                 return found
     return None
@@ -106,8 +106,10 @@ class _Frame(NamedTuple):
 class _Reader:
     """Walks a fusion and the fusions in it."""
 
-    def __init__(self, site: Site, space: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
-        self.site = site
+    def __init__(
+        self, context: LoweringContext, space: tuple[int, ...], dimensions: tuple[int, ...]
+    ) -> None:
+        self.context = context
         self.rows = FlatRows(space, tuple(sorted(dimensions)))
         self.operands: dict[tuple[int, tuple[int, ...]], int] = {}
         """Value and labels -> number."""
@@ -125,7 +127,7 @@ class _Reader:
             if x.opcode in ("parameter", "constant", "broadcast", "tuple", "get-tuple-element"):
                 continue
             if x.opcode == "fusion":
-                inner = self.site.module.computation[x.attributes.called[0]]
+                inner = self.context.module.computation[x.attributes.called[0]]
                 frame.known[position] = self._inside(_Frame(inner, {}, (frame, x)))
             elif x.opcode == "reduce":
                 frame.known[position] = (self._reduction(frame, x),)
@@ -175,22 +177,22 @@ class _Reader:
         return self.constants[scalar]
 
     def _operand(self, number: int, labels: tuple[int, ...]) -> int:
-        leaf: Leaf = self.site.leaf(number)
-        dies = self.site.dying[number]
+        leaf: Value = self.context.leaf(number)
+        dies = self.context.last_uses[number]
         if isinstance(leaf, Spread):
             inner = tuple(labels[d] for d in leaf.dimensions)
             if leaf.source.shape == tuple(self.rows.space[d] for d in inner):
                 leaf, labels = leaf.source, inner
         if isinstance(leaf, Scalar):
             return self._constant(leaf)
-        held = self.site.builder.held(leaf)
+        held = self.context.builder.held(leaf)
         key = (held.value, labels)
         if key not in self.operands:
             full = any(d in self.rows.dimensions for d in labels)
             self.operands[key] = self._add(Op(Operand(held, labels), held.element_type, full))
-            self.rows.dying[self.operands[key]] = dies
+            self.rows.last_uses[self.operands[key]] = dies
         at = self.operands[key]
-        self.rows.dying[at] = self.rows.dying[at] and dies
+        self.rows.last_uses[at] = self.rows.last_uses[at] and dies
         return at
 
     def _node(self, frame: _Frame, x: Instruction) -> int:
@@ -205,7 +207,7 @@ class _Reader:
         return self._add(Op(Node(x.opcode, arguments, kind, node_parameters(x)), kind, is_full))
 
     def _reduction(self, frame: _Frame, x: Instruction) -> int:
-        body = self.site.expression(x.attributes.called[0])
+        body = self.context.expression(x.attributes.called[0])
         monoid = monoid_of(body) if len(x.operands) == 2 else None
         dimensions = tuple(sorted(x.attributes.integers("dimensions")))
         if monoid is None or dimensions != self.rows.dimensions:

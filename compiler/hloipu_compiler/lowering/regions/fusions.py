@@ -5,12 +5,12 @@ from functools import partial
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import array_shape
-from hloipu_compiler.lowering.core.context import Site, lowers
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.expressions import node_parameters
 from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.scalars import scalar_text
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.ops.elementwise import sourced
 from hloipu_compiler.lowering.regions.row_regions import rows_lowered
 from hloipu_runtime.codelets.core.constants import text_node
@@ -19,45 +19,45 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 
 
 @lowers("fusion")
-def _fusion(site: Site) -> Sequence[Leaf]:
-    computation = site.module.computation[site.attributes.called[0]]
+def _fusion(context: LoweringContext) -> Sequence[Value]:
+    computation = context.module.computation[context.attributes.called[0]]
     if all(x.opcode not in ("reduce", "fusion") for x in computation.instructions):
-        return _Fusion(site, computation).lowered()
-    return rows_lowered(site, partial(_op_by_op, site, computation))
+        return _Fusion(context, computation).lowered()
+    return rows_lowered(context, partial(_op_by_op, context, computation))
 
 
-def _op_by_op(site: Site, computation: Computation) -> Sequence[Leaf]:
+def _op_by_op(context: LoweringContext, computation: Computation) -> Sequence[Value]:
     """Write a fusion's ops one by one, each where the fusion's results are wished."""
     owned = frozenset(
-        leaves[0] for leaves, dies in zip(site.operands, site.dying, strict=True) if dies
+        leaves[0] for leaves, dies in zip(context.operands, context.last_uses, strict=True) if dies
     )
-    builder = site.builder
-    outer = builder.region_wishes
-    wished = (
-        builder.layout.demands.get((site.computation.name, site.instruction.name, n), ())
-        for n in range(len(site.results))
+    builder = context.builder
+    outer = builder.region_preferences
+    preferred = (
+        builder.layout.demands.get((context.computation.name, context.instruction.name, n), ())
+        for n in range(len(context.results))
     )
-    builder.region_wishes = tuple(x for each in wished for x in each) or outer
-    leaves = lower_computation(site, computation, site.operands, owned)
-    builder.region_wishes = outer
+    builder.region_preferences = tuple(x for each in preferred for x in each) or outer
+    leaves = lower_computation(context, computation, context.operands, owned)
+    builder.region_preferences = outer
     return leaves
 
 
 class _Fusion:
     """Operands found in a first walk, nodes numbered behind them in a second."""
 
-    def __init__(self, site: Site, computation: Computation) -> None:
-        self.site = site
+    def __init__(self, context: LoweringContext, computation: Computation) -> None:
+        self.context = context
         self.computation = computation
-        self.shape = site.shape.dimensions
-        self.operands: list[Held] = []
+        self.shape = context.shape.dimensions
+        self.operands: list[TileTensor] = []
         self.labels: list[tuple[int, ...]] = []
-        self.dying: list[bool] = []
+        self.last_uses: list[bool] = []
         self.nodes: list[Node] = []
         self.known: dict[int, int | Scalar] = {}
         """Position -> number of an operand, or a constant."""
 
-    def lowered(self) -> list[Held]:
+    def lowered(self) -> list[TileTensor]:
         """Return the fusion's result."""
         for position, x in enumerate(self.computation.instructions):
             leaf = self._leaf(x)
@@ -73,8 +73,8 @@ class _Fusion:
         types = tuple(leaf.element_type for leaf in self.operands)
         expression = Expression(types, tuple(self.nodes), (numbers[self.computation.root],))
         codelet = Elementwise(expression, tuple(self.labels), len(self.shape))
-        return self.site.builder.compute(
-            codelet, self.operands, self.site.results, dying=self.dying
+        return self.context.builder.compute(
+            codelet, self.operands, self.context.results, last_uses=self.last_uses
         )
 
     def _is_read(self, position: int) -> bool:
@@ -82,10 +82,10 @@ class _Fusion:
         users = self.computation.users[position]
         return any(self.computation.instructions[u].opcode != "broadcast" for u in users)
 
-    def _leaf(self, x: Instruction) -> Leaf | None:
+    def _leaf(self, x: Instruction) -> Value | None:
         """Return what stands for an instruction that computes nothing."""
         if x.parameter_number >= 0:
-            return self.site.leaf(x.parameter_number)
+            return self.context.leaf(x.parameter_number)
         if x.opcode == "constant":
             return Scalar(array_shape(x.shape).element_type.name, scalar_text(x))
         if x.opcode != "broadcast":
@@ -93,7 +93,7 @@ class _Fusion:
         source = self._leaf(self.computation.instructions[x.operands[0]])
         dimensions = x.attributes.integers("dimensions")
         match source:
-            case Scalar() | Held():
+            case Scalar() | TileTensor():
                 return Spread(source, dimensions, self.shape)
             case Spread():
                 inner = tuple(dimensions[d] for d in source.dimensions)
@@ -101,18 +101,18 @@ class _Fusion:
             case _:
                 raise CodegenError("E0470", f"{x.name!r} broadcasts what a fusion computes")
 
-    def _operand(self, leaf: Leaf, x: Instruction) -> int | Scalar:
-        source, labels = sourced(leaf, len(self.shape), self.site)
+    def _operand(self, leaf: Value, x: Instruction) -> int | Scalar:
+        source, labels = sourced(leaf, len(self.shape), self.context)
         if isinstance(source, Scalar):
             return source
-        last = x.parameter_number >= 0 and self.site.dying[x.parameter_number]
+        last = x.parameter_number >= 0 and self.context.last_uses[x.parameter_number]
         for number, held in enumerate(self.operands):
             if held == source and self.labels[number] == labels:
-                self.dying[number] = self.dying[number] and last
+                self.last_uses[number] = self.last_uses[number] and last
                 return number
         self.operands.append(source)
         self.labels.append(labels)
-        self.dying.append(last)
+        self.last_uses.append(last)
         return len(self.operands) - 1
 
     def _number(self, position: int, numbers: dict[int, int]) -> int:

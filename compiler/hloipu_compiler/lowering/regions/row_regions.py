@@ -5,8 +5,8 @@ from functools import partial
 from math import prod
 
 from hloipu_compiler.lowering.core.alternatives import cheapest
-from hloipu_compiler.lowering.core.context import Site
-from hloipu_compiler.lowering.core.values import Held, Leaf, Scalar
+from hloipu_compiler.lowering.core.context import LoweringContext
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.lowering.ops.reductions import in_stages
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction, flat_rows
 from hloipu_compiler.lowering.regions.row_steps import row_region
@@ -15,12 +15,12 @@ from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.reduce import Reduce
 
-OpByOp = Callable[[], Sequence[Leaf]]
+OpByOp = Callable[[], Sequence[Value]]
 
 
-def rows_lowered(site: Site, op_by_op: OpByOp) -> Sequence[Leaf]:
+def rows_lowered(context: LoweringContext, op_by_op: OpByOp) -> Sequence[Value]:
     """Write the steps of a fusion that reduces, in the way that takes fewest cycles."""
-    rows = flat_rows(site)
+    rows = flat_rows(context)
     if rows is None or not prod(rows.space):
         return op_by_op()
     reductions = [op.what for op in rows.ops if isinstance(op.what, Reduction)]
@@ -28,35 +28,37 @@ def rows_lowered(site: Site, op_by_op: OpByOp) -> Sequence[Leaf]:
     other = _whole_rows
     if len(reductions) == 1 and len(rows.results) == 1 and isinstance(last, Reduction):
         other = _with_producer
-    return cheapest(site.builder, [op_by_op, partial(other, site, rows)], _key(site, rows))
+    return cheapest(context.builder, [op_by_op, partial(other, context, rows)], _key(context, rows))
 
 
-def _key(site: Site, rows: FlatRows) -> Hashable:
+def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
     """Return all that the steps of a region depend on."""
-    builder = site.builder
+    builder = context.builder
     ops: list[Hashable] = []
     for number, op in enumerate(rows.ops):
         what: Hashable = op.what
         if isinstance(op.what, Operand):
             held, labels = op.what
             mapping = builder.variables[held.variable].mapping
-            what = labels, held.shape, mapping, rows.dying[number]
+            what = labels, held.shape, mapping, rows.last_uses[number]
         ops.append((what, op.element_type, op.is_full))
-    wishes = tuple((x.born, x.need) for x in (*builder.wishes, *builder.region_wishes))
+    preferences = tuple(
+        (x.born, x.need) for x in (*builder.preferences, *builder.region_preferences)
+    )
     around = builder.turns, len(builder.scopes)
-    return rows.space, rows.dimensions, tuple(ops), rows.results, wishes, around
+    return rows.space, rows.dimensions, tuple(ops), rows.results, preferences, around
 
 
-def _whole_rows(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:
+def _whole_rows(context: LoweringContext, rows: FlatRows) -> Sequence[Value] | None:
     """Compute all of it row by row, each row whole on one tile."""
     found = row_region(rows)
     if found is None:
         return None
-    codelet, operands, dying = found
-    return site.builder.compute(codelet, operands, site.results, dying=dying)
+    codelet, operands, last_uses = found
+    return context.builder.compute(codelet, operands, context.results, last_uses=last_uses)
 
 
-def _with_producer(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:
+def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] | None:
     """Compute a reduction in the stages that it would have, the first with its producer."""
     reduction = rows.ops[rows.results[0]].what
     operands = [(n, op.what) for n, op in enumerate(rows.ops) if isinstance(op.what, Operand)]
@@ -68,7 +70,7 @@ def _with_producer(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:
     if len(largest.labels) != len(rows.space) or largest.held.shape != rows.space:
         return None
     expression = _expression(rows, [n for n, _ in operands], reduction.value)
-    builder = site.builder
+    builder = context.builder
     kind = expression.result_types[0]
     codelet = Reduce(rows.dimensions, reduction.monoid, None, (kind,))
     kinds = (kind,)
@@ -98,7 +100,7 @@ def _with_producer(site: Site, rows: FlatRows) -> Sequence[Leaf] | None:
         stage.element_types,
         stage.part,
     )
-    held: list[Held] = [x.held for _, x in operands]
+    held: list[TileTensor] = [x.held for _, x in operands]
     init = builder.scalar(Scalar(kind, reduction.init))
     return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), held, [init])
 

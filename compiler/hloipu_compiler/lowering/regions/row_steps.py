@@ -7,7 +7,7 @@ computed again from what there is.
 
 from dataclasses import dataclass, field
 
-from hloipu_compiler.lowering.core.values import Held, Scalar
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -23,7 +23,7 @@ _DEAR = frozenset(
 )
 
 
-def row_region(rows: FlatRows) -> tuple[RowRegion, list[Held], list[bool]] | None:
+def row_region(rows: FlatRows) -> tuple[RowRegion, list[TileTensor], list[bool]] | None:
     """Return the codelet of a region, its operands and which of these die.
 
     None: it is too deep, a result repeats what is one number of a row, or no operand tells a size.
@@ -205,7 +205,7 @@ class _Steps:
             return True
         return False
 
-    def written(self) -> tuple[RowRegion, list[Held], list[bool]]:
+    def written(self) -> tuple[RowRegion, list[TileTensor], list[bool]]:
         """Return the codelet, with values numbered as it numbers them."""
         rows = self.rows
         steps = self._filled()
@@ -237,7 +237,7 @@ class _Steps:
             reductions=tuple(reductions),
             results=tuple(value[n] for n in rows.results),
         )
-        return codelet, [x.held for x in held], [rows.dying[n] for n in operands]
+        return codelet, [x.held for x in held], [rows.last_uses[n] for n in operands]
 
     def _expression(self, step: _Step) -> Expression:
         local = {n: k for k, n in enumerate(step.reads)}

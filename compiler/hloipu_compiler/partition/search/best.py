@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hloipu_compiler.partition.search.candidate import Outlook
+from hloipu_compiler.partition.search.candidate import Estimate
 
 _ALIKE = 1.02
 """Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
@@ -14,13 +14,13 @@ _ABOUT = 1.1
 """What may be needed beside the least that any way needs, for speed. Assumed."""
 
 
-def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
+def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
     """Return those that no other one beats in throughput, memory and bubble; the fastest first.
 
     What is hardly better than a faster one, in all of these, is left out.
     """
-    order = sorted(outlooks, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
-    found: list[Outlook] = []
+    order = sorted(estimates, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
+    found: list[Estimate] = []
     for each in order:
         bytes_enough, bubble_enough = each.needed_bytes * _ALIKE, each.bubble + _ALIKE - 1
         if not any(x.needed_bytes <= bytes_enough and x.bubble <= bubble_enough for x in found):
@@ -28,20 +28,24 @@ def best_of(outlooks: Iterable[Outlook]) -> list[Outlook]:
     return found
 
 
-def choice_of(outlooks: list[Outlook]) -> Outlook:
+def choice_of(estimates: list[Estimate]) -> Estimate:
     """Return the fastest that fits, or where none does, of those that need about least.
 
     Of ways that are about as fast the plainest that surely fits, or that which needs least.
     """
-    fitting = [x for x in outlooks if x.fits]
-    least = min(x.needed_bytes for x in outlooks)
-    some = fitting or [x for x in outlooks if x.needed_bytes <= _ABOUT * least]
+    fitting = [x for x in estimates if x.fits]
+    least = min(x.needed_bytes for x in estimates)
+    some = fitting or [x for x in estimates if x.needed_bytes <= _ABOUT * least]
     fastest = max(x.per_second for x in some)
     fast = [x for x in some if x.per_second * _AS_FAST >= fastest]
     least = min(x.needed_bytes for x in fast)
     return min(fast, key=lambda x: _preference(x, least))
 
 
-def _preference(x: Outlook, least: int) -> tuple[int, int, float]:
-    sure = x.fits and x.needed_bytes <= _SURELY * x.room_bytes
-    return (0, x.way.extras, -x.per_second) if sure else (1, x.needed_bytes - least, -x.per_second)
+def _preference(x: Estimate, least: int) -> tuple[int, int, float]:
+    sure = x.fits and x.needed_bytes <= _SURELY * x.budget_bytes
+    return (
+        (0, x.candidate.extras, -x.per_second)
+        if sure
+        else (1, x.needed_bytes - least, -x.per_second)
+    )

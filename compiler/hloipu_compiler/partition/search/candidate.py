@@ -7,12 +7,12 @@ from typing import Any
 from hloipu_compiler.plan.schedule import GROUPED
 
 AUTO, OFF, ON = "auto", "off", "on"
-BESIDE = ("offload_weights", "offload_activations", "offload_accumulators")
+OFFLOADABLE = ("offload_weights", "offload_activations", "offload_accumulators")
 """What may lie in remote memory on request, by the options that do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Candidate:
     """One way to cut a step."""
 
     stages: int = 1
@@ -46,14 +46,14 @@ class Way:
         """What it asks for beside stages, schedule, micro-batches and replicas."""
         said = (
             self.recompute != "none", self.offload != AUTO, self.shard_optimizer,
-            bool(self.device_map), *(getattr(self, name) for name in BESIDE),
+            bool(self.device_map), *(getattr(self, name) for name in OFFLOADABLE),
             self.batch_serialization > 1,
         )  # fmt: skip
         return sum(said)
 
-    def beside(self, kinds: Collection[str]) -> "Way":
-        """Return the way with some kinds, of `BESIDE`, in remote memory, and no others."""
-        weights, activations, accumulators = (kind in kinds for kind in BESIDE)
+    def offloading(self, kinds: Collection[str]) -> "Candidate":
+        """Return the way with some kinds, of `OFFLOADABLE`, in remote memory, and no others."""
+        weights, activations, accumulators = (kind in kinds for kind in OFFLOADABLE)
         return replace(
             self,
             offload_weights=weights,
@@ -62,14 +62,14 @@ class Way:
         )
 
     @property
-    def kinds_beside(self) -> tuple[bool, ...]:
-        """Whether each kind of `BESIDE` lies in remote memory."""
+    def offloaded_kinds(self) -> tuple[bool, ...]:
+        """Whether each kind of `OFFLOADABLE` lies in remote memory."""
         return self.offload_weights, self.offload_activations, self.offload_accumulators
 
     @property
-    def is_beside(self) -> bool:
+    def is_offloading(self) -> bool:
         """Whether more than the optimizer's state lies in remote memory."""
-        return any(self.kinds_beside)
+        return any(self.offloaded_kinds)
 
     def options(self) -> dict[str, Any]:
         """Return the values of the options that ask for it."""
@@ -82,7 +82,7 @@ class Way:
             "offload": self.offload,
             "shard_optimizer": self.shard_optimizer,
             "device_map": self.device_map or None,
-            **{name: getattr(self, name) for name in BESIDE},
+            **{name: getattr(self, name) for name in OFFLOADABLE},
             "batch_serialization": self.batch_serialization,
         }
 
@@ -98,7 +98,7 @@ class Way:
             words.append(f"--recompute {self.recompute}")
         if self.offload != AUTO:
             words.append(f"--offload {self.offload}")
-        words += [f"--{name.replace('_', '-')}" for name in BESIDE if getattr(self, name)]
+        words += [f"--{name.replace('_', '-')}" for name in OFFLOADABLE if getattr(self, name)]
         if self.batch_serialization > 1:
             words.append(f"--batch-serialization {self.batch_serialization}")
         if self.replicas > 1:
@@ -109,10 +109,10 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Estimate:
     """What a way would cost."""
 
-    way: Way
+    candidate: Candidate
     update_cycles: int
     """Of one update, or of one round of micro-batches through an inference pipeline."""
     per_second: float
@@ -121,22 +121,31 @@ class Outlook:
     """Of the fullest IPU, from slot to slot: state, accumulators, what waits between stages."""
     needed_bytes: int
     """Of the fullest IPU: what is kept, what is made meanwhile, and code."""
-    room_bytes: int
+    budget_bytes: int
     """Of an IPU."""
     fits: bool
     bubble: float
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        way = self.way
+        candidate = self.candidate
         return {
-            "stages": way.stages, "schedule": way.schedule, "micro_batches": way.micro_batches,
-            "recompute": way.recompute, "offload": way.offload, "replicas": way.replicas,
-            "shard_optimizer": way.shard_optimizer, "device_map": list(way.device_map),
-            **{name: getattr(way, name) for name in BESIDE},
-            "batch_serialization": way.batch_serialization,
+            "stages": candidate.stages,
+            "schedule": candidate.schedule,
+            "micro_batches": candidate.micro_batches,
+            "recompute": candidate.recompute,
+            "offload": candidate.offload,
+            "replicas": candidate.replicas,
+            "shard_optimizer": candidate.shard_optimizer,
+            "device_map": list(candidate.device_map),
+            **{name: getattr(candidate, name) for name in OFFLOADABLE},
+            "batch_serialization": candidate.batch_serialization,
             "update_cycles": self.update_cycles,
-            "micro_batches_per_second": self.per_second, "kept_bytes_per_ipu": self.kept_bytes,
-            "needed_bytes_per_ipu": self.needed_bytes, "available_bytes_per_ipu": self.room_bytes,
-            "fits": self.fits, "bubble": self.bubble, "flags": way.flags(),
-        }  # fmt: skip
+            "micro_batches_per_second": self.per_second,
+            "kept_bytes_per_ipu": self.kept_bytes,
+            "needed_bytes_per_ipu": self.needed_bytes,
+            "available_bytes_per_ipu": self.budget_bytes,
+            "fits": self.fits,
+            "bubble": self.bubble,
+            "flags": candidate.flags(),
+        }

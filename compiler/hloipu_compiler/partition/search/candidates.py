@@ -6,7 +6,7 @@ from itertools import combinations, product
 from typing import TypeVar
 
 from hloipu_compiler.partition.search.best import best_of
-from hloipu_compiler.partition.search.candidate import AUTO, BESIDE, OFF, Outlook, Way
+from hloipu_compiler.partition.search.candidate import AUTO, OFF, OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.schedule import GROUPED, SCHEDULES, SEQUENTIAL
@@ -43,16 +43,16 @@ class Given:
     replicas: int | None = None
     shard_optimizer: bool | None = None
     device_map: tuple[int, ...] | None = None
-    beside: frozenset[str] = frozenset()
-    """What lies in remote memory, of `BESIDE`; the rest is to be looked for."""
+    offloading: frozenset[str] = frozenset()
+    """What lies in remote memory, of `OFFLOADABLE`; the rest is to be looked for."""
     batch_serialization: int | None = None
 
 
-def ways_on(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
+def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
     """Return the ways to look at on up to so many IPUs, with what is given as it is."""
     given = given or Given()
     trains = step.loads.trains
-    found: list[Way] = []
+    found: list[Candidate] = []
     for count, on in _systems(step, ipus, given):
         used = max(on) + 1 if on else count
         copies = given.replicas or max(1, ipus // used)
@@ -61,7 +61,9 @@ def ways_on(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
         group = given.batch_serialization or 1
         found += [
             replace(
-                Way(count, kind, k, again, copies, offload, shard, on).beside(given.beside),
+                Candidate(count, kind, k, again, copies, offload, shard, on).offloading(
+                    given.offloading
+                ),
                 batch_serialization=group if count > 1 and kind == SEQUENTIAL else 1,
             )
             for kind, k, again, offload, shard in product(
@@ -75,34 +77,40 @@ def ways_on(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
     return found
 
 
-def ways_beside(step: Step, found: Sequence[Outlook], given: Given | None = None) -> list[Way]:
+def offloading_candidates(
+    step: Step, found: Sequence[Estimate], given: Given | None = None
+) -> list[Candidate]:
     """Return ways with more in remote memory than those looked at, where that may be of use.
 
     Those that no other beats may need less so; if nothing fits, any may fit. Those with sharded
     optimizers are left out: estimates do not tell what each weight's own collectives take.
     """
     given = given or Given()
-    kinds = [name for name in BESIDE if name not in given.beside and step.may_lie_beside(name)]
-    usual = [x for x in found if x.way.offload != OFF and not x.way.shard_optimizer]
+    kinds = [
+        name for name in OFFLOADABLE if name not in given.offloading and step.may_lie_beside(name)
+    ]
+    usual = [x for x in found if x.candidate.offload != OFF and not x.candidate.shard_optimizer]
     if not kinds or not usual or not step.can_fit:
         return []
     if any(x.fits for x in found):
         front = best_of(usual)
-        return [way for x in front for way in _with_more(x.way, kinds, given)]
-    most: dict[Way, int] = {}
+        return [candidate for x in front for candidate in _with_more(x.candidate, kinds, given)]
+    most: dict[Candidate, int] = {}
     for x in usual:
-        plain = replace(x.way, micro_batches=0)
-        most[plain] = max(most.get(plain, 0), x.way.micro_batches)
-    ways = []
+        plain = replace(x.candidate, micro_batches=0)
+        most[plain] = max(most.get(plain, 0), x.candidate.micro_batches)
+    candidates = []
     for plain, micro_batches in most.items():
-        way = replace(plain, micro_batches=micro_batches)
-        everything = way.beside({*given.beside, *kinds})
-        several = _with_more(way, kinds, given) if step.outlook(everything).fits else [everything]
-        ways += several
-    return ways
+        candidate = replace(plain, micro_batches=micro_batches)
+        everything = candidate.offloading({*given.offloading, *kinds})
+        several = (
+            _with_more(candidate, kinds, given) if step.estimate(everything).fits else [everything]
+        )
+        candidates += several
+    return candidates
 
 
-def ways_in_turns(step: Step, ipus: int, given: Given | None = None) -> list[Way]:
+def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
     """Return ways whose IPUs do many stages in turns, each with its weights there for its turn.
 
     So weights need not fit all tiles together.
@@ -111,7 +119,7 @@ def ways_in_turns(step: Step, ipus: int, given: Given | None = None) -> list[Way
     settled = given.stages or given.device_map or given.offload == OFF or step.stage_count
     if settled or not step.has_remote or not step.can_fit:
         return []
-    beside = {name for name in BESIDE if step.may_lie_beside(name)}
+    offloading = {name for name in OFFLOADABLE if step.may_lie_beside(name)}
     found = []
     for times in _TURNS:
         count = times * ipus
@@ -123,21 +131,29 @@ def ways_in_turns(step: Step, ipus: int, given: Given | None = None) -> list[Way
         for kind, recompute in product(
             _one(given.schedule, (GROUPED, SEQUENTIAL)), _one(given.recompute, again)
         ):
-            way = Way(count, kind, most, recompute, device_map=on).beside(beside)
-            found.append(way)
+            candidate = Candidate(count, kind, most, recompute, device_map=on).offloading(
+                offloading
+            )
+            found.append(candidate)
             if kind == SEQUENTIAL:
                 groups = _one(given.batch_serialization, [n for n in _GROUPS if n <= most])
-                found += [replace(way, batch_serialization=n) for n in groups]
+                found += [replace(candidate, batch_serialization=n) for n in groups]
     return found
 
 
-def _with_more(way: Way, kinds: Sequence[str], given: Given) -> list[Way]:
+def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list[Candidate]:
     """Return a way with one kind in remote memory, with some, and with all."""
     found = []
     for count in range(1, len(kinds) + 1):
-        found += [way.beside({*given.beside, *some}) for some in combinations(kinds, count)]
-    if way.schedule == SEQUENTIAL and way.stages > 1 and given.batch_serialization is None:
-        groups = [n for n in _GROUPS if n <= way.micro_batches]
+        found += [
+            candidate.offloading({*given.offloading, *some}) for some in combinations(kinds, count)
+        ]
+    if (
+        candidate.schedule == SEQUENTIAL
+        and candidate.stages > 1
+        and given.batch_serialization is None
+    ):
+        groups = [n for n in _GROUPS if n <= candidate.micro_batches]
         found += [
             replace(x, batch_serialization=n) for x in found if x.offload_weights for n in groups
         ]
@@ -214,14 +230,14 @@ _READERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "replicas": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
     "offload": (_word(*_OFFLOAD), "on, off or auto"),
     "shard-optimizer": (_flag, "on or off"),
-    **{name.replace("_", "-"): (_flag, "on or off") for name in BESIDE},
+    **{name.replace("_", "-"): (_flag, "on or off") for name in OFFLOADABLE},
     "batch-serialization": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
     "device-map": (_word(*_MAPS), ", ".join(_MAPS)),
 }
 KEYS = tuple(_READERS)
 
 
-def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Way) -> list[Way]:
+def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Candidate) -> list[Candidate]:
     """Return every combination of the values asked for; others are those of `start`.
 
     Raises StagingError E0520 for a key or value that is none, and for too many combinations.
@@ -238,36 +254,36 @@ def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Way) -> list[Wa
             hint="sweep over fewer values",
         )
     found = [_combined(start, dict(zip(lists, x, strict=True))) for x in product(*lists.values())]
-    ways = [way for way in dict.fromkeys(found) if way is not None]
-    if not ways:
+    candidates = [candidate for candidate in dict.fromkeys(found) if candidate is not None]
+    if not candidates:
         raise StagingError(
             "E0520",
             "micro-batches go through stages in groups on the sequential schedule alone",
             hint="sweep over schedule=sequential, or leave schedule and batch-serialization out",
         )
-    if any(way.is_beside for way in ways) and not step.has_remote:
+    if any(candidate.is_offloading for candidate in candidates) and not step.has_remote:
         raise StagingError(
             "E0520",
             f"{step.machine.name} has no remote memory to keep anything in",
             hint="leave offload-weights and its kin out, or take another machine",
         )
-    return ways
+    return candidates
 
 
-def _combined(start: Way, named: dict[str, object]) -> Way | None:
+def _combined(start: Candidate, named: dict[str, object]) -> Candidate | None:
     """Return a way with other values; None where they do not go together."""
     kind = named.pop("device_map", None)
-    way = replace(start, **named)  # type: ignore[arg-type]
+    candidate = replace(start, **named)  # type: ignore[arg-type]
     if kind is not None:
-        way = replace(way, device_map=device_map(str(kind), way.stages))
-    elif len(way.device_map) != way.stages:
-        way = replace(way, device_map=())
-    if way.batch_serialization > 1:
-        if way.stages == 1:
-            return replace(way, batch_serialization=1)
-        if way.schedule != SEQUENTIAL:
-            return None if "schedule" in named else replace(way, schedule=SEQUENTIAL)
-    return way
+        candidate = replace(candidate, device_map=device_map(str(kind), candidate.stages))
+    elif len(candidate.device_map) != candidate.stages:
+        candidate = replace(candidate, device_map=())
+    if candidate.batch_serialization > 1:
+        if candidate.stages == 1:
+            return replace(candidate, batch_serialization=1)
+        if candidate.schedule != SEQUENTIAL:
+            return None if "schedule" in named else replace(candidate, schedule=SEQUENTIAL)
+    return candidate
 
 
 def _value(key: str, text: str, step: Step) -> object:

@@ -34,7 +34,7 @@ class Cut:
 
     form: Form
     parts: Parts
-    beside: Callable[[], Parts]
+    offloading: Callable[[], Parts]
     state: Floats
     """Of each stage: weights and statistics, bytes."""
     gradients: Floats
@@ -68,7 +68,7 @@ class Cut:
     @cached_property
     def parts_of_beside(self) -> Parts:
         """As `parts`, if weights are on tiles only while they are read."""
-        return self.beside()
+        return self.offloading()
 
 
 def cut_of(

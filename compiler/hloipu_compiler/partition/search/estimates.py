@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from hloipu_compiler.cost_survey.costing import Needs, budget_of
-from hloipu_compiler.partition.search.candidate import BESIDE, OFF, ON, Outlook, Way
+from hloipu_compiler.partition.search.candidate import OFF, OFFLOADABLE, ON, Candidate, Estimate
 from hloipu_compiler.partition.search.cut import Cut, cut_of
 from hloipu_compiler.partition.search.forms import Forms
-from hloipu_compiler.partition.search.memory_needs import bytes_of, goes_beside, held
+from hloipu_compiler.partition.search.memory_needs import bytes_of, held, is_offloaded
 from hloipu_compiler.partition.search.remote import RemoteCycles
 from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.stages.assignment import whole_stages
@@ -82,66 +82,72 @@ class Step:
         return self.machine.remote.remote_bytes > 0
 
     def may_lie_beside(self, kind: str) -> bool:
-        """Whether there is anything of a kind, of `BESIDE`, that can lie beside the IPUs."""
+        """Whether there is anything of a kind, of `OFFLOADABLE`, that can lie beside the IPUs."""
         return self.has_remote and (self.loads.trains or kind != "offload_accumulators")
 
-    def outlook(self, way: Way) -> Outlook:
+    def estimate(self, candidate: Candidate) -> Estimate:
         """Return what a way would cost; the step has as many forward ops as stages at least."""
         machine = self.machine
         schedule = Schedule(
-            way.stages, way.schedule, way.micro_batches, self.loads.trains and way.stages > 1,
-            way.batch_serialization,
-        )  # fmt: skip
-        cut = self._cut(way, schedule)
-        work = self._work(way, schedule, cut)
-        known = (work, way.micro_batches)
+            candidate.stages,
+            candidate.schedule,
+            candidate.micro_batches,
+            self.loads.trains and candidate.stages > 1,
+            candidate.batch_serialization,
+        )
+        cut = self._cut(candidate, schedule)
+        work = self._work(candidate, schedule, cut)
+        known = (work, candidate.micro_batches)
         if known not in self.known.sums:
-            self.known.sums[known] = sums(schedule, work, way.ipu_of_stage)
+            self.known.sums[known] = sums(schedule, work, candidate.ipu_of_stage)
         span, between = self.known.sums[known]
-        meeting = sync(machine, way.ipus).cycles + branches(machine, 1).total.cycles
-        update = span + between + schedule.timetable.slots * meeting + self._update(way, cut)
-        update += self.remote.of_groups(way, cut)
-        if work.beside is not None and schedule.timetable.slots == 1:
-            update = max(update - span + float(work.cycles.sum()), float(work.beside.sum()))
-        whole = way.ipus * span
-        bubble = 1 - way.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
-        kept, needed = self._bytes(way, schedule, cut)
-        room = machine.chip.tiles_per_ipu * available_bytes(machine)
-        return Outlook(
-            way,
+        meeting = sync(machine, candidate.ipus).cycles + branches(machine, 1).total.cycles
+        update = span + between + schedule.timetable.slots * meeting + self._update(candidate, cut)
+        update += self.remote.of_groups(candidate, cut)
+        if work.offloading is not None and schedule.timetable.slots == 1:
+            update = max(update - span + float(work.cycles.sum()), float(work.offloading.sum()))
+        whole = candidate.ipus * span
+        bubble = 1 - candidate.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
+        kept, needed = self._bytes(candidate, schedule, cut)
+        budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
+        return Estimate(
+            candidate,
             round(update),
-            way.replicas * way.micro_batches * machine.chip.clock_hz / max(update, 1.0),
+            candidate.replicas * candidate.micro_batches * machine.chip.clock_hz / max(update, 1.0),
             round(kept),
             round(needed),
-            room,
-            needed <= room,
+            budget_bytes,
+            needed <= budget_bytes,
             bubble,
         )
 
     # --- where it is cut --------------------------------------------------------------------------
 
-    def budget(self, way: Way) -> Budget:
+    def budget(self, candidate: Candidate) -> Budget:
         """Return what the machine gives each stage, as the compiler will find."""
         request = PipelineRequest(
-            2, way.stages, offload=way.offload, **{name: getattr(way, name) for name in BESIDE}
+            2,
+            candidate.stages,
+            offload=candidate.offload,
+            **{name: getattr(candidate, name) for name in OFFLOADABLE},
         )
         return budget_of(self.machine, request, self.needs)
 
-    def _cut(self, way: Way, schedule: Schedule) -> Cut:
-        budget, stages = self.budget(way), way.stages
-        recomputes = way.recompute == FULL
+    def _cut(self, candidate: Candidate, schedule: Schedule) -> Cut:
+        budget, stages = self.budget(candidate), candidate.stages
+        recomputes = candidate.recompute == FULL
         if self.marked:
             cuts: tuple[int, ...] = ()
         else:
-            group = min(way.batch_serialization, way.micro_batches)
-            key = (stages, way.schedule, group, budget, recomputes)
+            group = min(candidate.batch_serialization, candidate.micro_batches)
+            key = (stages, candidate.schedule, group, budget, recomputes)
             if key not in self.known.cuts:
                 self.known.cuts[key] = self._cuts(schedule, budget, recomputes)
             cuts = self.known.cuts[key]
-        made = (stages, cuts, way.recompute)
+        made = (stages, cuts, candidate.recompute)
         if made not in self.known.made:
             ahead = self.marked or by_cuts(self.loads.ahead, cuts)
-            self.known.made[made] = self._made(way, schedule, ahead)
+            self.known.made[made] = self._made(candidate, schedule, ahead)
         return self.known.made[made]
 
     def _cuts(self, schedule: Schedule, budget: Budget, recomputes: bool) -> tuple[int, ...]:
@@ -156,30 +162,37 @@ class Step:
             return cuts
         return cuts_of(self.loads, schedule, budget, recomputes=recomputes)
 
-    def _made(self, way: Way, schedule: Schedule, ahead: Mapping[int, int]) -> Cut:
-        stages = way.stages
+    def _made(self, candidate: Candidate, schedule: Schedule, ahead: Mapping[int, int]) -> Cut:
+        stages = candidate.stages
         form, ahead = self.forms.at(ahead, stages)
         entry, phases = form.module.entry, form.phases
         of_op = whole_stages(entry, phases, ahead, stages)
-        again = made_again(entry, phases, of_op, stages, way.recompute)
+        again = made_again(entry, phases, of_op, stages, candidate.recompute)
         return cut_of(form, of_op, stages, again, has_backward=schedule.trains)
 
     # --- cycles -----------------------------------------------------------------------------------
 
-    def _work(self, way: Way, schedule: Schedule, cut: Cut) -> Work:
+    def _work(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> Work:
         """Return what positions do in a slot."""
-        group = min(way.batch_serialization, way.micro_batches)
-        key = (cut, way.schedule, way.replicas, way.device_map, way.kinds_beside, group)
+        group = min(candidate.batch_serialization, candidate.micro_batches)
+        key = (
+            cut,
+            candidate.schedule,
+            candidate.replicas,
+            candidate.device_map,
+            candidate.offloaded_kinds,
+            group,
+        )
         if key not in self.known.work:
-            self.known.work[key] = self._work_of(way, schedule, cut)
+            self.known.work[key] = self._work_of(candidate, schedule, cut)
         return self.known.work[key]
 
-    def _work_of(self, way: Way, schedule: Schedule, cut: Cut) -> Work:
-        cycles = cut.parts.cycles + np.array(self.remote.in_slots(way, cut))
+    def _work_of(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> Work:
+        cycles = cut.parts.cycles + np.array(self.remote.in_slots(candidate, cut))
         io_tiles, hosted = cut.form.wrapping.io_tiles, np.zeros(schedule.positions)
-        for stage in range(way.stages):
+        for stage in range(candidate.stages):
             host = sum(
-                self._host_cycles(way, stage, int(sizes[stage]), to_device, io_tiles)
+                self._host_cycles(candidate, stage, int(sizes[stage]), to_device, io_tiles)
                 for sizes, to_device in ((cut.fed, True), (cut.given, False))
                 if sizes[stage]
             )
@@ -189,15 +202,15 @@ class Step:
             hosted[stage] = handing + host
         copies, links, stored = (np.zeros(schedule.positions) for _ in range(3))
         fetched, away = np.zeros(schedule.positions), np.zeros(schedule.positions)
-        ipu = [way.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
+        ipu = [candidate.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
         flows: dict[int, Counter[tuple[int, int]]] = {}
         handed = cut.parts.handed
         rows = (handed.bytes, handed.maker, handed.reader, held(schedule, cut))
-        beside = goes_beside(way, schedule, cut).tolist()
-        for size, maker, reader, count, is_beside in zip(
-            *(row.tolist() for row in rows), beside, strict=True
+        offloading = is_offloaded(candidate, schedule, cut).tolist()
+        for size, maker, reader, count, is_offloading in zip(
+            *(row.tolist() for row in rows), offloading, strict=True
         ):
-            if is_beside:
+            if is_offloading:
                 fetched[reader] += size
                 away[maker] += size
                 if ipu[maker] == ipu[reader]:
@@ -207,11 +220,11 @@ class Step:
                 flows.setdefault(maker, Counter())[ipu[maker], ipu[reader]] += round(size)
             else:
                 copies[maker] += each
-            if count > 1 and not is_beside:  # several wait: it is taken from its place
+            if count > 1 and not is_offloading:  # several wait: it is taken from its place
                 cycles[reader] += each
         for maker, sent in flows.items():
             all_of = [Flow(*ends, size) for ends, size in sent.items()]
-            links[maker] = link_transfer(self.machine, all_of, way.ipus).cycles
+            links[maker] = link_transfer(self.machine, all_of, candidate.ipus).cycles
         for position in range(schedule.positions):
             cycles[position] += self.remote.one(round(fetched[position]), write=False)
             stored[position] = self.remote.one(round(away[position]), write=True)
@@ -226,63 +239,76 @@ class Step:
             known[on_tile] = copy_charge(self.machine, on_tile, 1).cycles
         return known[on_tile]
 
-    def _host_cycles(self, way: Way, stage: int, size: int, to_device: bool, io_tiles: int) -> int:
-        by_ipu = [0] * way.ipus
-        by_ipu[way.ipu_of_stage[stage]] = size
+    def _host_cycles(
+        self, candidate: Candidate, stage: int, size: int, to_device: bool, io_tiles: int
+    ) -> int:
+        by_ipu = [0] * candidate.ipus
+        by_ipu[candidate.ipu_of_stage[stage]] = size
         return host_transfer(
             self.machine,
-            by_ipu * way.replicas,
+            by_ipu * candidate.replicas,
             to_device=to_device,
             busiest_tile_bytes=over(size, io_tiles or self.machine.chip.tiles_per_ipu),
             is_connected=True,
         ).cycles
 
-    def _update(self, way: Way, cut: Cut) -> float:
+    def _update(self, candidate: Candidate, cut: Cut) -> float:
         """Return the cycles of an update: what is computed, remote memory, and all-reduces.
 
         IPUs are at work at the same time, but for what collectives keep apart.
         """
         # A part of the state is as much work as all of it, as long as tiles have little to do.
-        beside, parts = self.is_beside(way), way.replicas if way.shard_optimizer else 0
-        key = (cut, way.device_map, way.kinds_beside, beside, parts)
+        offloading, parts = (
+            self.is_offloading(candidate),
+            candidate.replicas if candidate.shard_optimizer else 0,
+        )
+        key = (cut, candidate.device_map, candidate.offloaded_kinds, offloading, parts)
         if key not in self.known.updates:
-            each = cut.update_cycles + self.remote.of_update(way, cut, is_beside=beside)
-            of_ipu = np.zeros(way.ipus)
-            np.add.at(of_ipu, np.array(way.ipu_of_stage), each)
+            each = cut.update_cycles + self.remote.of_update(
+                candidate, cut, is_offloading=offloading
+            )
+            of_ipu = np.zeros(candidate.ipus)
+            np.add.at(of_ipu, np.array(candidate.ipu_of_stage), each)
             self.known.updates[key] = float(of_ipu.sum() if parts else of_ipu.max())
         found = cut.common_cycles + self.known.updates[key]
-        return found + self._together(way, cut) if self.loads.trains else found
+        return found + self._together(candidate, cut) if self.loads.trains else found
 
-    def _bytes(self, way: Way, schedule: Schedule, cut: Cut) -> tuple[float, float]:
+    def _bytes(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> tuple[float, float]:
         """Return what `bytes_of` does, which how many micro-batches there are does not change."""
         key = (
-            cut, way.schedule, way.device_map, way.kinds_beside, self.is_beside(way),
-            way.replicas if way.shard_optimizer else 0,
-            min(way.batch_serialization, way.micro_batches),
-        )  # fmt: skip
+            cut,
+            candidate.schedule,
+            candidate.device_map,
+            candidate.offloaded_kinds,
+            self.is_offloading(candidate),
+            candidate.replicas if candidate.shard_optimizer else 0,
+            min(candidate.batch_serialization, candidate.micro_batches),
+        )
         if key not in self.known.bytes:
-            beside = self.is_beside(way)
-            self.known.bytes[key] = bytes_of(self.machine, way, schedule, cut, is_beside=beside)
+            offloading = self.is_offloading(candidate)
+            self.known.bytes[key] = bytes_of(
+                self.machine, candidate, schedule, cut, is_offloading=offloading
+            )
         return self.known.bytes[key]
 
-    def is_beside(self, way: Way) -> bool:
+    def is_offloading(self, candidate: Candidate) -> bool:
         """Whether what only the update reads lies in remote memory."""
-        several = way.micro_batches > 1 or way.stages > 1
-        return self.has_remote and way.offload != OFF and (several or way.offload == ON)
+        several = candidate.micro_batches > 1 or candidate.stages > 1
+        return self.has_remote and candidate.offload != OFF and (several or candidate.offload == ON)
 
-    def _together(self, way: Way, cut: Cut) -> float:
+    def _together(self, candidate: Candidate, cut: Cut) -> float:
         """Return the cycles in which replicas combine gradients in a ring.
 
         2 (R - 1) / R of the bytes go over each link (Patarasuk and Yuan, 2009).
         """
-        count, ipus = way.replicas, way.ipus
+        count, ipus = candidate.replicas, candidate.ipus
         if count == 1:
             return 0.0
-        key = (cut, count, way.device_map, way.shard_optimizer)
+        key = (cut, count, candidate.device_map, candidate.shard_optimizer)
         if key in self.known.together:
             return self.known.together[key]
         sizes = np.zeros(ipus)
-        np.add.at(sizes, np.array(way.ipu_of_stage), cut.gradients)
+        np.add.at(sizes, np.array(candidate.ipu_of_stage), cut.gradients)
         system = ipus * count
         flows = [
             [
@@ -291,7 +317,9 @@ class Step:
             ]
             for ipu, size in enumerate(sizes)
         ]
-        if not way.shard_optimizer:  # whose halves the update calls for, one IPU after the other
+        if (
+            not candidate.shard_optimizer
+        ):  # whose halves the update calls for, one IPU after the other
             flows = [[flow for several in flows for flow in several]]
         each = sum(link_transfer(self.machine, several, system).cycles for several in flows)
         each += len(flows) * sync(self.machine, system).cycles

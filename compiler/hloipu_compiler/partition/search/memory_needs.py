@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
-from hloipu_compiler.partition.search.candidate import Way
+from hloipu_compiler.partition.search.candidate import Candidate
 from hloipu_compiler.partition.search.cut import Cut
 from hloipu_compiler.partition.search.slots import Floats
 from hloipu_compiler.plan.schedule import Schedule
@@ -15,55 +15,57 @@ _GAPS = 1.1
 
 
 def bytes_of(
-    machine: Machine, way: Way, schedule: Schedule, cut: Cut, *, is_beside: bool
+    machine: Machine, candidate: Candidate, schedule: Schedule, cut: Cut, *, is_offloading: bool
 ) -> tuple[float, float]:
     """Return what the fullest IPU keeps from slot to slot, and what it needs in all.
 
-    `is_beside`: whether what only the update reads lies in remote memory.
+    `is_offloading`: whether what only the update reads lies in remote memory.
     """
-    is_grouped = way.batch_serialization > 1
-    parts = cut.parts_of_beside if way.offload_weights and not is_grouped else cut.parts
-    ipu = np.array(way.ipu_of_stage)
-    share = 1 / way.replicas if way.shard_optimizer else 1.0
+    is_grouped = candidate.batch_serialization > 1
+    parts = cut.parts_of_beside if candidate.offload_weights and not is_grouped else cut.parts
+    ipu = np.array(candidate.ipu_of_stage)
+    share = 1 / candidate.replicas if candidate.shard_optimizer else 1.0
     state, gradients = cut.state, cut.gradients
-    working, largest = parts.working_bytes, np.zeros(way.stages)
-    if way.offload_weights:
+    working, largest = parts.working_bytes, np.zeros(candidate.stages)
+    if candidate.offload_weights:
         state = np.maximum(state - _sums(cut.weights), 0.0) + cut.constants_beside
         if is_grouped:  # they stay while a position does its group
             there = _sums(cut.fetched)
-            back = there[::-1][: way.stages] if len(there) > way.stages else there
-            working = working + np.maximum(there[: way.stages], back)
+            back = there[::-1][: candidate.stages] if len(there) > candidate.stages else there
+            working = working + np.maximum(there[: candidate.stages], back)
     else:
         state = state + cut.constants
-    if way.offload_accumulators:
+    if candidate.offload_accumulators:
         largest = _largest(cut.accumulators)
         gradients = np.maximum(gradients - _sums(cut.accumulators), 0.0)
         working = working + (_sums(cut.accumulators) if is_grouped else largest)
     optimizer = cut.optimizer * share
-    kept = state + gradients + waiting(way, schedule, cut) + parts.kept_bytes
-    if not is_beside:
+    kept = state + gradients + waiting(candidate, schedule, cut) + parts.kept_bytes
+    if not is_offloading:
         kept = kept + optimizer
-    resident, passing = _update(way, cut, share, is_beside=is_beside)
+    resident, passing = _update(candidate, cut, share, is_offloading=is_offloading)
     resident = resident + state + gradients
 
     def on_ipus(sizes: Floats) -> Floats:
-        found = np.zeros(way.ipus)
+        found = np.zeros(candidate.ipus)
         np.add.at(found, ipu, sizes)
         return found
 
     def most(sizes: Floats) -> Floats:
-        found = np.zeros(way.ipus)
+        found = np.zeros(candidate.ipus)
         np.maximum.at(found, ipu, sizes)
         return found
 
     held = on_ipus(kept)
     updating = on_ipus(resident) + most(passing + largest)
-    code = parts.code_on(way.ipu_of_stage) * machine.chip.tiles_per_ipu
+    code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
     needed = _GAPS * np.maximum(held + most(working), updating) + code
     return float(held.max()), float(needed.max())
 
 
-def _update(way: Way, cut: Cut, share: float, *, is_beside: bool) -> tuple[Floats, Floats]:
+def _update(
+    candidate: Candidate, cut: Cut, share: float, *, is_offloading: bool
+) -> tuple[Floats, Floats]:
     """Return what the update has on tiles of each stage beside weights and gradients there.
 
     All the time, and one weight at a time: what comes from remote memory, with all that belongs to
@@ -71,14 +73,14 @@ def _update(way: Way, cut: Cut, share: float, *, is_beside: bool) -> tuple[Float
     """
     total = max(float(cut.state.sum()), 1.0)
     made = cut.form.survey.update_bytes * share * cut.state / total
-    resident = np.zeros(way.stages) if is_beside else cut.optimizer * share
-    if not is_beside and not way.offload_weights:
-        return resident + made, np.zeros(way.stages)
+    resident = np.zeros(candidate.stages) if is_offloading else cut.optimizer * share
+    if not is_offloading and not candidate.offload_weights:
+        return resident + made, np.zeros(candidate.stages)
     of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
-    passing = np.zeros(way.stages)
-    if is_beside:
+    passing = np.zeros(candidate.stages)
+    if is_offloading:
         passing += max(float(cut.optimizer.sum()) / total, 1.0) * _largest(cut.aside) * share
-    if way.offload_weights:
+    if candidate.offload_weights:
         passing += _largest(cut.weights)
     return resident, passing + np.minimum(made, passing + of_one)
 
@@ -102,22 +104,22 @@ def held(schedule: Schedule, cut: Cut) -> Floats:
     return found
 
 
-def goes_beside(way: Way, schedule: Schedule, cut: Cut) -> NDArray[np.bool_]:
+def is_offloaded(candidate: Candidate, schedule: Schedule, cut: Cut) -> NDArray[np.bool_]:
     """Return which arrays that are handed on wait in remote memory."""
     handed = cut.parts.handed
     together = min(schedule.group, schedule.micro_batches)
     waits = (handed.reader - handed.maker) * together > 1
     found: NDArray[np.bool_] = waits & (handed.bytes >= LEAST_BYTES)
-    return found if way.offload_activations else np.zeros_like(found)
+    return found if candidate.offload_activations else np.zeros_like(found)
 
 
-def waiting(way: Way, schedule: Schedule, cut: Cut) -> Floats:
+def waiting(candidate: Candidate, schedule: Schedule, cut: Cut) -> Floats:
     """Return the bytes of each stage that channels take, whatever micro-batch is at work."""
     handed = cut.parts.handed
-    found = np.zeros(way.stages)
+    found = np.zeros(candidate.stages)
     stage = np.array([schedule.stage_of(n) for n in range(schedule.positions)])
     count = held(schedule, cut)
-    places = np.where(goes_beside(way, schedule, cut) | (count <= 1), 1, count + 1)
+    places = np.where(is_offloaded(candidate, schedule, cut) | (count <= 1), 1, count + 1)
     np.add.at(found, stage[handed.reader], handed.bytes * places)
     first = handed.is_first
     np.add.at(found, stage[handed.maker[first]], handed.bytes[first])

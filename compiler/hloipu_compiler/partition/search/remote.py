@@ -6,7 +6,7 @@ Each copy that takes longer than an access stands alone; smaller ones go one aft
 
 from collections.abc import Sequence
 
-from hloipu_compiler.partition.search.candidate import Way
+from hloipu_compiler.partition.search.candidate import Candidate
 from hloipu_compiler.partition.search.cut import Cut
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
@@ -46,15 +46,15 @@ class RemoteCycles:
         """Return the cycles of bringing arrays and storing them."""
         return sum(self.several(sizes, write=write, parts=parts) for write in (False, True))
 
-    def in_slots(self, way: Way, cut: Cut) -> list[int]:
+    def in_slots(self, candidate: Candidate, cut: Cut) -> list[int]:
         """Return what each position fetches and stores for a micro-batch, in cycles.
 
         What comes once for a group of micro-batches is left out.
         """
         found = [0] * len(cut.fetched)
-        if way.offload_weights and way.batch_serialization == 1:
+        if candidate.offload_weights and candidate.batch_serialization == 1:
             found = [self.several(sizes, write=False) for sizes in cut.fetched]
-        if way.offload_accumulators and way.batch_serialization == 1:
+        if candidate.offload_accumulators and candidate.batch_serialization == 1:
             last = len(found) - 1
             for stage, sizes in enumerate(cut.accumulators):
                 # Each is fetched, added to and stored before the next.
@@ -62,31 +62,31 @@ class RemoteCycles:
                 found[last - stage] += sum(each)
         return found
 
-    def of_groups(self, way: Way, cut: Cut) -> int:
+    def of_groups(self, candidate: Candidate, cut: Cut) -> int:
         """Return the cycles of what comes and goes for groups of micro-batches, of an update."""
-        if way.batch_serialization == 1:
+        if candidate.batch_serialization == 1:
             return 0
         each = 0
-        if way.offload_weights:
+        if candidate.offload_weights:
             each += sum(self.several(sizes, write=False) for sizes in cut.fetched)
-        if way.offload_accumulators:
+        if candidate.offload_accumulators:
             each += sum(self.both_ways(sizes) for sizes in cut.accumulators)
-        return over(way.micro_batches, way.batch_serialization) * each
+        return over(candidate.micro_batches, candidate.batch_serialization) * each
 
-    def of_update(self, way: Way, cut: Cut, *, is_beside: bool) -> Sequence[int]:
+    def of_update(self, candidate: Candidate, cut: Cut, *, is_offloading: bool) -> Sequence[int]:
         """Return what each stage brings for an update and stores after it, in cycles.
 
-        `is_beside`: whether what only the update reads lies there.
+        `is_offloading`: whether what only the update reads lies there.
         """
-        found = [0] * way.stages
-        for stage in range(way.stages):
-            if is_beside:
-                parts = way.replicas if way.shard_optimizer else 1
+        found = [0] * candidate.stages
+        for stage in range(candidate.stages):
+            if is_offloading:
+                parts = candidate.replicas if candidate.shard_optimizer else 1
                 found[stage] += self.both_ways(cut.aside[stage], parts)
-            if way.offload_weights:
+            if candidate.offload_weights:
                 found[stage] += self.both_ways(cut.weights[stage])
                 found[stage] += self.several(cut.read_before[stage], write=False)
                 found[stage] += self.several(cut.cast[stage], write=True)
-            if way.offload_accumulators:
+            if candidate.offload_accumulators:
                 found[stage] += self.several(cut.accumulators[stage], write=False)
         return found

@@ -23,7 +23,7 @@ class Work:
     """At the end of the slot, between IPUs."""
     stored: Floats
     """At the end of the slot, from its IPU to the memory beside it."""
-    beside: Floats | None = None
+    offloading: Floats | None = None
     """Of transfers that go on beside bodies; on one chassis, one after the other."""
     chassis_ipus: int = 1
     """IPUs that share lines to the host."""
@@ -60,8 +60,8 @@ def _sums(interval: int, count: int, work: Work, place: NDArray[np.int64]) -> tu
         return found
 
     span = busiest(work.cycles, place)
-    if work.beside is not None:
-        span = np.maximum(span, busiest(work.beside, place // work.chassis_ipus))
+    if work.offloading is not None:
+        span = np.maximum(span, busiest(work.offloading, place // work.chassis_ipus))
     ends = busiest(work.copies, place) + (active * work.links[:, None]).max(axis=0)
     if work.stored.any():
         ends = ends + busiest(work.stored, place)

@@ -25,7 +25,7 @@ _NEARLY = 1.02
 _WHOLE = 1.1
 """What stages of whole trips of loops may cost beside others: the code of a trip is there once for
 each stage, and least goes from one trip to the next. Assumed."""
-_ROOMS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
+_SLACKS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
 """Of the memory that there is: where nothing fits, stages that need least beyond it."""
 
 
@@ -78,14 +78,14 @@ def cuts_of(
         return ()
     places = range(1, len(loads.ahead))
     tables = _Tables(loads, schedule, budget, _least_crossed(loads, places, schedule), recomputes)
-    room = next(room for room in _ROOMS if np.isfinite(tables.dearest(room)))
-    least = tables.dearest(room)
+    slack = next(slack for slack in _SLACKS if np.isfinite(tables.dearest(slack)))
+    least = tables.dearest(slack)
     if loads.inside:
         borders = _least_crossed(loads, [n for n in places if n not in loads.inside], schedule)
         few = _Tables(loads, schedule, budget, borders, recomputes)
-        if few.dearest(room) <= least * _WHOLE:
-            tables, least = few, few.dearest(room)
-    return tuple(int(tables.ends[n]) for n in tables.chosen(room, least * _NEARLY))
+        if few.dearest(slack) <= least * _WHOLE:
+            tables, least = few, few.dearest(slack)
+    return tuple(int(tables.ends[n]) for n in tables.chosen(slack, least * _NEARLY))
 
 
 def _least_crossed(loads: Loads, places: Sequence[int], schedule: Schedule) -> Places:
@@ -141,13 +141,13 @@ class _Tables:
     def _works_again(self, stage: int) -> bool:
         return self.recomputes and stage < self.stages - 1
 
-    def costs(self, stage: int, room: float) -> Floats:
+    def costs(self, stage: int, slack: float) -> Floats:
         """Return the cost of a stage by its first and last place; infinite where it has no room."""
         costs: Floats = self.work + self.forward if self._works_again(stage) else self.work
-        if not np.isfinite(room):
+        if not np.isfinite(slack):
             return costs
-        has_room = self.kept(stage) <= room * self.budget.memory_bytes
-        allowed: Floats = np.where(has_room, costs, np.inf)
+        fits = self.kept(stage) <= slack * self.budget.memory_bytes
+        allowed: Floats = np.where(fits, costs, np.inf)
         return allowed
 
     def _too_much(self, stage: int) -> Floats:
@@ -160,15 +160,15 @@ class _Tables:
         beyond: Floats = np.maximum(self.kept(stage) / self.budget.memory_bytes - 1.0, 0.0)
         return beyond * beyond
 
-    def dearest(self, room: float) -> float:
+    def dearest(self, slack: float) -> float:
         """Return the cost of the dearest stage of the best cuts."""
         rest = np.full(len(self.into), np.inf)
         rest[-1] = 0.0
         for stage in range(self.stages - 1, -1, -1):
-            rest = np.min(np.maximum(self.costs(stage, room), rest[None, :]), axis=1)
+            rest = np.min(np.maximum(self.costs(stage, slack), rest[None, :]), axis=1)
         return float(rest[0])
 
-    def chosen(self, room: float, most: float) -> list[int]:
+    def chosen(self, slack: float, most: float) -> list[int]:
         """Return the cuts at which least crosses, of those whose stages cost `most` at most.
 
         Where not all have room, first those that are least beyond it.
@@ -178,7 +178,7 @@ class _Tables:
         rest[-1] = 0.0
         after = []
         for stage in range(self.stages - 1, -1, -1):
-            allowed = np.where(self.costs(stage, room) <= most, 0.0, np.inf)
+            allowed = np.where(self.costs(stage, slack) <= most, 0.0, np.inf)
             whole = allowed + self.into[:, None] + rest[None, :]
             whole += everything * self._too_much(stage)
             after.append(np.argmin(whole, axis=1))

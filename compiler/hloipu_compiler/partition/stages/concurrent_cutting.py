@@ -26,7 +26,7 @@ _MOST_LOOKS = 120
 """Times that best cuts are looked for, each time with more stages known."""
 _TRIES = 48
 """Of bounds for the parts of one stage."""
-_ROOMS = (1.0, 2.0, 4.0, np.inf)
+_SLACKS = (1.0, 2.0, 4.0, np.inf)
 """Of the memory that there is, as for stages on one IPU."""
 
 
@@ -98,8 +98,8 @@ class _Cutting:
     def cuts(self) -> tuple[int, ...] | None:
         """Return the best cuts, in the least room in which there are any."""
         exact: dict[tuple[int, int, int], float] = {}
-        for room in _ROOMS:
-            costs = [self._costs(stage, room) for stage in range(self.schedule.stages)]
+        for slack in _SLACKS:
+            costs = [self._costs(stage, slack) for stage in range(self.schedule.stages)]
             for key, cycles in exact.items():
                 self._learn(costs, key, cycles)
             for _ in range(_MOST_LOOKS):
@@ -115,7 +115,7 @@ class _Cutting:
                     return tuple(self.ends[place] for place in found[1:-1])
         return None
 
-    def _costs(self, stage: int, room: float) -> Floats:
+    def _costs(self, stage: int, slack: float) -> Floats:
         """Return a stage's cost by its first and last place, its work spread evenly."""
         loads, budget, ends, ipus = self.loads, self.budget, self.ends, self.ipus[stage]
         into = loads.crossing[ends] * budget.cycles_per_byte
@@ -127,7 +127,7 @@ class _Cutting:
         state += budget.optimizer * _between(loads.optimizer_until[ends])
         depth = self.schedule.stash_depth(stage) + 1
         state += depth * _between(loads.stash_until[ends]) if self.schedule.trains else 0.0
-        costs[state > room * ipus * budget.memory_bytes] = np.inf
+        costs[state > slack * ipus * budget.memory_bytes] = np.inf
         costs[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
         return costs
 

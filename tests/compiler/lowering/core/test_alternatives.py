@@ -4,13 +4,13 @@ import pytest
 
 from hloipu_compiler.lowering.core.alternatives import cheapest
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Leaf, Scalar, Spread
+from hloipu_compiler.lowering.core.values import Scalar, Spread, Value
 from hloipu_runtime.machine.load import load_machine
 
 TINY = load_machine("tiny")
 
 
-def writing(builder: Builder, elements: int, times: int = 1) -> list[Leaf]:
+def writing(builder: Builder, elements: int, times: int = 1) -> list[Value]:
     """Fill so many arrays with a number; the first is the result."""
     number = Scalar("f32", "0x1.0p+0")
     made = [builder.held(Spread(number, (), (elements,))) for _ in range(times)]
@@ -34,11 +34,11 @@ def test_of_equal_ones_the_last() -> None:
     builder = Builder(TINY)
     gone: list[int] = []
 
-    def way(number: int) -> list[Leaf]:
+    def candidate(number: int) -> list[Value]:
         gone.append(number)
         return writing(builder, 64)
 
-    cheapest(builder, [lambda: way(0), lambda: way(1)])
+    cheapest(builder, [lambda: candidate(0), lambda: candidate(1)])
     assert gone == [0, 1]
 
 
@@ -51,10 +51,10 @@ def test_ops_of_one_key_all_go_the_way_of_the_first() -> None:
     builder = Builder(TINY)
     gone: list[int] = []
 
-    def way(number: int) -> list[Leaf]:
+    def candidate(number: int) -> list[Value]:
         gone.append(number)
         return writing(builder, 64, 2 - number)
 
     for _ in range(3):
-        cheapest(builder, [lambda: way(0), lambda: way(1)], "key")
+        cheapest(builder, [lambda: candidate(0), lambda: candidate(1)], "key")
     assert gone == [0, 1, 1, 1]

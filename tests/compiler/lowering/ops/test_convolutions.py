@@ -168,10 +168,10 @@ def test_a_grid_keeps_what_a_tile_holds_within_its_memory() -> None:
         (0, 3, 1, 2), (2, 3, 0, 1), (0, 3, 1, 2), ((3, 1, 1, 1, 1, 1),) * 2, (False, False), "f16"
     )
     operands = Tensor("f16", (8, 56, 56, 256)), Tensor("f16", (3, 3, 256, 512))
-    result, room = Tensor("f16", (8, 56, 56, 512)), machine.usable_bytes // 2
-    found = convolution_grid(machine, codelet, operands, result, "f32", Bounds(room))
+    result, budget_bytes = Tensor("f16", (8, 56, 56, 512)), machine.usable_bytes // 2
+    found = convolution_grid(machine, codelet, operands, result, "f32", Bounds(budget_bytes))
     assert found.placement.tiles.count > machine.chip.tiles_per_ipu // 2
-    assert found.bytes_per_tile <= room
+    assert found.bytes_per_tile <= budget_bytes
     fewer = replace(machine, chip=replace(machine.chip, tiles_per_ipu=64))
-    slower = convolution_grid(fewer, codelet, operands, result, "f32", Bounds(room))
+    slower = convolution_grid(fewer, codelet, operands, result, "f32", Bounds(budget_bytes))
     assert slower.cycles > 4 * found.cycles

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.decimating import decimated
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.dense.convolution import Convolution
@@ -26,10 +26,10 @@ class Taking:
 
     def compute(
         self, codelet: StridedSlice, operands: Any, results: Any, *, placement: Placement | None
-    ) -> list[Held]:
+    ) -> list[TileTensor]:
         self.placement, self.strides = placement, codelet.strides
         ((kind, shape),) = results
-        return [Held(1, 0, kind, shape)]
+        return [TileTensor(1, 0, kind, shape)]
 
 
 def taken(size: int, stride: int, tiles: int, apart: int = 3) -> Taking:
@@ -41,7 +41,7 @@ def taken(size: int, stride: int, tiles: int, apart: int = 3) -> Taking:
     left_out = size - 1 - (out - 1) * stride
     window = ((1, stride, 0, -left_out, 1, 1),)
     codelet = Convolution((0, 1, 2), (0, 1, 2), (0, 1, 2), window, (False,), "f32")
-    image = Held(0, 0, "f32", (1, FEATURES, size))
+    image = TileTensor(0, 0, "f32", (1, FEATURES, size))
     made, held = decimated(cast(Builder, builder), codelet, image, (1, 4, out))
     if stride > 1:
         assert made.window == ((1, 1, 0, 0, 1, 1),)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_compiler.lowering.core.alternatives import Way
+from hloipu_compiler.lowering.core.alternatives import Candidate
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Leaf
+from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.regions import row_regions
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
@@ -75,11 +75,13 @@ def close(found: Sequence[Any], wanted: Sequence[Any]) -> None:
 
 
 @pytest.fixture(params=[0, 1])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+def candidate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Have one of the ways gone, whatever it costs."""
 
-    def chosen(builder: Builder, ways: Sequence[Way], key: object = None) -> Sequence[Leaf]:
-        leaves: Sequence[Leaf] | None = ways[request.param]()
+    def chosen(
+        builder: Builder, candidates: Sequence[Candidate], key: object = None
+    ) -> Sequence[Value]:
+        leaves: Sequence[Value] | None = candidates[request.param]()
         assert leaves is not None
         return leaves
 
@@ -88,22 +90,22 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("machine", [TINY, GC200], ids=lambda x: x.name)
-def test_both_ways_compute_the_same(machine: Any, way: int) -> None:
+def test_both_ways_compute_the_same(machine: Any, candidate: int) -> None:
     rows = RNG.uniform(1, 2, (9, 40)).astype(np.float32)
     scale = RNG.uniform(1, 2, 40).astype(np.float32)
     run = run_on_tiles(sized(NORM, 9, 40), machine, [rows, scale])
     close(run.functional, run.evaluated)
     close(run.exact, run.evaluated)
-    assert ("row_region" in codelets(run.program)) == bool(way)
+    assert ("row_region" in codelets(run.program)) == bool(candidate)
 
 
 @pytest.mark.parametrize(("dimension", "kept"), [(0, 600), (1, 24)])
-def test_a_producer_goes_into_the_first_stage(dimension: int, kept: int, way: int) -> None:
+def test_a_producer_goes_into_the_first_stage(dimension: int, kept: int, candidate: int) -> None:
     text = sized(SQUARES.replace("KEPT", str(kept)).replace("D}", f"{dimension}}}"), 24, 600)
     run = run_on_tiles(text, TINY, [RNG.uniform(1, 2, (24, 600)).astype(np.float32)])
     close(run.functional, run.evaluated)
     close(run.exact, run.evaluated)
-    assert ("fused_reduce" in codelets(run.program)) == bool(way)
+    assert ("fused_reduce" in codelets(run.program)) == bool(candidate)
 
 
 def test_the_cheaper_way_is_gone() -> None:

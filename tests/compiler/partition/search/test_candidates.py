@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hloipu_compiler.partition.search.candidate import Way
-from hloipu_compiler.partition.search.candidates import Given, device_map, swept, ways_on
+from hloipu_compiler.partition.search.candidate import Candidate
+from hloipu_compiler.partition.search.candidates import Given, candidates_on, device_map, swept
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.training.errors import StagingError
 from tests.support import priced_samples
@@ -20,13 +20,15 @@ def step() -> Step:
 
 
 def test_ways_fill_the_system_and_no_more() -> None:
-    ways = ways_on(step(), 4)
-    assert len(ways) == len(set(ways))
-    assert all(way.ipus * way.replicas <= 4 for way in ways)
-    assert {way.recompute for way in ways} == {"none", "cheap", "full"}
-    assert {way.offload for way in ways} == {"auto", "off"}
-    assert {way.shard_optimizer for way in ways if way.replicas == 1} == {False}
-    assert {way.device_map for way in ways if way.stages == 4} == {
+    candidates = candidates_on(step(), 4)
+    assert len(candidates) == len(set(candidates))
+    assert all(candidate.ipus * candidate.replicas <= 4 for candidate in candidates)
+    assert {candidate.recompute for candidate in candidates} == {"none", "cheap", "full"}
+    assert {candidate.offload for candidate in candidates} == {"auto", "off"}
+    assert {candidate.shard_optimizer for candidate in candidates if candidate.replicas == 1} == {
+        False
+    }
+    assert {candidate.device_map for candidate in candidates if candidate.stages == 4} == {
         (), (0, 1, 1, 0), (0, 1, 0, 1)
     }  # fmt: skip
 
@@ -36,9 +38,11 @@ def test_what_is_given_stays() -> None:
         stages=2, schedule="interleaved", micro_batches=3, recompute="cheap", offload="on",
         replicas=2, shard_optimizer=True,
     )  # fmt: skip
-    (way,) = ways_on(step(), 4, given)
-    assert way == Way(2, "interleaved", 3, "cheap", 2, "on", True)
-    assert {x.device_map for x in ways_on(step(), 4, Given(device_map=(0, 0, 1)))} == {(0, 0, 1)}
+    (candidate,) = candidates_on(step(), 4, given)
+    assert candidate == Candidate(2, "interleaved", 3, "cheap", 2, "on", True)
+    assert {x.device_map for x in candidates_on(step(), 4, Given(device_map=(0, 0, 1)))} == {
+        (0, 0, 1)
+    }
 
 
 @pytest.mark.parametrize(
@@ -57,32 +61,35 @@ def test_every_key_is_swept_over() -> None:
         "stages": ["2", "4"], "offload": ["on", "off"], "shard-optimizer": ["on", "off"],
         "recompute": ["cheap"], "device-map": ["folded"], "replicas": ["2"],
     }  # fmt: skip
-    ways = swept(step(), asked, Way(micro_batches=5))
-    assert len(ways) == 8
-    assert {(way.stages, way.device_map) for way in ways} == {(2, (0, 0)), (4, (0, 1, 1, 0))}
-    assert {way.micro_batches for way in ways} == {5}
+    candidates = swept(step(), asked, Candidate(micro_batches=5))
+    assert len(candidates) == 8
+    assert {(candidate.stages, candidate.device_map) for candidate in candidates} == {
+        (2, (0, 0)),
+        (4, (0, 1, 1, 0)),
+    }
+    assert {candidate.micro_batches for candidate in candidates} == {5}
     for key, text in (("offload", "auto,"), ("shard-optimizer", "yes"), ("device-map", "0,1")):
         with pytest.raises(StagingError, match="E0520"):
-            swept(step(), {key: [text]}, Way())
+            swept(step(), {key: [text]}, Candidate())
 
 
 WAYS = (
-    Way(1, "grouped", 4),
-    Way(1, "grouped", 4, "none", 4, "off", True),
-    Way(2, "grouped", 8, "none", 2),
-    Way(2, "interleaved", 8, "full", 2, "off"),
-    Way(4, "sequential", 2, "cheap"),
-    Way(4, "grouped", 8, "none", 2, "auto", False, (0, 1, 1, 0)),
-    Way(4, "grouped", 8, "full", 1, "off"),
-    Way(2, "sequential", 8, offload_weights=True, batch_serialization=4),
-    Way(2, "grouped", 8, "none", 2, offload_activations=True, offload_accumulators=True),
+    Candidate(1, "grouped", 4),
+    Candidate(1, "grouped", 4, "none", 4, "off", True),
+    Candidate(2, "grouped", 8, "none", 2),
+    Candidate(2, "interleaved", 8, "full", 2, "off"),
+    Candidate(4, "sequential", 2, "cheap"),
+    Candidate(4, "grouped", 8, "none", 2, "auto", False, (0, 1, 1, 0)),
+    Candidate(4, "grouped", 8, "full", 1, "off"),
+    Candidate(2, "sequential", 8, offload_weights=True, batch_serialization=4),
+    Candidate(2, "grouped", 8, "none", 2, offload_activations=True, offload_accumulators=True),
 )
 
 
-@pytest.mark.parametrize("way", WAYS, ids=Way.flags)
+@pytest.mark.parametrize("candidate", WAYS, ids=Candidate.flags)
 @pytest.mark.thinned(3)
-def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
-    found = step().outlook(way)
+def test_outlooks_are_near_what_compiling_gives(candidate: Candidate) -> None:
+    found = step().estimate(candidate)
     program = compiled(SAMPLE, TILES, found)
     cycles = program.estimate().lower_bound_cycles / LOOP
     assert 0.8 < found.update_cycles / cycles < 1.25
@@ -91,18 +98,24 @@ def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
     assert found.kept_bytes <= found.needed_bytes
 
 
-@pytest.mark.parametrize("way", WAYS, ids=Way.flags)
-def test_flags_ask_for_the_way_that_they_are_of(way: Way) -> None:
+@pytest.mark.parametrize("candidate", WAYS, ids=Candidate.flags)
+def test_flags_ask_for_the_way_that_they_are_of(candidate: Candidate) -> None:
     outcome = run(
-        "compile", f"hlo_samples/{SAMPLE}.hlo", "--print-config", *way.flags().split(), "--json"
+        "compile",
+        f"hlo_samples/{SAMPLE}.hlo",
+        "--print-config",
+        *candidate.flags().split(),
+        "--json",
     )
     assert outcome.code == 0, outcome.err
     record = json.loads(outcome.out)["options"]
-    expected = way.options() | {"replicas": way.replicas if way.replicas > 1 else None}
+    expected = candidate.options() | {
+        "replicas": candidate.replicas if candidate.replicas > 1 else None
+    }
     for name, value in expected.items():
         if name == "recompute" and value == "none":
             value = "auto"
-        if way.stages == 1 and name == "schedule":
+        if candidate.stages == 1 and name == "schedule":
             continue
         found = record[name]["value"]
         assert (tuple(found) if isinstance(found, list) else found) == value, name

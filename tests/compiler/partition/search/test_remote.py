@@ -16,13 +16,13 @@ from hloipu.choosing import chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.search.candidate import BESIDE, Way
+from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate
 from hloipu_compiler.partition.search.candidates import (
     Given,
+    candidates_on,
+    candidates_sharing_ipus,
+    offloading_candidates,
     swept,
-    ways_beside,
-    ways_in_turns,
-    ways_on,
 )
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.search.remote import RemoteCycles
@@ -67,11 +67,11 @@ def test_large_copies_stand_alone_and_small_ones_together() -> None:
 
 
 def test_what_does_not_fit_otherwise_is_found_with_weights_beside() -> None:
-    plain = [step().outlook(way) for way in ways_on(step(), 1)]
+    plain = [step().estimate(candidate) for candidate in candidates_on(step(), 1)]
     assert not any(x.fits for x in plain)
     choice = chosen(module(), options(3), lambda asked: compile_once(module(), asked))
     assert choice.is_tried
-    assert choice.best.way.offload_weights
+    assert choice.best.candidate.offload_weights
     assert choice.program is not None
     assert choice.program.fits
 
@@ -89,42 +89,46 @@ def test_weights_that_exceed_all_tiles_come_stage_by_stage() -> None:
     asked = resolve("compile", {**given, **more}).options
     choice = chosen(module, asked, lambda asked: compile_once(module, asked))
     assert choice.is_tried
-    assert choice.best.way.offload_weights
-    assert choice.best.way.stages > choice.best.way.ipus == 1
-    assert choice.best.room_bytes < sum(x.nbytes for x in weights)
+    assert choice.best.candidate.offload_weights
+    assert choice.best.candidate.stages > choice.best.candidate.ipus == 1
+    assert choice.best.budget_bytes < sum(x.nbytes for x in weights)
 
 
 def test_more_beside_is_looked_for_from_what_no_other_beats() -> None:
-    given = Given(micro_batches=4, beside=frozenset({"offload_weights"}))
+    given = Given(micro_batches=4, offloading=frozenset({"offload_weights"}))
     roomy = step(64)
-    plain = [roomy.outlook(way) for way in ways_on(roomy, 1, given)]
-    assert all(x.way.offload_weights for x in plain)
-    more = ways_beside(roomy, plain, given)
-    assert {tuple(getattr(way, kind) for kind in BESIDE) for way in more} == {
+    plain = [roomy.estimate(candidate) for candidate in candidates_on(roomy, 1, given)]
+    assert all(x.candidate.offload_weights for x in plain)
+    more = offloading_candidates(roomy, plain, given)
+    assert {tuple(getattr(candidate, kind) for kind in OFFLOADABLE) for candidate in more} == {
         (True, True, False), (True, False, True), (True, True, True)
     }  # fmt: skip
-    assert not ways_beside(roomy, plain, Given(offload="off", beside=frozenset(BESIDE)))
+    assert not offloading_candidates(
+        roomy, plain, Given(offload="off", offloading=frozenset(OFFLOADABLE))
+    )
 
 
 def test_stages_in_turns_bring_their_own_weights() -> None:
-    ways = ways_in_turns(step(), 2)
-    assert {way.stages for way in ways} == {8, 16, 32}
-    assert {way.ipus for way in ways} == {2}
-    assert all(way.offload_weights for way in ways)
-    assert {way.batch_serialization for way in ways if way.schedule == "grouped"} == {1}
-    assert not ways_in_turns(step(), 2, Given(stages=2))
+    candidates = candidates_sharing_ipus(step(), 2)
+    assert {candidate.stages for candidate in candidates} == {8, 16, 32}
+    assert {candidate.ipus for candidate in candidates} == {2}
+    assert all(candidate.offload_weights for candidate in candidates)
+    assert {
+        candidate.batch_serialization for candidate in candidates if candidate.schedule == "grouped"
+    } == {1}
+    assert not candidates_sharing_ipus(step(), 2, Given(stages=2))
 
 
 def test_remote_memory_is_swept_over() -> None:
     asked = {"offload-weights": ["on", "off"], "batch-serialization": ["1", "4"]}
-    ways = swept(step(), asked, Way(2, "grouped", 8))
-    assert [(x.offload_weights, x.batch_serialization, x.schedule) for x in ways] == [
+    candidates = swept(step(), asked, Candidate(2, "grouped", 8))
+    assert [(x.offload_weights, x.batch_serialization, x.schedule) for x in candidates] == [
         (True, 1, "grouped"), (True, 4, "sequential"), (False, 1, "grouped"),
         (False, 4, "sequential"),
     ]  # fmt: skip
     with pytest.raises(StagingError, match="E0520"):
-        swept(step(), {"schedule": ["grouped"], "batch-serialization": ["4"]}, Way(2))
+        swept(step(), {"schedule": ["grouped"], "batch-serialization": ["4"]}, Candidate(2))
     bare = priced(module(), resolve("compile", {"target": "gc2", "loop": 10}).options)
     with pytest.raises(StagingError, match="E0520"):
-        swept(bare, {"offload-activations": ["on"]}, Way(2))
-    assert not ways_beside(bare, [bare.outlook(Way())])
+        swept(bare, {"offload-activations": ["on"]}, Candidate(2))
+    assert not offloading_candidates(bare, [bare.estimate(Candidate())])

@@ -3,7 +3,7 @@
 import pytest
 
 from hloipu.choosing import priced
-from hloipu_compiler.partition.search.candidate import Way
+from hloipu_compiler.partition.search.candidate import Candidate
 from hloipu_compiler.partition.search.estimates import Step
 from tests.support import priced_samples
 from tests.support.priced_samples import LOOP, compiled, module, options
@@ -16,12 +16,12 @@ def step() -> Step:
 
 
 @pytest.mark.parametrize(
-    "way",
+    "candidate",
     [
-        Way(1, "grouped", 4),
-        Way(2, "grouped", 4, offload="off"),
-        Way(2, "interleaved", 4, "full"),
-        Way(
+        Candidate(1, "grouped", 4),
+        Candidate(2, "grouped", 4, offload="off"),
+        Candidate(2, "interleaved", 4, "full"),
+        Candidate(
             2,
             "sequential",
             8,
@@ -29,13 +29,13 @@ def step() -> Step:
             offload_accumulators=True,
             batch_serialization=4,
         ),
-        Way(2, "grouped", 4, "cheap", offload_activations=True, offload_accumulators=True),
+        Candidate(2, "grouped", 4, "cheap", offload_activations=True, offload_accumulators=True),
     ],
-    ids=Way.flags,
+    ids=Candidate.flags,
 )
 @pytest.mark.thinned(2)
-def test_outlooks_are_near_what_compiling_gives(way: Way) -> None:
-    found = step().outlook(way)
+def test_outlooks_are_near_what_compiling_gives(candidate: Candidate) -> None:
+    found = step().estimate(candidate)
     program = compiled(SAMPLE, TILES, found)
     cycles = program.estimate().lower_bound_cycles / LOOP
     assert 0.85 < found.update_cycles / cycles < 1.2
@@ -51,9 +51,9 @@ def test_trips_of_one_loop_are_dearer_than_written_out() -> None:
 
 
 def test_what_is_not_looked_at_is_taken_from_what_is() -> None:
-    way = Way(2, "grouped", 4, offload="off")
+    candidate = Candidate(2, "grouped", 4, offload="off")
     rough = priced(module(SAMPLE), options(TILES))
     rough.forms.left = 0
-    assert rough.outlook(way).update_cycles == pytest.approx(
-        step().outlook(way).update_cycles, rel=0.15
+    assert rough.estimate(candidate).update_cycles == pytest.approx(
+        step().estimate(candidate).update_cycles, rel=0.15
     )

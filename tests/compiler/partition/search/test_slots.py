@@ -20,8 +20,8 @@ def walked(schedule: Schedule, work: Work, ipus: list[int]) -> tuple[float, floa
                 continue
             ipu = ipus[schedule.stage_of(position)]
             busy[ipu] += work.cycles[position]
-            if work.beside is not None:
-                host[ipu // 2] += work.beside[position]
+            if work.offloading is not None:
+                host[ipu // 2] += work.offloading[position]
             copying[ipu] += work.copies[position]
             storing[ipu] += work.stored[position]
             link = max(link, work.links[position])
@@ -39,11 +39,11 @@ def test_sums_are_those_of_all_slots(kind: str, group: int, trains: bool, ipus: 
     draw = np.random.default_rng(len(ipus))
     for count in (1, 2, 3, 7, 40):
         schedule = Schedule(len(ipus), kind, count, trains, group)
-        cycles, copies, links, stored, beside = (
+        cycles, copies, links, stored, offloading = (
             draw.integers(1, 100, schedule.positions).astype(float) for _ in range(5)
         )
         plain = Work(cycles, copies, links, stored)
-        for work in (plain, replace(plain, beside=beside, chassis_ipus=2)):
+        for work in (plain, replace(plain, offloading=offloading, chassis_ipus=2)):
             assert sums(schedule, work, ipus) == pytest.approx(walked(schedule, work, ipus))
 
 
