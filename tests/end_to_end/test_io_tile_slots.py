@@ -108,7 +108,8 @@ def test_ways_to_cut_are_looked_at_with_tiles_set_apart() -> None:
     options = resolve("compile", given).options
     for row in sweep(hloipu.verify(step.text), options, asked).rows:
         program = hloipu.compile(
-            step.text, **given, stages=row.candidate.stages, micro_batches=row.way.micro_batches,
+            step.text, **given, stages=row.candidate.stages,
+            micro_batches=row.candidate.micro_batches,
         )  # fmt: skip
         assert row.update_cycles == pytest.approx(step_times(program.costs).turn_cycles, rel=0.05)
     found = hloipu.compile(step.text, **given, plan="auto", ipus=2, micro_batches=4)
