@@ -179,7 +179,7 @@ def _with_trials(
 def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
     """Return how many times the cycles of an estimate an update takes; 1 where data decides."""
     times = step_times(program.costs)
-    return times.turn_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
+    return times.iteration_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
 
 
 def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:

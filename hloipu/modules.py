@@ -44,16 +44,16 @@ def evaluate(
 ) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 
-    Arrays are numpy's, with ml_dtypes for bf16, f8 and the like; a tuple parameter takes a list.
-    A module that is written for several replicas or partitions is evaluated on all of them, each
-    on the same arguments; the results are the first one's.
-    Pipelines and repeat loops in Graphcore's encoding run as their micro-batches and updates.
-    `define`: what custom calls compute, by target: HLO text, a file of it, or a JAX function.
-    `limits`: `live_bytes`, `value_elements` and `executed_instructions`, where they are to be
-    others than 8 GiB, 2^31 and 500,000.
-    `max_iterations`: turns that a loop may take each time it is entered, any number by default.
-    Returns the leaves of the result, in order. Raises what `verify` raises, UsageError where an
-    argument does not fit, UnsupportedError and LimitError where the module cannot be computed.
+    Arrays are numpy's, with ml_dtypes for bf16, f8 and the like; a tuple parameter takes a list. A
+    module that is written for several replicas or partitions is evaluated on all of them, each on
+    the same arguments; the results are the first one's. Pipelines and repeat loops in Graphcore's
+    encoding run as their micro-batches and updates. `define`: what custom calls compute, by target:
+    HLO text, a file of it, or a JAX function. `limits`: `live_bytes`, `value_elements` and
+    `executed_instructions`, where they are to be others than 8 GiB, 2^31 and 500,000.
+    `max_iterations`: iterations that a loop may take each time it is entered, any number by
+    default. Returns the leaves of the result, in order. Raises what `verify` raises, UsageError
+    where an argument does not fit, UnsupportedError and LimitError where the module cannot be
+    computed.
     """
     # imports numpy and every kernel
     from hloipu.encoded import with_plain_loops

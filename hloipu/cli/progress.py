@@ -32,7 +32,7 @@ def progress_line(what: str, program: CompiledProgram, *, shown: bool) -> Iterat
 
 
 def steps_of(program: CompiledProgram) -> int | None:
-    """Return how many steps and turns a run takes, None where data decides."""
+    """Return how many steps and iterations a run takes, None where data decides."""
     found = program.estimate()
     if found.total_cycles is None:
         return None
@@ -50,7 +50,7 @@ class ProgressLine:
         self._written = False
 
     def __call__(self, done: int) -> None:
-        """Take in how many steps and turns are done."""
+        """Take in how many steps and iterations are done."""
         now = monotonic()
         if now < self._next:
             return
@@ -61,7 +61,7 @@ class ProgressLine:
     def text(self, done: int, seconds: float) -> str:
         """Return what to show."""
         share = f" ({min(99, 100 * done // self.total)} %)" if self.total else ""
-        return f"{self.what}: {readable_runs(done)} steps and turns{share}, {seconds:.0f} s"
+        return f"{self.what}: {readable_runs(done)} steps and iterations{share}, {seconds:.0f} s"
 
     def wipe(self) -> None:
         """Leave the terminal's line empty."""

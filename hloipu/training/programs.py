@@ -1,4 +1,4 @@
-"""The programs of a trainer: a training step and forward steps, each for any number of turns."""
+"""Programs of a trainer: a training step and forward steps, for any number of iterations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class StepPrograms:
-    """A step in a loop: compiled anew for each number of turns, or as it was compiled."""
+    """A step in a loop: compiled anew for each number of iterations, or as it was compiled."""
 
     feeds: Mapping[str, ElementSpec]
     metrics: tuple[str, ...]

@@ -89,7 +89,7 @@ Replicas = Annotated[int, Between(1, 65_536)]
 Positive = Annotated[float, Between(0, above=True)]
 """A finite number above 0."""
 Progress = Callable[[int], None]
-"""Told how many steps of the outermost level and turns of loops are done, after each."""
+"""Told how many steps of the outermost level and iterations of loops are done, after each."""
 Watch = Callable[[int, Any], None]
 """Shown each value that a step of the outermost level leaves, while it is there: not to keep."""
 DEFAULT_LIVE_BYTES = 8 * 2**30

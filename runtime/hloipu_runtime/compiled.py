@@ -153,15 +153,14 @@ class CompiledProgram:
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
-        told again and again how many steps and turns of loops are done, `watch` each value that a
-        step of the outermost level leaves, in storage form; both by the first participant.
+        told again and again how many steps and iterations of loops are done, `watch` each value
+        that a step of the outermost level leaves, in storage form; both by the first participant.
         `each`: in place of `arguments`, those of every participant, where there are several.
-        `max_iterations`: turns that a loop may take each time it is entered.
-        Runs may go on in any number of threads at once, and within `watch` and `progress`: each has
-        memory of its own.
-        Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
+        `max_iterations`: iterations that a loop may take each time it is entered. Runs may go on in
+        any number of threads at once, and within `watch` and `progress`: each has memory of its
+        own. Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
         arguments do not fit the parameters, LimitError E5016 where the host's memory does not
-        suffice, or `live_bytes`, E5031 where a loop takes more turns than `max_iterations`.
+        suffice, or `live_bytes`, E5031 where a loop takes more iterations than `max_iterations`.
         """
         from hloipu_runtime.kernels.computing import computing
         from hloipu_runtime.program.seen import seen_by_users
@@ -243,8 +242,8 @@ class CompiledProgram:
         elements per second that the host makes of an infeed. `device` is shared with other
         sessions, of which one at a time lies there (`hloipu.Device`). Of several replicas, replica
         i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
-        data, so that one is run and stands for all. `max_iterations`: turns that a loop within the
-        step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
+        data, so that one is run and stands for all. `max_iterations`: iterations that a loop within
+        the step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
         """

@@ -111,7 +111,9 @@ def test_ways_to_cut_are_looked_at_with_tiles_set_apart() -> None:
             step.text, **given, stages=row.candidate.stages,
             micro_batches=row.candidate.micro_batches,
         )  # fmt: skip
-        assert row.update_cycles == pytest.approx(step_times(program.costs).turn_cycles, rel=0.05)
+        assert row.update_cycles == pytest.approx(
+            step_times(program.costs).iteration_cycles, rel=0.05
+        )
     found = hloipu.compile(step.text, **given, plan="auto", ipus=2, micro_batches=4)
     assert any(v.role is Role.BUFFER for v in found.program.variables)
 

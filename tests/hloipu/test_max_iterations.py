@@ -118,14 +118,14 @@ def test_as_many_turns_as_allowed_each_time_and_no_more(
 
 @pytest.mark.parametrize("way", [evaluated, functional, exact])
 def test_a_loop_without_end_ends(way: Way) -> None:
-    with pytest.raises(LimitError, match="is not at its end after 50 turns"):
+    with pytest.raises(LimitError, match="is not at its end after 50 iterations"):
         way(BY_DATA, np.int32(8), X, max_iterations=50)
 
 
 def test_loops_on_elements_count_the_longest() -> None:
     given = np.array([5, 2, 9], np.int32)
     assert evaluated(ON_ELEMENTS, given, max_iterations=5).tolist() == [7, 7, 9]
-    with pytest.raises(LimitError, match=r"'counting'.* after 4 turns"):
+    with pytest.raises(LimitError, match=r"'counting'.* after 4 iterations"):
         evaluated(ON_ELEMENTS, given, max_iterations=4)
 
 
@@ -154,7 +154,7 @@ def test_a_step_s_loops_count_and_the_loop_around_it_does_not(mode: str) -> None
                 session.run(20)
                 assert np.array_equal(next(iter(session.state().values())), X)
                 continue
-            with pytest.raises(LimitError, match=r"'counting'.* after 6 turns"):
+            with pytest.raises(LimitError, match=r"'counting'.* after 6 iterations"):
                 session.run(20)
 
 
@@ -167,4 +167,4 @@ def test_commands_take_it(command: list[str], tmp_path: Any) -> None:
     found = run(*command, str(file), "--random=0", "--max-iterations=9")
     assert found.code == 8
     assert "loop 'counting'" in found.err
-    assert "after 9 turns" in found.err
+    assert "after 9 iterations" in found.err

@@ -125,7 +125,7 @@ LIES = {
                  "no bf16"),
     "constant role": ("move", put("program", "variables", 0, 4, to="state"), "E4011", "role"),
     "predicate": ("control", put("program", "body", 0, 6, 1, to=0), "E4011", "cannot choose"),
-    "turns": ("control", put("program", "body", 0, 4, 1, to=-1), "E4011", "-1 turns"),
+    "turns": ("control", put("program", "body", 0, 4, 1, to=-1), "E4011", "-1 iterations"),
     "branches": ("control", put("program", "body", 0, 6, 5, 0, 1, to=[9]), "E4011", "each branch"),
     "sync": ("control", put("program", "body", 0, 8, 1, to=3), "E4011", "a sync of 3 IPUs"),
     "recursion": ("control", put("program", "functions", 0, 1, to=[[["Call", "next"]]]), "E4011",

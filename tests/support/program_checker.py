@@ -49,7 +49,7 @@ from tests.support.tile_clocks import TileClocks
 from tests.support.token_memory import NOTHING, TokenMemory, Tokens
 from tests.support.token_pipelines import TokenPipeline, copy_whole
 
-MOST_TURNS = 3
+MOST_ITERATIONS = 3
 
 
 def misread(program: Program, seed: int = 0, runs: int = 2) -> list[str]:
@@ -81,7 +81,7 @@ class _Choices:
         self.fixed = fixed
 
     def turns(self) -> int:
-        return self.draw.randint(0, MOST_TURNS) if self.draw else 2
+        return self.draw.randint(0, MOST_ITERATIONS) if self.draw else 2
 
     def branch(self, count: int) -> int:
         return self.draw.randrange(count) if self.draw else self.fixed % count
@@ -332,7 +332,7 @@ class _Run(TokenMemory):
     def repeat(self, step: Repeat, place: str) -> None:
         self.carry(step.carried, "initial", place)
         self.rename(step.carried, "initial", "turn")
-        for _ in range(min(step.count, MOST_TURNS)):
+        for _ in range(min(step.count, MOST_ITERATIONS)):
             self.start_turn(step.carried, step.body)
             self.walk(step.body, f"{place}/repeat")
             self.carry(step.carried, "following", place)

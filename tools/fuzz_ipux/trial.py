@@ -24,7 +24,7 @@ from tools.fuzzing.trial import Outcome
 SECONDS = 5.0
 MOST_ELEMENTS = 2**20
 """Of all variables on all tiles, in a program that is run."""
-MOST_TURNS = 1000
+MOST_ITERATIONS = 1000
 
 
 class _StillRunningError(Exception):
@@ -50,7 +50,7 @@ def _attempt(data: bytes) -> Outcome:
     stage = "load"
     try:
         executable = from_frame(parse_frame(data, kind=KIND))
-        if _size(executable) > MOST_ELEMENTS or _turns(executable) > MOST_TURNS:
+        if _size(executable) > MOST_ELEMENTS or _turns(executable) > MOST_ITERATIONS:
             return Outcome("accepted", "too large to run")
         stage = "plan"
         program = CompiledProgram(executable.program, executable.machine, over_memory="allow")

@@ -12,7 +12,7 @@ from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_runtime.errors import HloipuError
 from tools.judge_check.measure import time_limit
-from tools.judge_check.models import LIMITS, MOST_TURNS, Model
+from tools.judge_check.models import LIMITS, MOST_ITERATIONS, Model
 
 SECONDS_FOR_A_RUN = 60
 TARGETS = ("tiny", "gc200")
@@ -47,7 +47,9 @@ def _evaluated(model: Model) -> list[Array]:
 def _on_tiles(model: Model, target: str) -> list[Array]:
     options = resolve("compile", {"target": target, "over_memory": "allow"}).options
     program = compile_verified(model.module, options)
-    return Tiles(program, "functional", False, MOST_TURNS).outputs(model.module, model.arguments)
+    return Tiles(program, "functional", False, MOST_ITERATIONS).outputs(
+        model.module, model.arguments
+    )
 
 
 def _row(

@@ -24,7 +24,7 @@ from tools.judge_check.mutations import Mutant, mutants
 SECONDS_FOR_A_MUTANT = 20
 SECONDS_OF_XLA = 60.0
 """For each module; a search that ends in f32 may go on for ever in a narrow type."""
-TOO_MANY_TURNS = "E5031"
+TOO_MANY_ITERATIONS = "E5031"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _state(
     except TimeoutError:
         return "does not end"
     except HloipuError as error:
-        return "does not end" if error.code == TOO_MANY_TURNS else f"refused: {error.code}"
+        return "does not end" if error.code == TOO_MANY_ITERATIONS else f"refused: {error.code}"
     reports = compare_outputs(model.module, ours, theirs, truth)
     if not all(report.agrees for report in reports):
         return "found"

@@ -21,8 +21,8 @@ from hloipu_runtime.element_types import F32
 from hloipu_runtime.kernels.core.rounding import GRIDS
 
 TYPES = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
-MOST_TURNS = 10_000
-LIMITS = EvaluationLimits(max_iterations=MOST_TURNS)
+MOST_ITERATIONS = 10_000
+LIMITS = EvaluationLimits(max_iterations=MOST_ITERATIONS)
 
 
 @dataclass(frozen=True, slots=True)

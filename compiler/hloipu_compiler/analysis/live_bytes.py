@@ -157,7 +157,7 @@ class _Making:
         return len(self.sizes) - 1
 
     def _unchanged(self, x: Instruction) -> frozenset[int]:
-        """Return the elements of a loop's state that every turn hands on as they are."""
+        """Return the elements of a loop's state that every iteration hands on as they are."""
         body = self.bodies.get(x.attributes.text("body"))
         known = len(self.parts[x.operands[0]])
         if body is None or body.instructions[body.root].opcode != "tuple":

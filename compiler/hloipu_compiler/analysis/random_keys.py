@@ -30,7 +30,7 @@ _MOVING = frozenset(
 """Ops that leave words words. Seeds are made keys by shifts and masks, rotations by shifts."""
 _OF_FIRST = frozenset({"dynamic-slice", "gather"})
 _CALLS = frozenset({"call", "fusion", "async-start"})
-_MOST_TURNS = 64
+_MOST_ITERATIONS = 64
 """Turns after which a loop's masks are looked at as they are; they settle in a few."""
 Site = tuple[str, ...]
 """Names of the instructions that call each other, outermost first."""
@@ -182,10 +182,10 @@ class KeyWalk:
         return (here,) * len(_leaves(x.shape))
 
     def _loop(self, computation: Computation, x: Instruction, begun: Leaves, site: Site) -> Leaves:
-        """Return what a loop leaves: what its last turn does, where it has one for certain."""
+        """Return what a loop leaves: what its last iteration does, where it has one for certain."""
         body = self.module.computation[x.attributes.text("body")]
         carried = begun
-        for _ in range(_MOST_TURNS):
+        for _ in range(_MOST_ITERATIONS):
             after = self._values(body, [carried], site)
             joined = tuple(a | b for a, b in zip(carried, after, strict=True))
             if joined == carried:

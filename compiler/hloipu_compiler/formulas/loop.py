@@ -20,13 +20,13 @@ class Loop:
         shapes = ["s32[]", *(shape_text(x.kind, x.dims) for x in arrays)]
         whole = f"({', '.join(shapes)})"
         inner.lines.append(f"  state = {whole} parameter(0)")
-        turn = inner.add("get-tuple-element", "s32", (), "state", "index=0")
+        iteration = inner.add("get-tuple-element", "s32", (), "state", "index=0")
         given = [
             inner.add("get-tuple-element", x.kind, x.dims, "state", f"index={n + 1}")
             for n, x in enumerate(arrays)
         ]
-        made = body(turn, given)
-        names = ", ".join([(turn + 1).name, *(x.name for x in made)])
+        made = body(iteration, given)
+        names = ", ".join([(iteration + 1).name, *(x.name for x in made)])
         number = len(text.callees)
         lines = "\n".join([*inner.lines, f"  ROOT next = {whole} tuple({names})"])
         text.callees |= inner.callees
@@ -53,25 +53,25 @@ class Loop:
 class Step:
     """What a step makes of the arrays before it."""
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         """Write a step, of that number; return the arrays after it."""
         raise NotImplementedError
 
 
-def at_step(x: Value, turn: Value) -> Value:
+def at_step(x: Value, iteration: Value) -> Value:
     """Return one row of an array: its element along the first dimension."""
     zero = x.text.number("s32", 0)
     sizes = (1, *x.dims[1:])
-    starts = ", ".join([turn.name, *[zero.name] * (x.rank - 1)])
+    starts = ", ".join([iteration.name, *[zero.name] * (x.rank - 1)])
     said = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
     part = x.text.add("dynamic-slice", x.kind, sizes, f"{x.name}, {starts}", said)
     return part.shaped(x.dims[1:])
 
 
-def with_step(whole: Value, part: Value, turn: Value) -> Value:
+def with_step(whole: Value, part: Value, iteration: Value) -> Value:
     """Return an array with one row replaced."""
     zero = whole.text.number("s32", 0)
     row = part.shaped((1, *part.dims))
-    starts = ", ".join([turn.name, *[zero.name] * (whole.rank - 1)])
+    starts = ", ".join([iteration.name, *[zero.name] * (whole.rank - 1)])
     given = f"{whole.name}, {row.name}, {starts}"
     return whole.text.add("dynamic-update-slice", whole.kind, whole.dims, given)

@@ -40,8 +40,8 @@ class EvaluationLimits:
     live_bytes: int = 8 * 2**30
     value_elements: int = 2**31
     executed_instructions: int = 500_000
-    """With those of every call, loops counted as one turn. Each takes 1 to 50 microseconds besides
-    its arithmetic; the largest of 110 real dumps executes 4,000."""
+    """With those of every call, loops counted as one iteration. Each takes 1 to 50 microseconds
+    besides its arithmetic; the largest of 110 real dumps executes 4,000."""
     max_iterations: int | None = None
     """Turns that a loop may take each time it is entered; None: any number."""
 
@@ -261,7 +261,7 @@ def check_executed(module: Module, allowed: int) -> None:
     """Refuse a module whose calls of calls execute too many instructions.
 
     A computation counts as often as it is called, of a conditional its longest branch, of a loop
-    one turn, of what is applied to elements one application.
+    one iteration, of what is applied to elements one application.
     """
     executed: dict[str, int] = {}
     for computation in callees_first(module, only_reachable=True):

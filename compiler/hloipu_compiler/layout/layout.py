@@ -2,8 +2,8 @@
 
 A demand is a user's wish for where a value lies. Demands start at products and at ops that index,
 and go backwards through everything that keeps elements together, however it sees them, through
-loops and branches too. Where a value is born, or stays from turn to turn, is the place that is
-cheapest for all of its demands together, each weighed by how often it comes.
+loops and branches too. Where a value is born, or stays from iteration to iteration, is the place
+that is cheapest for all of its demands together, each weighed by how often it comes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ from hloipu_runtime.program.mapping import Mapping
 MOST_DEMANDS = 6
 """Of one value that are looked at: the ones that come most often."""
 
-UNKNOWN_TURNS = 16
+UNKNOWN_ITERATIONS = 16
 """Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
 
 LeafKey = tuple[str, str, int]
@@ -36,8 +36,8 @@ class InitialLayout(NamedTuple):
     demands: tuple[Demand, ...] = ()
     """All that were weighed."""
     made: Mapping | None = None
-    """Where each turn of a loop makes it."""
-    turns: int = 1
+    """Where each iteration of a loop makes it."""
+    iterations: int = 1
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def chosen_initial_layout(
     tensor: Tensor,
     demands: Sequence[Demand],
     made: Mapping | None = None,
-    turns: int = 1,
+    iterations: int = 1,
     code_cycles: int = 0,
 ) -> InitialLayout | None:
     """Return the place with which all demands together cost least; None if there are none.
 
-    `made`: where each turn of a loop makes the value that is to come to its home. `code_cycles`:
-    what a byte of the exchanges' code is worth.
+    `made`: where each iteration of a loop makes the value that is to come to its home.
+    `code_cycles`: what a byte of the exchanges' code is worth.
     """
     candidates = {x.born: x.user for x in demands}
     if made is not None and made.is_partition and not made.replicated_axes:
@@ -96,9 +96,11 @@ def chosen_initial_layout(
     else:
         best = min(
             candidates,
-            key=lambda x: cost_of_layout(machine, tensor, x, demands, made, turns, code_cycles),
+            key=lambda x: cost_of_layout(
+                machine, tensor, x, demands, made, iterations, code_cycles
+            ),
         )
-    return InitialLayout(best, candidates[best], tuple(demands), made, turns)
+    return InitialLayout(best, candidates[best], tuple(demands), made, iterations)
 
 
 def cost_of_layout(
@@ -107,7 +109,7 @@ def cost_of_layout(
     initial_layout: Mapping,
     demands: Sequence[Demand],
     made: Mapping | None,
-    turns: int,
+    iterations: int,
     code_cycles: int = 0,
 ) -> int:
     """Return the cycles of serving all demands from one place, and of bringing what is made.
@@ -127,5 +129,5 @@ def cost_of_layout(
         redistributed = redistribution(
             machine, tensor.element_type, tensor.shape, made, initial_layout
         )
-        found += turns * redistributed.cycles + code_cycles * redistributed.code_bytes
+        found += iterations * redistributed.cycles + code_cycles * redistributed.code_bytes
     return found

@@ -24,12 +24,12 @@ def placed_values(module: Module, layout: Layout, machine: Machine) -> Iterator[
             initial_layout = layout.parameters.get(number)
             if initial_layout is not None:
                 yield _placed(
-                    machine, x.name, shape, initial_layout, "born where its users read it"
+                    machine, x.name, shape, initial_layout, "placed where its users read it"
                 )
             number += 1
     for (computation, name, leaf), initial_layout in layout.initial_layouts.items():
         shapes = leaves_of(module.computation[computation][name].shape)
-        reason = "stays there from turn to turn"
+        reason = "stays there from iteration to iteration"
         yield _placed(machine, f"{name}[{leaf}]", shapes[leaf], initial_layout, reason)
 
 
@@ -46,7 +46,7 @@ def _placed(
             mapping,
             initial_layout.demands,
             initial_layout.made,
-            initial_layout.turns,
+            initial_layout.iterations,
             0,
         )
         for mapping in (default, initial_layout.mapping)

@@ -20,7 +20,7 @@ from hloipu_compiler.layout.backward import (
     Made,
 )
 from hloipu_compiler.layout.layout import (
-    UNKNOWN_TURNS,
+    UNKNOWN_ITERATIONS,
     InitialLayout,
     Layout,
     LeafKey,
@@ -127,16 +127,16 @@ class _Walk(Backwards):
             self.backwards(entry, ends)
 
     def _initial_layout(
-        self, tensor: Tensor, key: LeafKey, made: Mapping | None, turns: int
+        self, tensor: Tensor, key: LeafKey, made: Mapping | None, iterations: int
     ) -> InitialLayout | None:
         demands = heaviest(self.known(*key))
-        return self._chosen(tensor, demands, made, turns)
+        return self._chosen(tensor, demands, made, iterations)
 
     def _chosen(
-        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, turns: int
+        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, iterations: int
     ) -> InitialLayout | None:
         price = self.tuning.code_cycles_per_byte
-        return chosen_initial_layout(self.machine, tensor, demands, made, turns, price)
+        return chosen_initial_layout(self.machine, tensor, demands, made, iterations, price)
 
     # --- forth ------------------------------------------------------------------------------------
 
@@ -222,7 +222,7 @@ class _Walk(Backwards):
         """Choose homes for what a loop carries; return where its results lie."""
         condition, body = _condition_and_body(self.module, x)
         results = self.made[body.name][body.root]
-        trips = self.plan.trips(computation.name, x.name) or UNKNOWN_TURNS
+        trips = self.plan.trips(computation.name, x.name) or UNKNOWN_ITERATIONS
         parameter = body.instructions[body.parameters[0]].name
         other = condition.instructions[condition.parameters[0]].name
         found: list[Mapping | None] = []

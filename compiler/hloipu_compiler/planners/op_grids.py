@@ -72,7 +72,7 @@ class MovableOp(NamedTuple):
     operands: tuple[tuple[Tensor, Mapping], ...]
     results: tuple[Tensor, ...]
     preferences: tuple[Demand, ...]
-    turns: int = 1
+    iterations: int = 1
     """How often it runs; the code of its exchanges is there once."""
     code_cycles: int = 0
     """What a byte of that is worth."""
@@ -121,7 +121,7 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
                 cycles += redistributed.cycles
                 code += redistributed.code_bytes
     cycles += op.codelet.work(machine, parts, made).cycles
-    return op.turns * cycles + op.code_cycles * code
+    return op.iterations * cycles + op.code_cycles * code
 
 
 def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:

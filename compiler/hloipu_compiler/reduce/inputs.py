@@ -27,7 +27,7 @@ from hloipu_compiler.reduce.simplifying import is_zero
 
 Fill = Callable[[Draft, Sequence[int]], Sequence[int]]
 """Copies a computation into a draft, of which some positions hold the new inputs; returns what a
-loop hands on to their next turn."""
+loop hands on to their next iteration."""
 
 
 def computed_below(module: Module) -> list[Key]:

@@ -89,10 +89,10 @@ class _Forward(Step):
         self.whole, self.count, self.size = whole, count, size
         """Queries of a block, and of each before it."""
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         *arrays, made, statistics = given
-        first = turn * float(self.size)
-        part, numbers = self.whole.of(arrays).rows(turn, first, self.count).forward()
+        first = iteration * float(self.size)
+        part, numbers = self.whole.of(arrays).rows(iteration, first, self.count).forward()
         return [*arrays, with_rows(made, part, first, 1), with_rows(statistics, numbers, first, 2)]
 
 
@@ -100,17 +100,17 @@ def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
     """Return the result, and statistics f32[batch, heads, queries]."""
     text = whole.q.text
     batch, queries, heads, _ = whole.q.dims
-    turns, size = whole.cut
+    iterations, size = whole.cut
     if size == queries:
         zero = text.number("s32", 0)
         return whole.rows(zero, zero, queries).forward()
     made = text.full(whole.q.kind, (batch, queries, heads, whole.v.dims[3]), 0)
     wide = "f64" if whole.q.kind == "f64" else "f32"
     carried = [*whole.arrays, made, text.full(wide, (batch, heads, queries), 0)]
-    carried = Loop(text, turns).run(carried, _Forward(whole, size, size))
+    carried = Loop(text, iterations).run(carried, _Forward(whole, size, size))
     if queries % size:
         last = _Forward(whole, queries % size, size)
-        carried = list(last(text.number("s32", turns), carried))
+        carried = list(last(text.number("s32", iterations), carried))
     return carried[-2], carried[-1]
 
 
@@ -167,11 +167,11 @@ class _Backward(Step):
     def __init__(self, whole: Whole, given: Given, count: int, size: int) -> None:
         self.whole, self.given, self.count, self.size = whole, given, count, size
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         middle = len(self.whole.arrays)
         end = middle + len(self.given.arrays)
-        first = turn * float(self.size)
-        part = self.whole.of(given[:middle]).rows(turn, first, self.count)
+        first = iteration * float(self.size)
+        part = self.whole.of(given[:middle]).rows(iteration, first, self.count)
         made = self.given.of(given[middle:end]).rows(first, self.count).gradients(part)
         dq, dk, dv, *others = given[end:]
         found = [with_rows(dq, made.q, first, 1), dk + made.k, dv + made.v]
@@ -188,7 +188,7 @@ def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
     """Return the gradients of attention."""
     text = whole.q.text
     queries = whole.q.dims[1]
-    turns, size = whole.cut
+    iterations, size = whole.cut
     zero = text.number("s32", 0)
     if size == queries:
         return given.gradients(whole.rows(zero, zero, queries))
@@ -199,10 +199,10 @@ def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
     others = (whole.bias, whole.sink if has_sink else None)
     sums += [text.full(wide, x.dims, 0) for x in others if x is not None]
     carried = [*whole.arrays, *given.arrays, *sums]
-    carried = Loop(text, turns).run(carried, _Backward(whole, given, size, size))
+    carried = Loop(text, iterations).run(carried, _Backward(whole, given, size, size))
     if queries % size:
         last = _Backward(whole, given, queries % size, size)
-        carried = list(last(text.number("s32", turns), carried))
+        carried = list(last(text.number("s32", iterations), carried))
     dq, dk, dv, *more = carried[len(whole.arrays) + len(given.arrays) :]
     bias, sink = (None if x is None else more.pop(0) for x in others)
     return Gradients(dq, dk, dv, bias, sink)

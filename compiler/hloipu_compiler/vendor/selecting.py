@@ -110,12 +110,12 @@ def _radix_sort(call: Call) -> Sequence[Value]:
 class _Swap(Step):
     """Swaps place i of each permutation with the place that the i-th pivot says."""
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         pivots, order = given
         place = order.text.iota("s32", order.dims, 1)
-        column = order.text.iota("s32", pivots.dims, 1).compared("EQ", turn)
+        column = order.text.iota("s32", pivots.dims, 1).compared("EQ", iteration)
         pivot = column.chosen(pivots, 0.0, pivots).reduced("add", [1]).spread(order.dims, (0,))
-        at, there = place.compared("EQ", turn), place.compared("EQ", pivot)
+        at, there = place.compared("EQ", iteration), place.compared("EQ", pivot)
         here, other = (
             mask.chosen(order, 0.0, order).reduced("add", [1]).spread(order.dims, (0,))
             for mask in (at, there)

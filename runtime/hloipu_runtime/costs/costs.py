@@ -10,7 +10,7 @@ from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline
-from hloipu_runtime.program.timetable import Pattern, longest_turns
+from hloipu_runtime.program.timetable import Pattern, longest_iterations
 
 BlockNumber = int
 
@@ -41,7 +41,7 @@ class Loop(NamedTuple):
 
     path: str
     name: str
-    turns: int
+    iterations: int
     body: BlockNumber
 
 
@@ -73,7 +73,7 @@ class Apart(NamedTuple):
     """What tiles set apart do while a position works: they hand over, then transfer."""
 
     position: int
-    """-1: the turn of a loop."""
+    """-1: the iteration of a loop."""
     chassis: int
     """Whose lines to the host are shared."""
     block: BlockNumber
@@ -84,7 +84,7 @@ class Pipelined(NamedTuple):
 
     path: str
     name: str
-    turns: int
+    iterations: int
     """Micro-batches, each of which goes through every body."""
     bodies: tuple[BlockNumber, ...]
     """By position."""
@@ -98,7 +98,7 @@ class Pipelined(NamedTuple):
     """What goes on beside positions; in one chassis, one after the other."""
 
     def slowest(self, cycles: Sequence[float]) -> list[tuple[int, tuple[int, ...]]]:
-        """Return for each pattern its slots, and the blocks whose turns take longest, by place.
+        """Return for each pattern its slots, and the blocks of the longest iterations, by place.
 
         `cycles`: of one execution of each block inside.
         """
@@ -106,7 +106,7 @@ class Pipelined(NamedTuple):
         return [
             (
                 pattern.slots,
-                longest_turns((*pattern.positions, *self.beside(pattern)), cycles, places),
+                longest_iterations((*pattern.positions, *self.beside(pattern)), cycles, places),
             )
             for pattern in self.patterns
         ]

@@ -118,13 +118,13 @@ def charge_plan(costs: Costs) -> ChargePlan:
 def _times(inner: Inner, around: int, decide: Decide) -> list[int]:
     match inner:
         case Loop():
-            return [around * inner.turns]
+            return [around * inner.iterations]
         case Called():
             return [around]
         case Together():
             return [around] * len(inner.branches)
         case Pipelined():
-            return [around * inner.turns] * len(blocks_inside(inner))
+            return [around * inner.iterations] * len(blocks_inside(inner))
         case DataLoop() | Choice():
             return decide(inner, around)
 
@@ -161,7 +161,7 @@ def _waiting(
         for slots, positions in inner.slowest(each):
             for position in positions:
                 shown[position] += slots
-        return [around * (inner.turns - n) for n in shown]
+        return [around * (inner.iterations - n) for n in shown]
     return [0] * len(blocks)
 
 
@@ -179,7 +179,7 @@ def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[
             if isinstance(inner, Together):
                 total += max(parts, default=0)
             elif isinstance(inner, Pipelined):
-                each = [part / (inner.turns or 1) for part in parts]
+                each = [part / (inner.iterations or 1) for part in parts]
                 found_slots = inner.slowest(each)
                 total += round(sum(slots * sum(each[n] for n in on) for slots, on in found_slots))
             else:

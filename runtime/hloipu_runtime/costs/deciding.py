@@ -1,4 +1,4 @@
-"""What control flow costs: handing a decision to all supervisors, turns of loops, calls."""
+"""What control flow costs: handing a decision to all supervisors, iterations of loops, calls."""
 
 from hloipu_runtime.costs.exchanging import word_to_all_tiles
 from hloipu_runtime.costs.spent import Spent
@@ -32,6 +32,6 @@ def decision(machine: Machine, at_ipu: int, ipus: frozenset[int], system_ipus: i
 
 
 def branches(machine: Machine, count: int) -> Spent:
-    """Return what supervisors' jumps cost: one closes a turn of a counted loop, two make a call."""
+    """Return the cost of supervisors' jumps: one an iteration of a counted loop, two a call."""
     cycles = machine.tile.supervisor_branch_cycles
     return Spent(compute=charge_of(machine, (count * cycles, "tile.supervisor_branch_cycles")))

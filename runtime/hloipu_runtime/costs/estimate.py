@@ -86,7 +86,7 @@ def estimate(
     """Return the cycles of a verified program; time does not depend on trip counts.
 
     A loop that data ends is unknown unless `assume_trips` has it; a choice is unknown unless its
-    branches cost the same. At least, such a loop turns 0 times and the cheapest branch is taken.
+    branches cost the same. At least, such a loop runs 0 times and the cheapest branch is taken.
     """
     found = _Sums(costs or step_charges(program, machine), assume_trips)
     counts = count_blocks(found.costs, found.decide)
@@ -140,8 +140,8 @@ class _Sums:
             case Called():
                 return self.least[inner.body], self.unknown[inner.body]
             case Loop():
-                spent = self.least[inner.body].times(inner.turns)
-                return spent, self.unknown[inner.body] and inner.turns > 0
+                spent = self.least[inner.body].times(inner.iterations)
+                return spent, self.unknown[inner.body] and inner.iterations > 0
             case DataLoop():
                 return self._data_loop(inner)
             case Choice():
@@ -160,7 +160,7 @@ class _Sums:
             for place in places:
                 spent = spent.plus(self.least[blocks[place]].times(slots))
         unknown = any(self.unknown[b] for b in blocks)
-        return spent, unknown and inner.turns > 0
+        return spent, unknown and inner.iterations > 0
 
     def _data_loop(self, inner: DataLoop) -> tuple[Spent, bool]:
         trips = self.assumed_trips(inner)

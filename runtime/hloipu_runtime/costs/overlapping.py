@@ -1,14 +1,16 @@
-"""What of a loop's turn goes on beside computing: host transfers to and from tiles set apart.
+"""What of a loop's iteration goes on beside computing: host transfers to and from tiles set apart.
 
-A turn first takes what the tiles set apart have, then computes while these exchange the next
-element and the last one's results with the host, and hands over its own results at its end. So
-one buffer for each stream does, and a turn takes what it hands over and the longer of the two
-others. Before the first turn its element has to come in, after the last its results have to go out.
+An iteration first takes what the tiles set apart have, then computes while these exchange the next
+element and the last one's results with the host, and hands over its own results at its end. So one
+buffer for each stream does, and an iteration takes what it hands over and the longer of the two
+others. Before the first iteration its element has to come in, after the last its results have to go
+out.
 
 So it is with the positions of a pipeline, slot by slot: while a position does a micro-batch, the
-element of its next one comes in, which may be the first of the next turn of the loop around. With
-a single slot, transfers have the whole turn of that loop. IPUs of a chassis share the lines to the
-host: what goes on beside the same slot or turn is transferred one after the other.
+element of its next one comes in, which may be the first of the next iteration of the loop around.
+With a single slot, transfers have the whole iteration of that loop. IPUs of a chassis share the
+lines to the host: what goes on beside the same slot or iteration is transferred one after the
+other.
 """
 
 from collections.abc import Iterable, Iterator

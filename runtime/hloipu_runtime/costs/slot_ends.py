@@ -25,12 +25,12 @@ def slot_ends(
     """Return what the ends of all slots of a pipeline cost: copies, and a meeting of all."""
     ipus = _all_ipus(step)
     meeting = Spent(sync=sync(machine, len(ipus)))
-    turn = branches(machine, 1)
+    iteration = branches(machine, 1)
     total, moved = Spent(), 0
     made = SlotCopies(program, step, machine, forms)
     for pattern in patterns:
         copies = made.cost(pattern.positions)
-        total = total.plus(copies.spent.plus(meeting).plus(turn).times(pattern.slots))
+        total = total.plus(copies.spent.plus(meeting).plus(iteration).times(pattern.slots))
         moved += pattern.slots * copies.moved_bytes
     tiles = len(ipus) * machine.chip.tiles_per_ipu
     return plain(path, "slots", step.name, total, tiles, ipus, moved)

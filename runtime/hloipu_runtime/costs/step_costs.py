@@ -87,9 +87,9 @@ class _Walk:
         self.beside: set[str] = set()
         """Paths of transfers that go on beside what they stand in."""
         self.around: dict[str, list[Apart]] = {}
-        """Of pipelines right in loops: what the loop pays for before and after all turns."""
-        self.beside_turns: set[str] = set()
-        """Of these pipelines, those whose transfers have the whole turn of the loop."""
+        """Of pipelines right in loops: what the loop pays for before and after all iterations."""
+        self.beside_iterations: set[str] = set()
+        """Of these pipelines, those whose transfers have the whole iteration of the loop."""
 
     def block(
         self,
@@ -140,10 +140,10 @@ class _Walk:
         self.blocks.append(found.made(path))
         return len(self.blocks) - 1
 
-    def around_loop(self, path: str, *, is_turn: bool) -> list[Apart]:
+    def around_loop(self, path: str, *, is_iteration: bool) -> list[Apart]:
         """Return where to find what goes on beside a pipeline, when it has been walked."""
-        if is_turn:
-            self.beside_turns.add(path)
+        if is_iteration:
+            self.beside_iterations.add(path)
         return self.around.setdefault(path, [])
 
     def begin_beside(self, hosted: Iterable[Hosted]) -> int:
@@ -166,7 +166,7 @@ class _Walk:
         self.blocks.append(found.made(place))
         return Apart(position, hosted.chassis, len(self.blocks) - 1)
 
-    def taking_turns(self, beside: Iterable[Apart], path: str) -> list[BlockNumber]:
+    def shared_in_turn(self, beside: Iterable[Apart], path: str) -> list[BlockNumber]:
         """Return a block for each chassis, whose IPUs share the lines to the host."""
         by_chassis: dict[int, list[Apart]] = {}
         for each in beside:
@@ -283,17 +283,19 @@ class _Block:
                 self.control(step, path)
 
     def overlapping(
-        self, step: Repeat, hosted: list[Hosted], path: str, turn: StepCost
+        self, step: Repeat, hosted: list[Hosted], path: str, iteration: StepCost
     ) -> BlockNumber:
-        """Return the block of turns that compute beside transfers; add what these cost around it.
+        """Return the block of iterations that compute beside transfers; add their cost around it.
 
-        Before the first turn and after the last, transfers have nothing to go on beside. Pipelines
-        of several slots have their own beside these.
+        Before the first iteration and after the last, transfers have nothing to go on beside.
+        Pipelines of several slots have their own beside these.
         """
         walk, place = self.walk, f"{path}/repeat"
         pipelines = walk.set_apart.pipelines(step.body)
         several = [n for n, x in pipelines.items() if x.timetable.slots > 1]
-        around = {n: walk.around_loop(f"{place}/{n}", is_turn=n not in several) for n in pipelines}
+        around = {
+            n: walk.around_loop(f"{place}/{n}", is_iteration=n not in several) for n in pipelines
+        }
         begin = walk.begin_beside(hosted)
         rest = _Block(walk)
         rest.some(step.body, place, (n for n in range(len(step.body.steps)) if n not in several))
@@ -301,11 +303,11 @@ class _Block:
         branches = [len(walk.blocks) - 1]
         beside = [walk.apart(-1, each, begin, place) for each in hosted]
         beside += (x for n, found in around.items() if n not in several for x in found)
-        branches += walk.taking_turns(beside, place)
+        branches += walk.shared_in_turn(beside, place)
         outer = _Block(walk)
         outer.some(step.body, place, several)
         outer.add_inner(Together(place, tuple(branches)))
-        outer.add(turn)
+        outer.add(iteration)
         walk.blocks.append(outer.made(place))
         beside += (x for n in several for x in around[n])
         self.add(walk.fill_and_drain(beside, path, step.name))
@@ -315,12 +317,12 @@ class _Block:
         walk = self.walk
         match step:
             case Repeat():
-                turn = plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
+                iteration = plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
                 hosted = walk.set_apart.hosted(step.body, f"{path}/repeat")
                 if step.count and (hosted or walk.set_apart.pipelines(step.body)):
-                    body = self.overlapping(step, hosted, path, turn)
+                    body = self.overlapping(step, hosted, path, iteration)
                 else:
-                    body = walk.block(step.body, f"{path}/repeat", lambda _: turn)
+                    body = walk.block(step.body, f"{path}/repeat", lambda _: iteration)
                 self.add_inner(Loop(path, step.name, step.count, body))
             case Pipeline():
                 self.pipeline(step, path)
@@ -375,7 +377,7 @@ class _Block:
             walk.around[path] += beside
         elif beside:
             self.add(walk.fill_and_drain(beside, path, step.name))
-        apart = () if path in walk.beside_turns else tuple(beside)
+        apart = () if path in walk.beside_iterations else tuple(beside)
         self.add_inner(
             Pipelined(path, step.name, step.count, tuple(bodies), ipus, patterns, step, apart)
         )

@@ -16,20 +16,20 @@ class StepTimes(NamedTuple):
 
     run_cycles: int
     call_cycles: int
-    """Round trip, and what is done before the first turn and after the last."""
-    turn_cycles: int
-    """Of each turn of the loop around the step, the turn itself included."""
+    """Round trip, and what is done before the first iteration and after the last."""
+    iteration_cycles: int
+    """Of each iteration of the loop around the step, the iteration itself included."""
     round_trip_cycles: int
     is_exact: bool
     """Whether data decides nothing."""
     loop_path: str
-    """Block that the loop turns; empty: there is no loop around the step."""
+    """Block that the loop repeats; empty: there is no loop around the step."""
     transfer_cycles: int = 0
-    """Of transfers that go on beside a turn, both ways: at most what a late element waits for."""
+    """Of transfers beside an iteration, both ways: at most what a late element waits for."""
 
-    def cycles_after(self, turns: int) -> int:
-        """Return the cycles of a run until so many turns are done."""
-        return self.call_cycles + turns * self.turn_cycles
+    def cycles_after(self, iterations: int) -> int:
+        """Return the cycles of a run until so many iterations are done."""
+        return self.call_cycles + iterations * self.iteration_cycles
 
 
 def step_times(costs: Costs) -> StepTimes:
@@ -37,13 +37,13 @@ def step_times(costs: Costs) -> StepTimes:
     found = estimate(costs.program, costs.machine, None, costs)
     total, is_exact = spent_of(costs, found.counts).total.cycles, found.total_cycles is not None
     round_trip = host_call(costs.machine).cycles if costs.program.is_resident else 0
-    turns = costs.program.steps_per_run
+    iterations = costs.program.steps_per_run
     for inner in costs.blocks[costs.root].inner:
-        if isinstance(inner, Loop) and inner.turns == turns and inner.name == "loop":
+        if isinstance(inner, Loop) and inner.iterations == iterations and inner.name == "loop":
             own = costs.blocks[costs.root].spent.total.cycles
-            turn, path = (total - own) // turns, f"{inner.path}/repeat"
+            iteration, path = (total - own) // iterations, f"{inner.path}/repeat"
             beside = next((costs.steps[n] for n in costs.blocks[costs.root].steps
                            if costs.steps[n].path == f"{inner.path}/fill"), None)  # fmt: skip
             late = beside.spent.total.cycles if beside else 0
-            return StepTimes(total, own, turn, round_trip, is_exact, path, late)
+            return StepTimes(total, own, iteration, round_trip, is_exact, path, late)
     return StepTimes(total, round_trip, total - round_trip, round_trip, is_exact, "")

@@ -85,7 +85,7 @@ def small_steps(facts: Facts) -> Iterator[Finding]:
         facts.source_of.get(often, ""),
         f"{steps:,} compute sets are shorter than the {facts.sync_cycles}-cycle barrier before "
         f"them: barriers take {sync:,} cycles ({sync / facts.device_cycles:.0%} of the tiles')",
-        "give each step more work: a larger batch, stacked small operands, fewer loop turns",
+        "give each step more work: a larger batch, stacked small operands, fewer loop iterations",
         gain,
         0,
         {"steps": steps, "sync_cycles": sync, "cycles_of_a_barrier": facts.sync_cycles},
@@ -93,7 +93,7 @@ def small_steps(facts: Facts) -> Iterator[Finding]:
 
 
 def small_turns(facts: Facts) -> Iterator[Finding]:
-    """Find loops whose turns spend more on barriers and on deciding than on computing."""
+    """Find loops whose iterations spend more on barriers and on deciding than on computing."""
     spent = _by_loop(facts)
     for loop in facts.profile.loops:
         if loop.turns < _LEAST_STEPS:
@@ -101,14 +101,15 @@ def small_turns(facts: Facts) -> Iterator[Finding]:
         total, compute = spent[loop.path]
         if not total or 2 * compute >= total:
             continue
-        per_turn = total // loop.turns
+        per_iteration = total // loop.turns
         yield Finding(
             "small-turns",
             loop.name,
             facts.source_of.get(loop.name, ""),
-            f"{loop.name} turns {loop.turns:,} times in {per_turn:,} cycles each, of which "
+            f"{loop.name} repeats {loop.turns:,} times in {per_iteration:,} cycles each, of which "
             f"{compute // loop.turns:,} compute",
-            "do more in a turn: unroll it in the source (`unroll=` of a scan), or batch sequences",
+            "do more in an iteration: unroll it in the source (`unroll=` of a scan), or batch "
+            "sequences",
             total - compute,
             0,
             {"turns": loop.turns, "cycles": total, "compute_cycles": compute},

@@ -142,7 +142,7 @@ def _inside(item: Item, base: int, after: set[VariableId], found: list[list[Rang
     """Add the ranges within an item that has regions."""
     for variable in item.forced:
         found[variable].append((base, base + item.length - 1))
-    if item.turns:
+    if item.repeats:
         after |= item.children[0][1].exposed
     for _, child in item.children:
         if not child.length:

@@ -56,7 +56,7 @@ class Item(NamedTuple):
     forced: Ids = NO_IDS
     children: tuple[tuple[str, "Region"], ...] = ()
     """Regions at its points, one behind the other; several are alternatives."""
-    turns: bool = False
+    repeats: bool = False
     """Whether its region starts again when it has ended."""
     offset: int = 0
     """Its first point, from the start of the region that it is in."""
@@ -211,7 +211,7 @@ class _Builder:
                 _block("/first", step, "", self.sequence(stage.first, level + 1)),
                 Item(
                     turn.length, "", step, turn.touched, turn.exposed, turn.killed,
-                    children=(("", turn),), turns=True,
+                    children=(("", turn),), repeats=True,
                 ),
             ]  # fmt: skip
             if pages:
@@ -223,8 +223,8 @@ class _Builder:
     def passing(self, step: Pipeline) -> Ids:
         """Return what lies on tiles only in its own position of what waits in remote memory.
 
-        Sources are copied at the end of a slot. Where positions that lie before theirs take a turn
-        in it on the same IPU, these must not take their memory.
+        Sources are copied at the end of a slot. Where positions that lie before theirs take an
+        iteration in it on the same IPU, these must not take their memory.
         """
         here = [
             c
@@ -370,5 +370,5 @@ def _loop(
         body.killed if surely else NO_IDS,
         forced=carried,
         children=((suffix, body),),
-        turns=True,
+        repeats=True,
     )

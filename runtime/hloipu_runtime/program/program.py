@@ -134,7 +134,7 @@ class Program:
     state: tuple[StatePort, ...] = ()
     queues: tuple[Queue, ...] = ()
     steps_per_run: int = 1
-    """Steps of training, say, that one run does: the turns of the loop around them."""
+    """Steps of training, say, that one run does: the iterations of the loop around them."""
     loaded: tuple[ValueId, ...] = ()
     """Values of the first parameters, where these are loaded: constants hold them.
 

@@ -141,15 +141,15 @@ class Parallel:
 
 
 class Carried(NamedTuple):
-    """A variable that a loop hands from one turn to the next, and the values that it holds."""
+    """A variable that a loop hands from one iteration to the next, and the values that it holds."""
 
     variable: VariableId
     initial: ValueId
     """Before the loop."""
     turn: ValueId
-    """At the start of each turn, and in the condition."""
+    """At the start of each iteration, and in the condition."""
     following: ValueId
-    """At the end of each turn."""
+    """At the end of each iteration."""
     final: ValueId
     """After the loop."""
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from hloipu_runtime.frozen import dataclass
 
 
-def longest_turns(
+def longest_iterations(
     positions: Sequence[int], cycles: Sequence[float], places: Sequence[Sequence[int]]
 ) -> tuple[int, ...]:
     """Return positions of one slot that wait for each other, and take longest together.
@@ -28,9 +28,9 @@ def longest_turns(
     for position in reversed(positions):
         latest: tuple[float, tuple[int, ...]] | None = None
         for place in places[position]:
-            turn = free.get(place)
-            if turn is not None and (latest is None or turn[0] > latest[0]):
-                latest = turn
+            iteration = free.get(place)
+            if iteration is not None and (latest is None or iteration[0] > latest[0]):
+                latest = iteration
         begun, before = latest or (0, ())
         until = (begun + cycles[position], (*before, position))
         for place in places[position]:
@@ -141,7 +141,7 @@ class Timetable:
         several = [(place,) for place in places]
         return sum(
             pattern.slots
-            * sum(cycles[n] for n in longest_turns(pattern.positions, cycles, several))
+            * sum(cycles[n] for n in longest_iterations(pattern.positions, cycles, several))
             for pattern in self.patterns()
         )
 

@@ -124,7 +124,7 @@ def _calls(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
         "cycles_per_call": times.call_cycles,
         "round_trip_cycles": times.round_trip_cycles,
         "steps": calls * costs.program.steps_per_run,
-        "cycles_per_step": times.turn_cycles,
+        "cycles_per_step": times.iteration_cycles,
         "is_exact": times.is_exact,
     }
 

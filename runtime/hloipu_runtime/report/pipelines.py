@@ -145,14 +145,18 @@ def _row(
     )
     firsts = {f"{inner.path}/repeat/{n}/groups" for n in range(len(step.stages))}
     before = sum(
-        x.turns * times[x.body] for x in block.inner if isinstance(x, Loop) and x.path in firsts
+        x.iterations * times[x.body]
+        for x in block.inner
+        if isinstance(x, Loop) and x.path in firsts
     )
     whole = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
     positions = tuple(_position(costs, inner, n, times) for n in range(len(step.stages)))
-    work = inner.turns * sum(share.cycles for position in positions for share in position.shares)
+    work = inner.iterations * sum(
+        share.cycles for position in positions for share in position.shares
+    )
     bubble = 1 - work / whole if whole else 0.0
     slots = step.timetable.slots
-    return PipelineRow(inner.path, inner.name, inner.turns, step.interval, step.group, slots,
+    return PipelineRow(inner.path, inner.name, inner.iterations, step.interval, step.group, slots,
                        entered, span + ends + before, ends, before, bubble, positions)  # fmt: skip
 
 
@@ -207,8 +211,8 @@ def _worked(costs: Costs, times: Sequence[int], block: int, ipu: int) -> int:
         if isinstance(inner, Together):
             found += sum(times[b] for b in inner.branches if ipu in costs.blocks[b].ipus)
         elif any(ipu in costs.blocks[b].ipus for b in blocks_inside(inner)):
-            turns = inner.turns if isinstance(inner, Loop) else 1
-            found += turns * sum(times[b] for b in blocks_inside(inner))
+            iterations = inner.iterations if isinstance(inner, Loop) else 1
+            found += iterations * sum(times[b] for b in blocks_inside(inner))
     return found
 
 

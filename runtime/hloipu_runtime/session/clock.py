@@ -1,15 +1,15 @@
 """The simulated time of a session: calls of the host, steps, and waiting for what the host makes.
 
-A call begins when the one before has ended. With a turn of `step` cycles, of which nothing overlaps
-the transfer, step k of a call that began at cycle t, whose first element is number n, ends at the
-largest of
+A call begins when the one before has ended. With an iteration of `step` cycles, of which nothing
+overlaps the transfer, step k of a call that began at cycle t, whose first element is number n, ends
+at the largest of
 
     t + call + (k + 1) * step            the device is the slowest
     made(n) + (k + 1) * step             it waited for the call's first element
     made(n + k) + step                   the host is the slowest
 
 with made(i) = origin + (i + 1) * interval: the longest path of `streams/timing.py` by calls. Where
-transfers go on beside the turns, an element that was late has to come in before its turn.
+transfers go on beside the iterations, an element that was late has to come in before its turn.
 """
 
 from fractions import Fraction
@@ -45,8 +45,8 @@ class SessionClock:
             return busy
         first = self._made_parts(self._elements)
         last = self._made_parts(self._elements + steps - 1)
-        parts, turn = self._interval.denominator, self.times.turn_cycles
-        waited = max(first + steps * turn * parts, last + turn * parts)
+        parts, iteration = self._interval.denominator, self.times.iteration_cycles
+        waited = max(first + steps * iteration * parts, last + iteration * parts)
         return max(busy, -(-waited // parts))
 
     def end_call(self, steps: int) -> None:

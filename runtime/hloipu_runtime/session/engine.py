@@ -98,23 +98,23 @@ class SessionEngine:
         else:
             self.engine.state = arrays[0]
 
-    def steps_kept(self, error: BaseException, turns: int, loop_path: str) -> int | None:
+    def steps_kept(self, error: BaseException, iterations: int, loop_path: str) -> int | None:
         """Return of how many whole steps a run that failed left the state; None: of none.
 
-        `turns`: in which turn of the program's loop it failed, counted from 1; `loop_path`: of that
-        loop, empty where there is none.
+        `iterations`: in which iteration of the program's loop it failed, counted from 1;
+        `loop_path`: of that loop, empty where there is none.
         """
         if not self.program.state:
-            return max(0, turns - 1)
+            return max(0, iterations - 1)
         if isinstance(self.engine, FunctionalEngine):
-            return steps_at(self.engine.kept_moment, turns)
+            return steps_at(self.engine.kept_moment, iterations)
         if isinstance(self.engine, ReplicatedEngine):
             others = [x.runs[loop_path] if loop_path else 1 for x in self.engine.counts[1:]]
-            everyone = zip(self.engine.moments, [turns, *others], strict=True)
-            reached = {steps_at(moment, turn) for moment, turn in everyone}
+            everyone = zip(self.engine.moments, [iterations, *others], strict=True)
+            reached = {steps_at(moment, iteration) for moment, iteration in everyone}
             return reached.pop() if len(reached) == 1 else None
         if isinstance(error, StreamError) and self._took_nothing_but_data(error):
-            return max(0, turns - 1)
+            return max(0, iterations - 1)
         return None
 
     def _made(self, constants: Sequence[Mapping[str, Array]]) -> Engine:

@@ -339,23 +339,23 @@ class Session:
     def _run_once(self, counts: Counts) -> None:
         """Run the program once; note how many steps are done, also where it fails."""
         path = self._times.loop_path
-        turns = counts.runs[path] if path else 0
+        iterations = counts.runs[path] if path else 0
         positions = self._positions()
         try:
             self._engine.run(counts)
         except BaseException as error:
-            self._failed(error, counts.runs[path] - turns if path else 1, positions)
+            self._failed(error, counts.runs[path] - iterations if path else 1, positions)
             raise
         self.steps += self.program.steps_per_run
         self._clock.end_call(self.program.steps_per_run)
         self._calls_done += 1
 
-    def _failed(self, error: BaseException, turns: int, positions: Mapping[str, int]) -> None:
-        """Note what a run that failed in a turn, counted from 1, leaves.
+    def _failed(self, error: BaseException, iterations: int, positions: Mapping[str, int]) -> None:
+        """Note what a run that failed in an iteration, counted from 1, leaves.
 
         `positions` are those of the feeds when it began.
         """
-        done = self._engine.steps_kept(error, turns, self._times.loop_path)
+        done = self._engine.steps_kept(error, iterations, self._times.loop_path)
         if done is None:
             self._lost = f"a run failed after {self.steps} steps and left no whole state"
             self._has_state = False
@@ -437,9 +437,9 @@ class Session:
             self._has_state = True
 
     def _now(self) -> int:
-        """Return the simulated cycle at which the turn going on ends: what it gives arrives then.
+        """Return the simulated cycle at which this iteration ends: what it gives arrives then.
 
-        Where data decides how long a turn takes, it is as early as can be.
+        Where data decides how long an iteration takes, it is as early as can be.
         """
         path = self._times.loop_path
         before = self.program.steps_per_run * self._calls_done

@@ -78,6 +78,8 @@ def require_alike(program: Program) -> None:
         )
 
 
-def steps_at(moment: Moment, turns: int) -> int | None:
-    """Return how many steps are done at a moment of a run in a turn, counted from 1."""
-    return {"begin": 0, "turn": turns - 1, "following": turns, "end": turns}.get(moment)
+def steps_at(moment: Moment, iterations: int) -> int | None:
+    """Return how many steps are done at a moment of a run in an iteration, counted from 1."""
+    return {"begin": 0, "turn": iterations - 1, "following": iterations, "end": iterations}.get(
+        moment
+    )

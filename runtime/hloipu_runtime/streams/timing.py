@@ -24,7 +24,7 @@ class FedLoop:
     """A loop whose every step takes one element (of all its infeeds together)."""
 
     step_cycles: int
-    """Of one turn without any wait; includes the transfer where that does not overlap."""
+    """Of one iteration without any wait; includes the transfer where that does not overlap."""
     interval_cycles: Fraction = Fraction(0)
     """Between two elements of the host; 0: it is infinitely fast."""
     transfer_cycles: int = 0

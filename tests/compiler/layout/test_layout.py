@@ -36,7 +36,7 @@ def test_the_place_that_most_uses_want_is_chosen() -> None:
 
 def test_where_a_turn_makes_a_value_weighs_as_well() -> None:
     initial_layout = chosen_initial_layout(
-        MACHINE, SQUARE, [Demand(ROWS, ROWS, 1, "once")], COLUMNS, turns=9
+        MACHINE, SQUARE, [Demand(ROWS, ROWS, 1, "once")], COLUMNS, iterations=9
     )
     assert initial_layout is not None
     assert initial_layout.mapping == COLUMNS

@@ -94,11 +94,11 @@ BEGIN = 9 + 74 + 126
 
 
 def place(
-    lying: tuple[Mapping, ...], *preferences: Demand, turns: int = 1, code_cycles: int = 0
+    lying: tuple[Mapping, ...], *preferences: Demand, iterations: int = 1, code_cycles: int = 0
 ) -> Placement:
     codelet = ADD if len(lying) == 2 else ADD_THREE
     operands = tuple((WHOLE, x) for x in lying)
-    op = MovableOp(codelet, operands, (WHOLE,), preferences, turns, code_cycles)
+    op = MovableOp(codelet, operands, (WHOLE,), preferences, iterations, code_cycles)
     return cheapest(GC200, op, [at(ROWS), at(COLUMNS)])
 
 
@@ -131,7 +131,7 @@ def test_code_counts_once_and_cycles_each_turn(
     prices[COLUMNS, ROWS] = Price(1100, code_bytes=5)
     assert place((ROWS, COLUMNS)) == at(COLUMNS)
     assert place((ROWS, COLUMNS), code_cycles=30) == at(ROWS)  # 50 bytes' worth against 100 cycles
-    assert place((ROWS, COLUMNS), code_cycles=30, turns=2) == at(COLUMNS)
+    assert place((ROWS, COLUMNS), code_cycles=30, iterations=2) == at(COLUMNS)
 
 
 def test_the_way_to_users_counts_up_to_what_they_would_pay(

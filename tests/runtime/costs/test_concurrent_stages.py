@@ -11,7 +11,7 @@ from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.timetable import longest_turns
+from hloipu_runtime.program.timetable import longest_iterations
 from tests.support.cases import each
 from tests.support.concurrent_programs import ConcurrentMaker
 
@@ -40,8 +40,8 @@ def slot_by_slot(
     for slot in range(interval * (count - 1) + len(each) if count else 0):
         free: dict[int, int] = {}
         for position in reversed(range(len(each))):
-            turn, rest = divmod(slot - position, interval)
-            if not rest and 0 <= turn < count:
+            iteration, rest = divmod(slot - position, interval)
+            if not rest and 0 <= iteration < count:
                 begun = max(free.get(ipu, 0) for ipu in ipus[position])
                 for ipu in ipus[position]:
                     free[ipu] = begun + each[position]
@@ -85,12 +85,12 @@ def test_turns_take_longest_where_no_order_of_positions_is_shorter() -> None:
     for places in product(range(3), repeat=4):
         cycles = [3.0, 5.0, 2.0, 7.0]
         busy = [sum(c for c, p in zip(cycles, places, strict=True) if p == ipu) for ipu in range(3)]
-        found = longest_turns(range(4), cycles, [(place,) for place in places])
+        found = longest_iterations(range(4), cycles, [(place,) for place in places])
         assert sum(cycles[n] for n in found) == max(busy)
 
 
 def test_positions_that_share_an_ipu_wait_for_each_other_in_a_chain() -> None:
     ring = [(0, 1), (1, 2), (2, 3)]
-    assert longest_turns((0, 1, 2), [4.0, 2.0, 1.0], ring) == (2, 1, 0)
-    assert longest_turns((0, 2), [4.0, 2.0, 1.0], ring) == (0,)
-    assert longest_turns((), [4.0], ring) == ()
+    assert longest_iterations((0, 1, 2), [4.0, 2.0, 1.0], ring) == (2, 1, 0)
+    assert longest_iterations((0, 2), [4.0, 2.0, 1.0], ring) == (0,)
+    assert longest_iterations((), [4.0], ring) == ()

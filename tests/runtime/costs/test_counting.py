@@ -103,7 +103,7 @@ class Blocks:
             case Called():
                 return self.cycles(inner.body)
             case Loop():
-                return sum(self.cycles(inner.body) for _ in range(inner.turns))
+                return sum(self.cycles(inner.body) for _ in range(inner.iterations))
             case DataLoop():
                 trips = self.trips[inner.path]
                 condition = sum(self.cycles(inner.condition) for _ in range(trips + 1))

@@ -96,7 +96,7 @@ def test_weights_come_and_totals_come_and_go_once_for_each_group(
     loops = [x for x in block.inner if isinstance(x, Loop)]
     assert len(loops) == stages
     for loop in loops:
-        assert loop.turns == ceil(count / group)
+        assert loop.iterations == ceil(count / group)
         assert costs.blocks[loop.body].spent.total.cycles == each
     pipe = next(x for x in block.inner if isinstance(x, Pipelined))
     bodies = sum(costs.blocks[body].spent.total.cycles for body in pipe.bodies)

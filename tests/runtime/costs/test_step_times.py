@@ -71,7 +71,7 @@ def cycles(program: CompiledProgram) -> int:
 def test_a_call_of_n_steps_costs_n_steps_and_a_round_trip(name: str, target: str) -> None:
     made = {n: looped(name, n, target) for n in (1, 2, 10)}
     times = {n: step_times(program.costs) for n, program in made.items()}
-    turn = times[1].turn_cycles
+    turn = times[1].iteration_cycles
     for n, program in made.items():
         assert cycles(program) == round_trip(program) + n * turn
         body = program.costs.blocks[0]
@@ -101,7 +101,7 @@ def test_what_is_added_up_costs_its_zeros_and_its_end_once_a_call() -> None:
         times = step_times(program.costs)
         root = program.costs.blocks[program.costs.root]
         assert times.call_cycles == root.spent.total.cycles > round_trip(program)
-        assert cycles(program) == times.call_cycles + n * times.turn_cycles
+        assert cycles(program) == times.call_cycles + n * times.iteration_cycles
         calls = program.profile().calls
         assert calls["cycles_per_call"] == times.call_cycles
         assert calls["round_trip_cycles"] == round_trip(program)

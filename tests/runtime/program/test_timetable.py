@@ -5,7 +5,7 @@ from itertools import count, product
 
 import pytest
 
-from hloipu_runtime.program.timetable import Timetable, longest_turns
+from hloipu_runtime.program.timetable import Timetable, longest_iterations
 
 PLAIN = [
     Timetable(positions, interval, micro_batches)
@@ -118,4 +118,4 @@ def test_groups_begin_and_end() -> None:
 def test_positions_that_share_a_place_take_turns(
     cycles: tuple[int, ...], places: tuple[tuple[int, ...], ...], longest: tuple[int, ...]
 ) -> None:
-    assert longest_turns(range(len(cycles)), cycles, places) == longest
+    assert longest_iterations(range(len(cycles)), cycles, places) == longest

@@ -306,7 +306,7 @@ def test_a_slow_host_makes_the_device_wait() -> None:
 def test_what_arrives_of_a_starved_loop_is_stamped_with_the_waits() -> None:
     """Element i is made after (i + 1) intervals, and its step comes after that."""
     program = sums(3)
-    turn = step_times(program.costs).turn_cycles
+    turn = step_times(program.costs).iteration_cycles
     interval = 10 * turn
     rate = Fraction(program.machine.chip.clock_hz, interval)
     with opened(rates={"data": rate}) as session:

@@ -49,14 +49,14 @@ class _State:
 class Ending:
     """Makes the step of what was written."""
 
-    def __init__(self, module: Module, writer: FlatWriter, root: Value, turns: int) -> None:
+    def __init__(self, module: Module, writer: FlatWriter, root: Value, iterations: int) -> None:
         self.module = module
         self.writer = writer
         self.made = writer.made
-        self.turns = turns
+        self.iterations = iterations
         """Updates of a run."""
         self.read: list[int] = []
-        """Values that count turns of a loop, which nothing may read."""
+        """Values that count iterations of a loop, which nothing may read."""
         entry = module.entry
         last = entry.instructions[entry.root]
         self.results = writer.leaves(root, last, writer.ending_here())
@@ -125,7 +125,8 @@ class Ending:
     def _states(self) -> list[_State]:
         """Return what stays on the device: operand i becomes result i.
 
-        Raises PoplarError E0549 for a value that goes on from turn to turn and is no parameter.
+        Raises PoplarError E0549 for a value that goes on from iteration to iteration and is no
+        parameter.
         """
         writer = self.writer
         found: dict[int, _State] = {}
@@ -137,13 +138,13 @@ class Ending:
                 raise self._no_state(number, old)
             parameter = self._parameter(old)
             if parameter is None or parameter in found:
-                if self.turns > 1:
+                if self.iterations > 1:
                     raise self._no_state(number, old)
                 continue
             role = "" if writer.traces.get(new) is None or self._is_late(new) else "carry"
             found[parameter] = _State(parameter, new, role)
             changed.append(parameter)
-        if self.turns > 1:
+        if self.iterations > 1:
             self._check_unchanged(changed)
         for at in self.results:
             if at < self.parameters and at not in found:

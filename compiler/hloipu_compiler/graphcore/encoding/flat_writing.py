@@ -171,8 +171,8 @@ class FlatWriter(SummingWriter):
         if found is None:
             at = self.parameter("execution_counter", COUNTS)
             one = self.number("one", COUNTS, "1")
-            window = self.micro_batches if self.stages else self.micro_batches * self.turns
-            end = self.number("end", COUNTS, str(self.turns if late else window))
+            window = self.micro_batches if self.stages else self.micro_batches * self.iterations
+            end = self.number("end", COUNTS, str(self.iterations if late else window))
             after = self.add("execution_counter.after", "add", COUNTS, (at, one), key)
             after = self.add("execution_counter.next", "remainder", COUNTS, (after, end), key)
             found = self.counts[key] = Count(at, after, key)

@@ -34,7 +34,7 @@ _ROUNDS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Goes:
-    """A value of the loop that counts its turns, and is no parameter."""
+    """A value of the loop that counts its iterations, and is no parameter."""
 
     slot: int
     """Where it is read."""
@@ -65,11 +65,11 @@ class _LoopWriter(WindowWriter):
             return super().plain(op)
         return self._looped(op, body, while_count(self.module, self.current, op.x))
 
-    def _looped(self, op: Op, callee: str, turns: int) -> Value:
-        """Write one turn of a loop in which micro-batches are accumulated."""
+    def _looped(self, op: Op, callee: str, iterations: int) -> Value:
+        """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.x, self.module.computation[callee])
         positions = form.opened(self, op)
-        slots = self._begin(op.x, callee, positions, turns)
+        slots = self._begin(op.x, callee, positions, iterations)
         here = Context(device=self.inside(op).device)
         result = self.computation(form.body, form.arguments(slots), here)
         return form.result(self._end(op.x, positions, slots, form.parts(result, slots)))
@@ -82,7 +82,7 @@ class _LoopWriter(WindowWriter):
         return super().taken_once(op, number, value)
 
     def _begin(
-        self, x: Instruction, callee: str, positions: Sequence[int], turns: int
+        self, x: Instruction, callee: str, positions: Sequence[int], iterations: int
     ) -> tuple[int, ...]:
         """Return the values that go on, where the body reads them."""
         if self.is_written:
@@ -90,7 +90,7 @@ class _LoopWriter(WindowWriter):
         self.is_written = True
         windows = window_in(self.module, self.module.computation[callee])
         self.micro_batches = self.given or windows
-        self.turns = updates_of(x.name, turns, self.micro_batches)
+        self.iterations = updates_of(x.name, iterations, self.micro_batches)
         self.written_count = self.said
         slots = []
         for number, at in enumerate(positions):
@@ -131,7 +131,7 @@ class _LoopWriter(WindowWriter):
         made.append(new)
 
     def _step(self, new: int, slot: int) -> int | None:
-        """Return by what a value grows each turn, if by a constant integer."""
+        """Return by what a value grows each iteration, if by a constant integer."""
         x = self.made[new]
         if x.opcode != "add" or slot not in x.operands:
             return None
@@ -150,7 +150,7 @@ class _LoopWriter(WindowWriter):
         if not isinstance(shape, ArrayShape):
             raise TypeError(f"{self.made[old].name} is no number")
         kind = ArrayShape(shape.element_type)
-        number = self.number("turns", kind, str(step * self.turns * self.micro_batches))
+        number = self.number("turns", kind, str(step * self.iterations * self.micro_batches))
         return self.add("counted", "add", shape, (old, number))
 
 
@@ -184,12 +184,12 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
 
 def _ended(module: Module, found: Survey, writer: _LoopWriter, root: Value) -> FlatStep:
     writer.trains = True
-    ending = Ending(module, writer, root, writer.turns)
+    ending = Ending(module, writer, root, writer.iterations)
     ending.read = [goes.slot for goes in writer.counters]
     stated = Stated(
         writer.micro_batches,
         offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
         shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
-        loop=writer.turns,
+        loop=writer.iterations,
     )
     return in_stages(ending.step(stated))

@@ -67,8 +67,8 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     stages = checked_stages(module, found)
     pipeline = found.pipeline
     count = micro_batches or stages.parts * pipeline_count(module, found)
-    turns = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
-    writer = _PipelineWriter(module, count, stages.count, turns)
+    iterations = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
+    writer = _PipelineWriter(module, count, stages.count, iterations)
     if micro_batches is not None:
         writer.written_count = _said_count(module, found)
     writer.said = count // stages.parts
@@ -77,8 +77,10 @@ def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> F
     writer.trains = found.update is not None
     entry = module.entry
     root = writer.entry(entry)
-    ending = Ending(module, writer, root, turns if found.update is not None else turns * count)
-    return ending.step(_stated(found, stages, count, turns))
+    ending = Ending(
+        module, writer, root, iterations if found.update is not None else iterations * count
+    )
+    return ending.step(_stated(found, stages, count, iterations))
 
 
 def pipeline_count(module: Module, found: Survey) -> int:
@@ -138,7 +140,7 @@ def _is_count(computation: Computation, position: int) -> bool:
     return str(computation.instructions[position].shape).startswith("s32[]")
 
 
-def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
+def _stated(found: Survey, stages: Stages, count: int, iterations: int) -> Stated:
     pipeline = found.pipeline
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
@@ -157,5 +159,5 @@ def _stated(found: Survey, stages: Stages, count: int, turns: int) -> Stated:
         offload_weights=config.state("OFFLOAD_VARIABLES") == "on",
         offload_accumulators=config.state("OFFLOAD_GRADIENT_ACCUMULATION_BUFFERS") == "on",
         batch_serialization=stages.parts,
-        loop=turns,
+        loop=iterations,
     )

@@ -37,14 +37,14 @@ _FEW = 4
 class TracedWriter(Writer):
     """Writes ops, and keeps what of a micro-batch each depends on."""
 
-    def __init__(self, module: Module, micro_batches: int, stages: int, turns: int) -> None:
+    def __init__(self, module: Module, micro_batches: int, stages: int, iterations: int) -> None:
         super().__init__(module, places=not stages)
         self.micro_batches = micro_batches
         self.counter_positions: set[int] = set()
         self._factors: Factors | None = None
         self.written_count = 0
         """Micro-batches of an update as the text says; 0: as many."""
-        self.turns = turns
+        self.iterations = iterations
         """Updates of a run."""
         self.stages = stages
         """Forward stages; 0: there is no pipeline."""

@@ -1,6 +1,7 @@
 """Accumulators of the older form in a step: sums that only the last micro-batch gives out.
 
-The update reads them; what a turn does with the zeros that they give out before must be nothing.
+The update reads them; what an iteration does with the zeros that they give out before must be
+nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -123,7 +124,7 @@ class WindowWriter(FlatWriter):
             late = self.trace((new,)).late and new not in self.remembered
             if late and same[slot] != same[new]:
                 raise NoStep(
-                    f"value {number} of the loop {x.name!r} changes in every turn, and not "
+                    f"value {number} of the loop {x.name!r} changes in every iteration, and not "
                     "only where a sum is given out"
                 )
 
@@ -133,7 +134,7 @@ class WindowWriter(FlatWriter):
         if not readers:
             return
         if any(following.get(old) != new for new, (old, _) in self.remembered.items()):
-            raise NoStep("an accumulator with momentum does not go on from turn to turn")
+            raise NoStep("an accumulator with momentum does not go on from iteration to iteration")
         for at, x in enumerate(self.made):
             if any(i in readers and readers[i] != at for i in x.operands):
                 raise NoStep(f"{x.name!r} reads an accumulator while it is being filled")

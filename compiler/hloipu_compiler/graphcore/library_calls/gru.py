@@ -21,12 +21,12 @@ class _GruStep(Step):
         """Arrays besides: lengths of sequences, and scores of attention."""
         self.resets_after = call.flag("reset_after", default=False)
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         x, kernel, bias, *rest = given
         besides, (h, outputs) = rest[: self.others], rest[self.others :]
         units, inputs, batch = self.sizes.units, self.sizes.inputs, self.sizes.batch
         of_input, of_state = kernel.sliced(0, 0, inputs), kernel.sliced(0, inputs, inputs + units)
-        row = at_step(x, turn).product(of_input)
+        row = at_step(x, iteration).product(of_input)
         state = h.product(of_state)
         flat = bias.shaped((3, 2 if self.resets_after else 1, units))
 
@@ -48,16 +48,16 @@ class _GruStep(Step):
             inner = (reset * h).product(of_state.sliced(1, 2 * units, 3 * units))
         candidate = (part(row, 2) + offset(2, 0) + inner).unary(self.activation)
         if self.others == 2:
-            score = at_step(besides[1], turn).spread((batch, units), [0])
+            score = at_step(besides[1], iteration).spread((batch, units), [0])
             update = update * (1.0 - score)
         made = update * h + (1.0 - update) * candidate
         shown = made
         if besides:
-            goes_on = besides[0].compared("GT", turn.spread(besides[0].dims, ()))
+            goes_on = besides[0].compared("GT", iteration.spread(besides[0].dims, ()))
             goes_on = goes_on.spread((batch, units), [0])
             shown = goes_on.chosen(made, 0.0, made)
             made = goes_on.chosen(made, h, h)
-        return [x, kernel, bias, *besides, made, with_step(outputs, shown, turn)]
+        return [x, kernel, bias, *besides, made, with_step(outputs, shown, iteration)]
 
 
 @formula("GRULayerFwd", "DynamicGRULayerFwd", "AUGRULayerFwd")

@@ -22,12 +22,12 @@ class _LstmStep(Step):
         self.sizes = sizes
         self.lengths = lengths
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         x, kernel, bias, *others = given
         lengths = others.pop(0) if self.lengths else None
         h, c, outputs, kept = others
         units, batch = self.sizes.units, self.sizes.batch
-        row = at_step(x, turn).joined([h], 1)
+        row = at_step(x, iteration).joined([h], 1)
         biases = bias.shaped((4 * units,)).spread((batch, 4 * units), [1])
         summed = row.product(kernel) + biases
         parts = [summed.sliced(1, n * units, (n + 1) * units) for n in range(4)]
@@ -38,7 +38,7 @@ class _LstmStep(Step):
         made = output * squashed
         new_h, new_c, shown = made, cell, made
         if lengths is not None:
-            goes_on = lengths.compared("GT", turn.spread(lengths.dims, ()))
+            goes_on = lengths.compared("GT", iteration.spread(lengths.dims, ()))
             goes_on = goes_on.spread((batch, units), [0])
             new_h, new_c = goes_on.chosen(made, h, h), goes_on.chosen(cell, c, c)
             shown = goes_on.chosen(made, 0.0, made)
@@ -46,9 +46,9 @@ class _LstmStep(Step):
         whole = rows[0].shaped((1, batch, units)).joined(
             [r.shaped((1, batch, units)) for r in rows[1:]], 0
         )  # fmt: skip
-        kept = with_step(kept, whole, turn)
+        kept = with_step(kept, whole, iteration)
         first = [lengths] if lengths is not None else []
-        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, turn), kept]
+        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, iteration), kept]
 
 
 @formula("LstmLayerFwd", "DynamicLstmLayerFwd")
@@ -78,10 +78,10 @@ class _LstmBack(Step):
             )
         self.sizes = sizes
 
-    def __call__(self, turn: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
         x, h0, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db = given
         units, batch, steps = self.sizes.units, self.sizes.batch, self.sizes.steps
-        at = (turn.text.number("s32", steps - 1)) - turn
+        at = (iteration.text.number("s32", steps - 1)) - iteration
         before = (at - 1).combined("maximum", 0)
         is_first = at.compared("EQ", 0.0).spread(h0.dims, ())
         h = is_first.chosen(h0, at_step(outputs, before), h0)

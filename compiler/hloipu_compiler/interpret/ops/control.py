@@ -19,7 +19,7 @@ def _while(site: Site) -> Action:
     body = site.plan_of(site.attributes.text("body"))
 
     def run(state: list[Array]) -> list[Array]:
-        for _ in site.turns():
+        for _ in site.iterations():
             if not condition.run(state.copy())[0]:
                 break
             state = body.run(state)

@@ -58,18 +58,18 @@ def _clamped_index(index: Array, branches: int) -> Array:
 def _while(site: Site) -> Action:
     condition = site.region_of(site.attributes.text("condition"))
     body = site.region_of(site.attributes.text("body"))
-    return lambda x: loop_on_elements(site.turns(), condition, body, x)
+    return lambda x: loop_on_elements(site.iterations(), condition, body, x)
 
 
 def loop_on_elements(
-    turns: Iterable[object], condition: Region, body: Region, state: list[Array]
+    iterations: Iterable[object], condition: Region, body: Region, state: list[Array]
 ) -> list[Array]:
     """Run a loop for every element until none goes on; only those that do are computed on."""
     shape = np.broadcast_shapes(*(x.shape for x in state))
     current = [np.broadcast_to(x, shape).reshape(-1) for x in state]
     final = [x.copy() for x in current]
     places = np.arange(prod(shape))
-    for _ in turns:
+    for _ in iterations:
         going = condition(*current)[0]
         if not going.all():
             for whole, part in zip(final, current, strict=True):

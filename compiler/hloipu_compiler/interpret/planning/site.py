@@ -12,7 +12,7 @@ from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.iteration_limit import limited_turns, too_many_turns
+from hloipu_runtime.iteration_limit import limited_iterations, too_many_iterations
 from hloipu_runtime.late_table import LateTable
 
 Region = Callable[..., Sequence[Array]]
@@ -94,12 +94,12 @@ class Site:
         """Return the sizes of an operand, or of the (first leaf of the) result."""
         return self.array_shape(operand).dimensions
 
-    def turns(self) -> Iterable[object]:
+    def iterations(self) -> Iterable[object]:
         """Return what a loop goes through when it is entered; it raises LimitError E5031."""
-        return limited_turns(self.effects.max_iterations, self._too_many_turns)
+        return limited_iterations(self.effects.max_iterations, self._too_many_iterations)
 
-    def _too_many_turns(self, most: int) -> LimitError:
-        error = too_many_turns(self.instruction.name, most)
+    def _too_many_iterations(self, most: int) -> LimitError:
+        error = too_many_iterations(self.instruction.name, most)
         error.span = self.module.span(self.instruction)
         return error
 

@@ -58,7 +58,7 @@ class Builder(Exchanging):
         self.region_preferences: tuple[Demand, ...] = ()
         """For the results of the fusion that is being written op by op."""
         self.chosen_candidates = ChosenWays()
-        self.turns = 1
+        self.iterations = 1
         """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None
         """Variable of a loop that its result is to end in."""
@@ -228,7 +228,7 @@ class Builder(Exchanging):
             tuple((Tensor(x.element_type, x.shape), m) for x, m in held),
             tuple(Tensor(*x) for x in results),
             tuple(self.preferences),
-            self.turns,
+            self.iterations,
             self.tuning_here.code_cycles_per_byte,
         )
         chosen = cheapest(self.machine, op, places)

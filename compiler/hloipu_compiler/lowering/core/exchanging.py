@@ -157,7 +157,7 @@ class Exchanging(Numbering):
         depth = len(self.scopes) - 1
         constant = self.variables[leaf.variable].role is Role.CONSTANT
         made = 0 if constant else self._depth_of[leaf.value]
-        while depth > made and self.scopes[depth].turns:
+        while depth > made and self.scopes[depth].repeats:
             depth -= 1
         return depth
 

@@ -1,9 +1,9 @@
 """The order of a loop's body in which new state can take the place of the old.
 
-What makes an array of the next turn's state goes behind all that reads this turn's, where nothing
-that reads it needs the new one: then it is written over the old one, and no copy brings it home.
-Poplar's users reach the same by ordering their program (graphcore/poplibs: in-place variants of
-popops elementwise ops).
+What makes an array of the next iteration's state goes behind all that reads this iteration's, where
+nothing that reads it needs the new one: then it is written over the old one, and no copy brings it
+home. Poplar's users reach the same by ordering their program (graphcore/poplibs: in-place variants
+of popops elementwise ops).
 """
 
 from collections.abc import Mapping, Sequence

@@ -42,15 +42,15 @@ def lower_computation(
     computation: Computation,
     arguments: Sequence[Sequence[Value]],
     owned: frozenset[Value],
-    homes: Mapping[int, TileTensor] | None = None,
+    destinations: Mapping[int, TileTensor] | None = None,
 ) -> list[Value]:
     """Write a called computation's steps into the innermost block; return its results.
 
-    `owned`: leaves among the arguments that die here, after their last use. `homes`: what is to be
-    overwritten by some of the results, by their numbers.
+    `owned`: leaves among the arguments that die here, after their last use. `destinations`: what
+    is overwritten by some of the results, by their numbers.
     """
     return lower_instructions(
-        context.builder, context.module, context.plan, computation, arguments, owned, homes
+        context.builder, context.module, context.plan, computation, arguments, owned, destinations
     )
 
 
@@ -61,11 +61,11 @@ def lower_instructions(
     computation: Computation,
     arguments: Sequence[Sequence[Value]],
     owned: frozenset[Value],
-    homes: Mapping[int, TileTensor] | None = None,
+    destinations: Mapping[int, TileTensor] | None = None,
     arrivals: Arrivals | None = None,
 ) -> list[Value]:
     """Write a computation's steps into the innermost block; return the leaves of its result."""
-    ends = _ends(computation, homes or {})
+    ends = _ends(computation, destinations or {})
     outer_preferences = builder.preferences
     if builder.effectful is None:
         builder.effectful = effectful_computations(module)
@@ -100,14 +100,14 @@ def lower_instructions(
             builder.destination = None
             if position == computation.root:
                 builder.preferences = builder.preferences or outer_preferences
-            home = ends.get(position)
-            if home is not None:
-                lies = builder.variables[home.variable].mapping
+            storage = ends.get(position)
+            if storage is not None:
+                lies = builder.variables[storage.variable].mapping
                 if all(preference.born != lies for preference in builder.preferences):
                     builder.preferences = (*builder.preferences, Demand(lies, lies, 1, x.name))
-                on_ipu = builder.variables[home.variable].ipu
-                if on_ipu == builder.ipu and not last_uses.is_read_after(position, home):
-                    builder.destination = home.variable
+                on_ipu = builder.variables[storage.variable].ipu
+                if on_ipu == builder.ipu and not last_uses.is_read_after(position, storage):
+                    builder.destination = storage.variable
             operands = tuple(tuple(known[i]) for i in x.operands)
             if arrivals is not None:
                 arrivals.need(operands)
@@ -121,16 +121,18 @@ def lower_instructions(
     return list(known[computation.root])
 
 
-def _ends(computation: Computation, homes: Mapping[int, TileTensor]) -> dict[int, TileTensor]:
+def _ends(
+    computation: Computation, destinations: Mapping[int, TileTensor]
+) -> dict[int, TileTensor]:
     """Return, by position, where arrays end that are parts of the result, each of one only."""
     root = computation.instructions[computation.root]
-    if root.opcode != "tuple" or not homes:
+    if root.opcode != "tuple" or not destinations:
         return {}
     found: dict[int, TileTensor] = {}
     leaf = 0
     for i in root.operands:
-        if leaf in homes and root.operands.count(i) == 1:
-            found[i] = homes[leaf]
+        if leaf in destinations and root.operands.count(i) == 1:
+            found[i] = destinations[leaf]
         leaf += len(leaves_of(computation.instructions[i].shape))
     return found
 

@@ -25,7 +25,7 @@ class Scope:
     """Value, mapping and IPU -> a variable that a transfer brought the value to."""
     brought: dict[tuple[int, int], int] = field(default_factory=dict)
     """Value and IPU -> a variable that it was brought to from another IPU."""
-    turns: bool = False
+    repeats: bool = False
     """Whether the block runs again and again: what does not change is better done before."""
     ipus: int = 0
     """That meet where an exchange leads from one to another; 0: all of the program."""
@@ -58,12 +58,12 @@ class Numbering:
         return self.scopes[-1]
 
     @contextmanager
-    def block(self, *, turns: bool = False, ipus: int = 0) -> Iterator[Scope]:
-        """Write the steps of an inner block, which `turns` or is run once.
+    def block(self, *, repeats: bool = False, ipus: int = 0) -> Iterator[Scope]:
+        """Write the steps of an inner block, which `repeats` or is run once.
 
         `ipus`: that work on it, where these are not those of the block around it.
         """
-        self.scopes.append(Scope(turns=turns, ipus=ipus or self.scope.ipus))
+        self.scopes.append(Scope(repeats=repeats, ipus=ipus or self.scope.ipus))
         try:
             yield self.scope
         finally:
@@ -81,14 +81,14 @@ class Numbering:
         self._depth_of.append(len(self.scopes) - 1)
         return len(self.values) - 1
 
-    def turn_value(self, leaf: TileTensor) -> TileTensor:
-        """Return what a loop's variable holds in each turn: a value of the block to be opened."""
+    def loop_value(self, leaf: TileTensor) -> TileTensor:
+        """Return what a loop's variable holds in each iteration: a value of a block to open."""
         value = self.value(leaf.element_type, leaf.shape)
         self._depth_of[value] += 1
         return TileTensor(value, leaf.variable, leaf.element_type, leaf.shape)
 
     def made_here(self, value: int, depth: int = -1) -> None:
-        """Take a value that changes, or comes, with each turn of a block as one made in it.
+        """Take a value that changes, or comes, with each iteration of a block as one made in it.
 
         Otherwise copies of what was known before the block would be made before it, too.
         """

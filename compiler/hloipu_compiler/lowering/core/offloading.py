@@ -149,13 +149,13 @@ def fetched(builder: Builder, there: TileTensor, depth: int = -1) -> TileTensor:
     return TileTensor(there.value, variable, *kind)
 
 
-def stored(builder: Builder, leaf: TileTensor, home: TileTensor) -> int:
+def stored(builder: Builder, leaf: TileTensor, storage: TileTensor) -> int:
     """Write the copy of what a step made to where it lies meanwhile; return its value."""
-    builder.ipu = builder.variables[home.variable].ipu
+    builder.ipu = builder.variables[storage.variable].ipu
     here = builder.brought_here(leaf)
     if not isinstance(here, TileTensor):
-        raise TypeError(f"{home} is not on tiles")
-    builder.emit(RemoteCopy(here.variable, home.variable, here.value))
+        raise TypeError(f"{storage} is not on tiles")
+    builder.emit(RemoteCopy(here.variable, storage.variable, here.value))
     return here.value
 
 

@@ -145,7 +145,7 @@ def _adding_place(
         ((tensors[0], lying),),
         (result,),
         tuple(builder.preferences),
-        builder.turns,
+        builder.iterations,
         builder.tuning_here.code_cycles_per_byte,
         tuple(tensors[1:]),
     )

@@ -1,8 +1,8 @@
 """Lowers the entry as a step that stays on the device: state, queues, and a loop around it.
 
 State lies in variables of its own from run to run, and what no queue feeds is loaded with the
-program, as constants are. With a loop, each turn takes the next elements of the feeds before it
-computes, hands over what outfeeds take, and brings the new state home.
+program, as constants are. With a loop, each iteration takes the next elements of the feeds before
+it computes, hands over what outfeeds take, and brings the new state home.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun, finished
-from hloipu_compiler.lowering.regions.control import brought_home
+from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
 from hloipu_compiler.planners.planned import Record
@@ -49,9 +49,9 @@ class _Kept:
     """One array of state: where it lies, and what it holds as a step begins."""
 
     name: str
-    home: TileTensor
+    storage: TileTensor
     """With the value at the start of a run."""
-    turn: TileTensor
+    in_loop: TileTensor
     """With the value at the start of a step."""
     parameter: int
     result: int
@@ -103,33 +103,35 @@ def lower_wrapped(
         plans += placed_values(module, builder.layout, builder.machine)
     kept = _kept(step, module, wrapping)
     builder.is_resident = bool(kept or wrapping.feeds or wrapping.outfeeds)
-    known: dict[int, Value] = {item.parameter: item.turn for item in kept if item.parameter >= 0}
+    known: dict[int, Value] = {item.parameter: item.in_loop for item in kept if item.parameter >= 0}
     for number in wrapping.constants:
         known[number] = _constant(step, number)
     for number in wrapping.inputs:
         known[number] = _given(step, number)
-    turns = wrapping.loop is not None
-    builder.turns = wrapping.loop or 1
+    repeats = wrapping.loop is not None
+    builder.iterations = wrapping.loop or 1
     _begin_sums(step, wrapping, plan)
-    with builder.block(turns=True) if turns else nullcontext(builder.scope) as scope:
-        scope.owned.update(item.home.variable for item in kept)
-        scope.owned.update(item.home.variable for item in step.sums)
+    with builder.block(repeats=True) if repeats else nullcontext(builder.scope) as scope:
+        scope.owned.update(item.storage.variable for item in kept)
+        scope.owned.update(item.storage.variable for item in step.sums)
         for feed in wrapping.feeds:
             known.update(_fed(step, feed))
         following = _computed(step, module, plan, wrapping, known, kept)
     final = following
     if wrapping.loop is not None:
-        moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in step.sums]
-        final = [builder.value(home.element_type, home.shape) for home, _ in moments]
+        moments = [(x.storage, x.in_loop) for x in kept] + [
+            (x.storage, x.in_loop) for x in step.sums
+        ]
+        final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
         carried = tuple(
-            s.Carried(home.variable, home.value, turn.value, after, last)
-            for (home, turn), after, last in zip(moments, following, final, strict=True)
+            s.Carried(storage.variable, storage.value, in_loop.value, after, last)
+            for (storage, in_loop), after, last in zip(moments, following, final, strict=True)
         )
         body = s.Sequence(tuple(scope.steps))
         builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
         _hand_over_sums(step, final[len(kept) :], wrapping.loop)
     ports = tuple(
-        StatePort(x.name, x.home.variable, x.home.value, value, x.parameter, x.result)
+        StatePort(x.name, x.storage.variable, x.storage.value, value, x.parameter, x.result)
         for x, value in zip(kept, final[: len(kept)], strict=True)
     )
     program = Program(
@@ -173,14 +175,14 @@ def _ipus(entry: Computation, plan: Plan) -> list[int]:
 
 def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
     """Return variables for all state, that of random ops among it if the entry draws."""
-    turns = wrapping.loop is not None
+    repeats = wrapping.loop is not None
     builder, found = step.builder, []
     for pair in wrapping.state:
         kind, builder.ipu = step.arrays[pair.parameter], step.ipus[pair.parameter]
-        found.append(_keep(builder, pair.name, kind, turns, pair.parameter, pair.result))
+        found.append(_keep(builder, pair.name, kind, repeats, pair.parameter, pair.result))
     builder.ipu = 0
     if draws(module, (step.entry.name,)):
-        found.append(_keep(builder, RANDOM_STATE, ("u64", (3,)), turns, _NOWHERE, _NOWHERE))
+        found.append(_keep(builder, RANDOM_STATE, ("u64", (3,)), repeats, _NOWHERE, _NOWHERE))
     return found
 
 
@@ -188,18 +190,18 @@ def _keep(
     builder: Builder,
     name: str,
     kind: tuple[str, tuple[int, ...]],
-    turns: bool,
+    repeats: bool,
     parameter: int,
     result: int,
 ) -> _Kept:
     builder.origin = name
     initial = builder.value(*kind)
-    turn = builder.turn_value(TileTensor(initial, _NOWHERE, *kind)).value if turns else initial
+    in_loop = builder.loop_value(TileTensor(initial, _NOWHERE, *kind)).value if repeats else initial
     variable = builder.variable(
         *kind, builder.layout.born(parameter) or builder.default_mapping(*kind), Role.STATE
     )
-    home = TileTensor(initial, variable, *kind)
-    return _Kept(name, home, replace(home, value=turn), parameter, result)
+    storage = TileTensor(initial, variable, *kind)
+    return _Kept(name, storage, replace(storage, value=in_loop), parameter, result)
 
 
 def _constant(step: _Step, number: int) -> Value:
@@ -266,10 +268,10 @@ def _computed(
         lasting.update(wrapping.constants, wrapping.inputs)
     owned = frozenset(leaf for number, leaf in known.items() if number not in lasting)
     if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
-        builder.random_state = kept[-1].turn
-    homes = {item.result: item.turn for item in kept if item.parameter >= 0}
+        builder.random_state = kept[-1].in_loop
+    destinations = {item.result: item.in_loop for item in kept if item.parameter >= 0}
     made = lower_instructions(
-        builder, module, plan, step.entry, _arguments(step.entry, known), owned, homes
+        builder, module, plan, step.entry, _arguments(step.entry, known), owned, destinations
     )
     builder.origin = step.entry.instructions[step.entry.root].name
     leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]
@@ -283,16 +285,16 @@ def _computed(
         leaf = leaves[item.result] if item.parameter >= 0 else state_in(builder)
         if leaf is None:
             raise TypeError(f"result {item.result} is a token")
-        pairs.append((leaf, item.turn))
+        pairs.append((leaf, item.in_loop))
     for total in step.sums:
         leaf = leaves[total.place]
         if leaf is None:
             raise TypeError(f"result {total.place} is a token")
         builder.origin = total.outfeed.name
-        builder.ipu = builder.variables[total.home.variable].ipu
-        pairs.append((added(builder, total, leaf), total.turn))
+        builder.ipu = builder.variables[total.storage.variable].ipu
+        pairs.append((added(builder, total, leaf), total.in_loop))
     builder.origin, builder.ipu = _LOOP, 0
-    return brought_home(builder, pairs)
+    return copied_to_storage(builder, pairs)
 
 
 def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
@@ -312,14 +314,14 @@ def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
     step.builder.ipu = 0
 
 
-def _hand_over_sums(step: _Step, totals: Sequence[ValueId], turns: int) -> None:
+def _hand_over_sums(step: _Step, totals: Sequence[ValueId], iterations: int) -> None:
     """Write what becomes of the sums after the loop."""
     ports: dict[FeedBinding, list[Port]] = {}
     for item, value in zip(step.sums, totals, strict=True):
         step.builder.origin = item.outfeed.name
         found = ports.setdefault(item.outfeed, [])
-        step.builder.ipu = step.builder.variables[item.home.variable].ipu
-        leaf = finished(step.builder, item, replace(item.home, value=value), turns)
+        step.builder.ipu = step.builder.variables[item.storage.variable].ipu
+        leaf = finished(step.builder, item, replace(item.storage, value=value), iterations)
         found.append(_streamed_out(step.builder, f"{item.outfeed.name}.{len(found)}", leaf))
     for outfeed, streams in ports.items():
         queue = Queue(outfeed.name, False, tuple(streams), outfeed.places, outfeed.reduction)

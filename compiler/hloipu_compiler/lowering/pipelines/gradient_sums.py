@@ -28,8 +28,8 @@ def emptied(
     builder.ipu = ipu
     builder.origin = name
     filled = Elementwise(Expression((), (number_node(0, element_type),), (0,)), (), len(shape))
-    (home,) = builder.compute(filled, [], [(element_type, shape)])
-    return home, builder.turn_value(home)
+    (storage,) = builder.compute(filled, [], [(element_type, shape)])
+    return storage, builder.loop_value(storage)
 
 
 def accumulated(

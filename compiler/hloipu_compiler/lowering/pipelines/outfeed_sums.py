@@ -1,8 +1,8 @@
-"""Outfeeds that the device adds up over the turns of the loop around a step.
+"""Outfeeds that the device adds up over the iterations of the loop around a step.
 
-A sum begins at zero before the loop, takes in each turn's array, and is handed over once, after the
-last turn; a mean is divided by the number of turns then. Floats narrower than f32 add up in f32, a
-mean of integers as well.
+A sum begins at zero before the loop, takes in each iteration's array, and is handed over once,
+after the last iteration; a mean is divided by the number of iterations then. Floats narrower than
+f32 add up in f32, a mean of integers as well.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from hloipu_runtime.program.mapping import Sizes
 
 @dataclass(frozen=True)
 class Sum:
-    """One array that is added up: where it lies before the loop, and in each turn."""
+    """One array that is added up: where it lies before the loop, and in each iteration."""
 
     outfeed: FeedBinding
     place: int
     """Number of the result."""
-    home: TileTensor
-    turn: TileTensor
+    storage: TileTensor
+    in_loop: TileTensor
 
 
 def sum_type(element_type: str, reduction: str) -> str:
@@ -41,26 +41,26 @@ def begun(
     """Write the zeros that a sum begins with, before the loop."""
     kind = sum_type(element_type, outfeed.reduction)
     filled = Elementwise(Expression((), (number_node(0, kind),), (0,)), (), len(shape))
-    (home,) = builder.compute(filled, [], [(kind, shape)])
-    return Sum(outfeed, place, home, builder.turn_value(home))
+    (storage,) = builder.compute(filled, [], [(kind, shape)])
+    return Sum(outfeed, place, storage, builder.loop_value(storage))
 
 
 def added(builder: Builder, item: Sum, leaf: TileTensor) -> TileTensor:
-    """Write a turn's addition."""
-    kind = item.home.element_type
+    """Write an iteration's addition."""
+    kind = item.storage.element_type
     if leaf.element_type == kind:
         nodes: tuple[Node, ...] = (Node("add", (0, 1), kind),)
     else:
         nodes = (Node("convert", (1,), kind), Node("add", (0, 2), kind))
-    return _computed(builder, nodes, (item.turn, leaf), (True, False))
+    return _computed(builder, nodes, (item.in_loop, leaf), (True, False))
 
 
-def finished(builder: Builder, item: Sum, total: TileTensor, turns: int) -> TileTensor:
+def finished(builder: Builder, item: Sum, total: TileTensor, iterations: int) -> TileTensor:
     """Write what is left to do after the loop."""
     if item.outfeed.reduction == "sum":
         return total
     kind = total.element_type
-    count = number_node(turns, kind)
+    count = number_node(iterations, kind)
     return _computed(builder, (count, Node("divide", (0, 1), kind)), (total,), (True,))
 
 

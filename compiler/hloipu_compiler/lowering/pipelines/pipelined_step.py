@@ -30,11 +30,17 @@ from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
 from hloipu_compiler.lowering.pipelines.gradient_sums import COUNT_TYPE, emptied, finished_type
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun
-from hloipu_compiler.lowering.pipelines.positions import Carried, Key, Kind, Positions, Turning
+from hloipu_compiler.lowering.pipelines.positions import (
+    Carried,
+    CarriedTensor,
+    Key,
+    Kind,
+    Positions,
+)
 from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameters
 from hloipu_compiler.lowering.pipelines.replica_means import mean_over_replicas
 from hloipu_compiler.lowering.pipelines.results import Results
-from hloipu_compiler.lowering.regions.control import brought_home
+from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.partition.stages.update_places import placed
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining
 from hloipu_compiler.plan.plan import Plan
@@ -55,8 +61,8 @@ class _Kept:
     """One array of state: where it lies, what it holds before the loop and as a step begins."""
 
     name: str
-    home: TileTensor
-    turn: TileTensor
+    storage: TileTensor
+    in_loop: TileTensor
     parameter: int
     result: int
 
@@ -84,22 +90,24 @@ class _PipelinedStep:
                 making.given[number] = self._constant(number)
         for number in wrapping.inputs:
             making.given[number] = self._streamed(number)
-        making.given.update({item.parameter: item.turn for item in kept})
+        making.given.update({item.parameter: item.in_loop for item in kept})
         self._begin_sums()
-        with builder.block(turns=True) as scope:
-            scope.owned.update(item.home.variable for item in kept)
-            scope.owned.update(item.home.variable for item in self.sums)
+        with builder.block(repeats=True) as scope:
+            scope.owned.update(item.storage.variable for item in kept)
+            scope.owned.update(item.storage.variable for item in self.sums)
             following = self._step(kept)
             body = s.Sequence(tuple(late_copies(scope.steps, builder.variables, builder.machine)))
-        moments = [(x.home, x.turn) for x in kept] + [(x.home, x.turn) for x in self.sums]
-        final = [builder.value(home.element_type, home.shape) for home, _ in moments]
+        moments = [(x.storage, x.in_loop) for x in kept] + [
+            (x.storage, x.in_loop) for x in self.sums
+        ]
+        final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
         carried = tuple(
-            s.Carried(home.variable, home.value, turn.value, after, last)
-            for (home, turn), after, last in zip(moments, following, final, strict=True)
+            s.Carried(storage.variable, storage.value, in_loop.value, after, last)
+            for (storage, in_loop), after, last in zip(moments, following, final, strict=True)
         )
-        turns = wrapping.loop or 1
-        builder.emit(s.Repeat(turns, body, carried, _LOOP))
-        self.results.sums(self.sums, final[len(kept) :], turns)
+        iterations = wrapping.loop or 1
+        builder.emit(s.Repeat(iterations, body, carried, _LOOP))
+        self.results.sums(self.sums, final[len(kept) :], iterations)
         return Program(
             making.module.name,
             builder.machine.name,
@@ -114,7 +122,7 @@ class _PipelinedStep:
             tuple(builder.elided),
             tuple(self._port(x, value) for x, value in zip(kept, final, strict=False)),
             self.results.queues(),
-            turns,
+            iterations,
             tuple(making.loaded),
         )
 
@@ -123,17 +131,19 @@ class _PipelinedStep:
         builder.origin = name
         builder.ipu = self.making.pipelining.homes.get(parameter, 0)
         initial = builder.value(*kind)
-        turn = builder.turn_value(TileTensor(initial, -1, *kind)).value
+        in_loop = builder.loop_value(TileTensor(initial, -1, *kind)).value
         if parameter in self.remote.state:
             variable = remote_variable(builder, kind)
         else:
             variable = builder.variable(*kind, builder.default_mapping(*kind), Role.STATE)
-        home = TileTensor(initial, variable, *kind)
-        return _Kept(name, home, replace(home, value=turn), parameter, result)
+        storage = TileTensor(initial, variable, *kind)
+        return _Kept(name, storage, replace(storage, value=in_loop), parameter, result)
 
     def _port(self, x: _Kept, final: ValueId) -> StatePort:
         whole = self.making.pipelining.whole.get(x.parameter, ())
-        return StatePort(x.name, x.home.variable, x.home.value, final, x.parameter, x.result, whole)
+        return StatePort(
+            x.name, x.storage.variable, x.storage.value, final, x.parameter, x.result, whole
+        )
 
     def _constant(self, number: int) -> Value:
         kind = self._parameter(number)
@@ -168,16 +178,16 @@ class _PipelinedStep:
     def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
         """Write one update with its micro-batches; return state and sums after it."""
         making, plan = self.making, self.making.pipelining
-        turns = {x.parameter: x.turn for x in kept}
-        self.remote.fetch_before(turns)
+        in_loop = {x.parameter: x.in_loop for x in kept}
+        self.remote.fetch_before(in_loop)
         self._call(plan.pre, self._outside)
-        self.remote.leave(turns)
-        self.remote.begin_update(turns)
+        self.remote.leave(in_loop)
+        self.remote.begin_update(in_loop)
         finished = self._pipeline(kept)
         for item in kept:
             if item.parameter in self.remote.state:
                 self.builder.origin = item.name
-                making.given[item.parameter] = fetched(self.builder, item.turn)
+                making.given[item.parameter] = fetched(self.builder, item.in_loop)
         self._call(plan.update, lambda operand: self._after(operand, finished))
         leaves = making.result_leaves()
         self.results.after_update(leaves)
@@ -188,18 +198,18 @@ class _PipelinedStep:
             leaf = done if done is not None else leaves[item.result]
             if leaf is None:
                 raise CodegenError("E0470", f"result {item.result} is a token")
-            self.builder.ipu = self.builder.variables[item.home.variable].ipu
+            self.builder.ipu = self.builder.variables[item.storage.variable].ipu
             held = self.builder.held(leaf)
             if item.parameter in self.remote.state:
-                away[item.parameter] = stored(self.builder, held, item.home)
+                away[item.parameter] = stored(self.builder, held, item.storage)
             else:
-                pairs.append((held, item.turn))
+                pairs.append((held, item.in_loop))
         for number, total in enumerate(self.sums):
-            pairs.append((self._sum_after(number, leaves[total.place], finished), total.turn))
+            pairs.append((self._sum_after(number, leaves[total.place], finished), total.in_loop))
         self.builder.origin = _LOOP
-        home = iter(brought_home(self.builder, pairs))
-        found = [away[x.parameter] if x.parameter in away else next(home) for x in kept]
-        return [*found, *home]
+        storage = iter(copied_to_storage(self.builder, pairs))
+        found = [away[x.parameter] if x.parameter in away else next(storage) for x in kept]
+        return [*found, *storage]
 
     def _sum_after(
         self, number: int, leaf: Value | None, finished: Mapping[Key, TileTensor]
@@ -211,7 +221,7 @@ class _PipelinedStep:
             return finished[Key(Kind.OUTFEED, number, call)]
         if leaf is None:
             raise CodegenError("E0470", f"result {item.place} is a token")
-        self.builder.ipu = self.builder.variables[item.home.variable].ipu
+        self.builder.ipu = self.builder.variables[item.storage.variable].ipu
         self.builder.origin = item.outfeed.name
         return added(self.builder, item, self.builder.held(self.builder.brought_here(leaf)))
 
@@ -255,12 +265,12 @@ class _PipelinedStep:
         finished: dict[Key, TileTensor] = {}
         away: list[Key] = []
         for key, x in carried.items():
-            last = builder.value(x.home.element_type, x.home.shape)
+            last = builder.value(x.storage.element_type, x.storage.shape)
             loops.append(
-                s.Carried(x.home.variable, x.home.value, x.turn.value, x.after.value, last)
+                s.Carried(x.storage.variable, x.storage.value, x.in_loop.value, x.after.value, last)
             )
-            finished[key] = replace(x.home, value=last)
-            if builder.variables[x.home.variable].role is Role.REMOTE:
+            finished[key] = replace(x.storage, value=last)
+            if builder.variables[x.storage.variable].role is Role.REMOTE:
                 away.append(key)
         interval = plan.schedule.interval if len(plan.positions) > 1 else 1
         group = plan.schedule.group
@@ -279,24 +289,30 @@ class _PipelinedStep:
         found: Carried = {}
         for x in plan.accumulations:
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
-            home, turn = emptied(builder, x.ipu, x.element_type, shape, name)
-            if making.offloads.accumulators and is_large((home.element_type, shape)):
-                away = replace(home, variable=remote_variable(builder, (home.element_type, shape)))
-                stored(builder, home, away)
-                home, turn = away, replace(turn, variable=away.variable)
-            found[Key(Kind.GRADIENT, x.element, x.call)] = Turning(home, turn, turn)
+            storage, in_loop = emptied(builder, x.ipu, x.element_type, shape, name)
+            if making.offloads.accumulators and is_large((storage.element_type, shape)):
+                away = replace(
+                    storage, variable=remote_variable(builder, (storage.element_type, shape))
+                )
+                stored(builder, storage, away)
+                storage, in_loop = away, replace(in_loop, variable=away.variable)
+            found[Key(Kind.GRADIENT, x.element, x.call)] = CarriedTensor(storage, in_loop, in_loop)
         if plan.reduction == RUNNING_MEAN:
             for call, ipu in dict.fromkeys((x.call, x.ipu) for x in plan.accumulations):
-                home, turn = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
-                found[Key(Kind.COUNT, ipu, call)] = Turning(home, turn, turn)
+                storage, in_loop = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
+                found[Key(Kind.COUNT, ipu, call)] = CarriedTensor(storage, in_loop, in_loop)
         for parameter, _ in plan.per_micro_batch:
-            turn = builder.turn_value(kept[parameter].turn)
-            found[Key(Kind.STATE, parameter)] = Turning(kept[parameter].turn, turn, turn)
+            in_loop = builder.loop_value(kept[parameter].in_loop)
+            found[Key(Kind.STATE, parameter)] = CarriedTensor(
+                kept[parameter].in_loop, in_loop, in_loop
+            )
         for number, item in enumerate(self.sums):
             call = making.maker_of(item.place)
             if call in making.in_pipeline:
-                turn = builder.turn_value(item.turn)
-                found[Key(Kind.OUTFEED, number, call)] = Turning(item.turn, turn, turn)
+                in_loop = builder.loop_value(item.in_loop)
+                found[Key(Kind.OUTFEED, number, call)] = CarriedTensor(
+                    item.in_loop, in_loop, in_loop
+                )
         return found
 
     def _combined(self, finished: Mapping[Key, TileTensor]) -> dict[Key, TileTensor]:

@@ -16,7 +16,7 @@ from hloipu_compiler.lowering.pipelines.feeds import Feeds
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
 from hloipu_compiler.lowering.pipelines.results import Results
-from hloipu_compiler.lowering.regions.control import brought_home
+from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Role
@@ -44,18 +44,18 @@ class Key(NamedTuple):
 
 
 @dataclass
-class Turning:
+class CarriedTensor:
     """A variable that goes from micro-batch to micro-batch."""
 
-    home: TileTensor
+    storage: TileTensor
     """Before the first one."""
-    turn: TileTensor
+    in_loop: TileTensor
     """As one begins."""
     after: TileTensor
-    """As one ends: the same as `turn` until its position is written."""
+    """As one ends: the same as `in_loop` until its position is written."""
 
 
-Carried = dict[Key, Turning]
+Carried = dict[Key, CarriedTensor]
 
 
 @dataclass
@@ -74,7 +74,8 @@ class _Place:
     def pages(self, carried: Carried) -> tuple[s.Paged, ...]:
         """Return where what lies in remote memory is brought to for a group."""
         return tuple(
-            s.Paged(carried[key].home.variable, here.variable) for key, here in self.paged.items()
+            s.Paged(carried[key].storage.variable, here.variable)
+            for key, here in self.paged.items()
         )
 
 
@@ -103,20 +104,20 @@ class Positions:
         with ExitStack() as blocks:
             first = None
             if self.is_grouped:
-                first = blocks.enter_context(builder.block(turns=True, ipus=ipus))
-            scope = blocks.enter_context(builder.block(turns=True, ipus=ipus))
+                first = blocks.enter_context(builder.block(repeats=True, ipus=ipus))
+            scope = blocks.enter_context(builder.block(repeats=True, ipus=ipus))
             for key in (key for part in position.parts for key in self._kept_by(part)):
-                scope.owned.add(self.carried[key].home.variable)
-                builder.made_here(self.carried[key].turn.value)
+                scope.owned.add(self.carried[key].storage.variable)
+                builder.made_here(self.carried[key].in_loop.value)
             self.feeds.begin(number, position)
             for _, parts in groupby(position.parts, key=lambda part: part.level):
                 self._level(tuple(parts), place)
             pairs = [
-                (held, place.paged.get(key, self.carried[key].turn))
+                (held, place.paged.get(key, self.carried[key].in_loop))
                 for key, held in place.after.items()
             ]
-            for key, value in zip(place.after, brought_home(builder, pairs), strict=True):
-                self.carried[key].after = replace(self.carried[key].turn, value=value)
+            for key, value in zip(place.after, copied_to_storage(builder, pairs), strict=True):
+                self.carried[key].after = replace(self.carried[key].in_loop, value=value)
             steps = late_copies(scope.steps, builder.variables, builder.machine)
             body = s.Sequence(tuple(steps))
             before = s.Sequence(tuple(first.steps) if first else ())
@@ -133,7 +134,7 @@ class Positions:
             return
         branches = []
         for ipu in dict.fromkeys(part.ipu for part in parts):
-            with builder.block(turns=True, ipus=1) as scope:
+            with builder.block(repeats=True, ipus=1) as scope:
                 scope.owned |= {v for v in outer.owned if builder.variables[v].ipu == ipu}
                 for part in parts:
                     if part.ipu == ipu:
@@ -170,17 +171,17 @@ class Positions:
         steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
             item = self.carried[key]
-            is_remote = builder.variables[item.home.variable].role is Role.REMOTE
+            is_remote = builder.variables[item.storage.variable].role is Role.REMOTE
             if is_remote and self.is_grouped:
-                place.paged[key] = here = self._on_tiles(item.turn)
+                place.paged[key] = here = self._on_tiles(item.in_loop)
                 place.after[key] = self._after_micro_batch(key, here)
             elif is_remote:
                 begin = len(steps)
-                after = self._after_micro_batch(key, fetched(builder, item.turn))
-                item.after = replace(item.turn, value=stored(builder, after, item.turn))
+                after = self._after_micro_batch(key, fetched(builder, item.in_loop))
+                item.after = replace(item.in_loop, value=stored(builder, after, item.in_loop))
                 additions.append(range(begin, len(steps)))
             else:
-                place.after[key] = self._after_micro_batch(key, item.turn)
+                place.after[key] = self._after_micro_batch(key, item.in_loop)
         steps[:] = early_parts(steps, additions)
 
     def _on_tiles(self, there: TileTensor) -> TileTensor:
@@ -207,7 +208,7 @@ class Positions:
             there = making.cast.get(element, {}).get(self.builder.ipu)
             leaf = making.made[element] if there is None else self._fetched(there, place)
         elif Key(Kind.STATE, number) in self.carried:
-            leaf = self.carried[Key(Kind.STATE, number)].turn
+            leaf = self.carried[Key(Kind.STATE, number)].in_loop
             self._require_owner(number, place)
         elif self.builder.ipu in making.remote.get(number, ()):
             leaf = self._fetched(making.remote[number][self.builder.ipu], place)
@@ -285,13 +286,13 @@ class Positions:
             case Kind.OUTFEED:
                 item = self.sums[key.number]
                 builder.origin = item.outfeed.name
-                return added(builder, replace(item, turn=total), self._result(item.place))
+                return added(builder, replace(item, in_loop=total), self._result(item.place))
             case Kind.STATE:
                 return self._result(dict(making.pipelining.per_micro_batch)[key.number])
         plan = making.pipelining
         gradient = builder.held(making.made[(key.call, key.number)])
         if plan.reduction == RUNNING_MEAN:
-            count = self.carried[Key(Kind.COUNT, builder.ipu, key.call)].turn
+            count = self.carried[Key(Kind.COUNT, builder.ipu, key.call)].in_loop
             return averaged(builder, total, gradient, count)
         return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
 

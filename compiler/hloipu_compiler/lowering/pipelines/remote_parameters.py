@@ -70,18 +70,18 @@ class RemoteParameters:
             builder.ipu = ipu
             making.remote[number][ipu] = remote_constant(builder, value, kind, array)
 
-    def fetch_before(self, turns: dict[int, TileTensor]) -> None:
+    def fetch_before(self, in_loop: dict[int, TileTensor]) -> None:
         """Write what brings state to tiles that is read before the micro-batches."""
         making, builder = self.making, self.making.builder
         for number in sorted(self.read_before):
-            builder.origin = builder.variables[turns[number].variable].origin
-            making.given[number] = fetched(builder, turns[number])
+            builder.origin = builder.variables[in_loop[number].variable].origin
+            making.given[number] = fetched(builder, in_loop[number])
 
-    def leave(self, turns: dict[int, TileTensor]) -> None:
+    def leave(self, in_loop: dict[int, TileTensor]) -> None:
         """Let go of that state, and take to remote memory what was made of weights."""
         making, builder = self.making, self.making.builder
-        builder.forget(frozenset(turns[number].value for number in self.read_before))
-        making.given.update({number: turns[number] for number in self.read_before})
+        builder.forget(frozenset(in_loop[number].value for number in self.read_before))
+        making.given.update({number: in_loop[number] for number in self.read_before})
         if not (making.offloads.weights and making.pipelining.pre):
             return
         entry = making.module.entry
@@ -98,18 +98,18 @@ class RemoteParameters:
         builder.origin = builder.variables[leaf.variable].origin
         builder.ipu = ipu
         there = remote_variable(builder, (leaf.element_type, leaf.shape))
-        home = TileTensor(leaf.value, there, leaf.element_type, leaf.shape)
-        stored(builder, leaf, home)
-        return home
+        storage = TileTensor(leaf.value, there, leaf.element_type, leaf.shape)
+        stored(builder, leaf, storage)
+        return storage
 
-    def begin_update(self, turns: dict[int, TileTensor]) -> None:
-        """Write what brings state to IPUs that read it beside its own; `turns`: as it begins."""
+    def begin_update(self, in_loop: dict[int, TileTensor]) -> None:
+        """Write what brings state to IPUs that read it beside its own; `in_loop`: as it begins."""
         builder = self.making.builder
         for number in sorted(self.state):
-            there = turns[number]
-            home = builder.variables[there.variable].ipu
+            there = in_loop[number]
+            storage = builder.variables[there.variable].ipu
             builder.origin = builder.variables[there.variable].origin
             self.making.remote[number] = {
-                ipu: there if ipu == home else handed_over(builder, there, ipu)
+                ipu: there if ipu == storage else handed_over(builder, there, ipu)
                 for ipu in self.readers[number]
             }

@@ -53,20 +53,20 @@ class Results:
         for place in self.making.wrapping.results:
             self.making.results.append(self._streamed_out(f"result.{place}", leaves[place]))
 
-    def sums(self, sums: Sequence[Sum], totals: Sequence[ValueId], turns: int) -> None:
+    def sums(self, sums: Sequence[Sum], totals: Sequence[ValueId], iterations: int) -> None:
         """Write what becomes of the sums of outfeeds after the loop.
 
-        `totals`: what each holds then; `turns`: of the loop, in each of which a position of the
-        pipeline adds for every micro-batch.
+        `totals`: what each holds then; `iterations`: of the loop, in each of which a position of
+        the pipeline adds for every micro-batch.
         """
         making, builder = self.making, self.making.builder
         for item, value in zip(sums, totals, strict=True):
-            count = turns
+            count = iterations
             if making.maker_of(item.place) in making.in_pipeline:
                 count *= making.pipelining.micro_batches
-            builder.ipu = builder.variables[item.home.variable].ipu
+            builder.ipu = builder.variables[item.storage.variable].ipu
             builder.origin = item.outfeed.name
-            leaf = finished(builder, item, replace(item.home, value=value), count)
+            leaf = finished(builder, item, replace(item.storage, value=value), count)
             self._outfeed(making.wrapping.outfeeds.index(item.outfeed), item.place, leaf)
 
     def queues(self) -> tuple[Queue, ...]:

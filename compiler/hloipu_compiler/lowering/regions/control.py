@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range
-from hloipu_compiler.layout.layout import UNKNOWN_TURNS, InitialLayout
+from hloipu_compiler.layout.layout import UNKNOWN_ITERATIONS, InitialLayout
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.loop_body_order import order_for_state
@@ -32,33 +32,38 @@ def _while(context: LoweringContext) -> Sequence[Value]:
         for n in carried
     ]
     there = _ipus(context, carried)
-    homes = _homes(builder, [builder.held(initial[n]) for n in carried], settled, there)
-    turns = {n: builder.turn_value(x) for n, x in zip(carried, homes, strict=True)}
-    state: list[Value] = [turns.get(n, leaf) for n, leaf in enumerate(initial)]
+    storages = _storages(builder, [builder.held(initial[n]) for n in carried], settled, there)
+    in_loop = {n: builder.loop_value(x) for n, x in zip(carried, storages, strict=True)}
+    state: list[Value] = [in_loop.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = context.plan.trips(context.computation.name, context.instruction.name)
     predicate: TileTensor | None = None
-    with builder.block(turns=True) as condition_scope:
+    with builder.block(repeats=True) as condition_scope:
         if trips is None:
             (leaf,) = lower_computation(context, condition, [state], frozenset())
             predicate = builder.held(leaf)
-    with builder.block(turns=True) as body_scope:
-        body_scope.owned.update(x.variable for x in homes)
+    with builder.block(repeats=True) as body_scope:
+        body_scope.owned.update(x.variable for x in storages)
         if len(initial) > count:
-            builder.random_state = turns[count]
+            builder.random_state = in_loop[count]
         ordered = order_for_state(body)
-        outside, builder.turns = builder.turns, builder.turns * (trips or UNKNOWN_TURNS)
-        after = lower_computation(context, ordered, [state], frozenset(turns.values()), turns)
-        builder.turns = outside
+        outside, builder.iterations = (
+            builder.iterations,
+            builder.iterations * (trips or UNKNOWN_ITERATIONS),
+        )
+        after = lower_computation(context, ordered, [state], frozenset(in_loop.values()), in_loop)
+        builder.iterations = outside
         if len(initial) > count:
             after.append(state_in(builder))
-        following = brought_home(builder, [(builder.held(after[n]), turns[n]) for n in carried])
+        following = copied_to_storage(
+            builder, [(builder.held(after[n]), in_loop[n]) for n in carried]
+        )
     finals = [
         TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
-        for x in homes
+        for x in storages
     ]
     records = tuple(
-        s.Carried(home.variable, home.value, turns[n].value, value, final.value)
-        for n, home, value, final in zip(carried, homes, following, finals, strict=True)
+        s.Carried(storage.variable, storage.value, in_loop[n].value, value, final.value)
+        for n, storage, value, final in zip(carried, storages, following, finals, strict=True)
     )
     name = context.instruction.name
     inner = s.Sequence(tuple(body_scope.steps))
@@ -74,7 +79,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
 
 
 def _unchanged(body: Computation) -> frozenset[int]:
-    """Return the leaves of a loop's state that every turn hands on as they are."""
+    """Return the leaves of a loop's state that every iteration hands on as they are."""
     root = body.instructions[body.root]
     parameter = body.parameters[0]
     shape = body.instructions[parameter].shape
@@ -99,39 +104,41 @@ def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:
     return [held.get((*where, n)) for n in leaves]
 
 
-def _homes(
+def _storages(
     builder: Builder,
     leaves: Sequence[TileTensor],
     settled: Sequence[InitialLayout | None],
     ipus: Sequence[int | None],
 ) -> list[TileTensor]:
     """Return variables of the loop's own that hold its first state, where that was settled."""
-    homes = []
+    storages = []
     transfers, definitions = [], []
     here = builder.ipu
-    for leaf, home, ipu in zip(leaves, settled, ipus, strict=True):
+    for leaf, storage, ipu in zip(leaves, settled, ipus, strict=True):
         lying = builder.variables[leaf.variable]
-        mapping = home.mapping if home else lying.mapping
+        mapping = storage.mapping if storage else lying.mapping
         builder.ipu = lying.ipu if ipu is None else ipu
         own = builder.variable(leaf.element_type, leaf.shape, mapping)
         transfer, definition = builder.plain_copy(builder.nearest(leaf, builder.ipu), own)
         transfers.append(transfer)
         definitions.append(definition)
-        homes.append(TileTensor(leaf.value, own, leaf.element_type, leaf.shape))
+        storages.append(TileTensor(leaf.value, own, leaf.element_type, leaf.shape))
     builder.ipu = here
     if transfers:
         builder.exchange(transfers, definitions)
-    return homes
+    return storages
 
 
-def brought_home(builder: Builder, pairs: Sequence[tuple[TileTensor, TileTensor]]) -> list[int]:
-    """Bring what a turn leaves into the loop's own variables, all at once; return the values."""
-    homes = {home.variable for _, home in pairs}
+def copied_to_storage(
+    builder: Builder, pairs: Sequence[tuple[TileTensor, TileTensor]]
+) -> list[int]:
+    """Copy what an iteration leaves into the loop's variables, all at once; return the values."""
+    storages = {storage.variable for _, storage in pairs}
     staged: list[TileTensor] = []
     transfers, definitions = [], []
     here = builder.ipu
-    for leaf, home in pairs:
-        if leaf.variable != home.variable and leaf.variable in homes:
+    for leaf, storage in pairs:
+        if leaf.variable != storage.variable and leaf.variable in storages:
             mapping = builder.variables[leaf.variable].mapping
             builder.ipu = builder.variables[leaf.variable].ipu
             aside = builder.variable(leaf.element_type, leaf.shape, mapping)
@@ -144,10 +151,10 @@ def brought_home(builder: Builder, pairs: Sequence[tuple[TileTensor, TileTensor]
     if transfers:
         builder.exchange(transfers, definitions)
     transfers, definitions = [], []
-    for leaf, (_, home) in zip(staged, pairs, strict=True):
-        if leaf.variable != home.variable:
-            leaf = builder.nearest(leaf, builder.variables[home.variable].ipu)
-            transfer, definition = builder.plain_copy(leaf, home.variable)
+    for leaf, (_, storage) in zip(staged, pairs, strict=True):
+        if leaf.variable != storage.variable:
+            leaf = builder.nearest(leaf, builder.variables[storage.variable].ipu)
+            transfer, definition = builder.plain_copy(leaf, storage.variable)
             transfers.append(transfer)
             definitions.append(definition)
     if transfers:
@@ -185,7 +192,7 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
                 held = [n for n, token in enumerate(tokens) if not token]
                 shared = _shared(builder, made, _ipus(context, held))
             scope.owned.update(x.variable for x in shared)
-            branch_values.append(brought_home(builder, list(zip(made, shared, strict=True))))
+            branch_values.append(copied_to_storage(builder, list(zip(made, shared, strict=True))))
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
         TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)

@@ -45,7 +45,7 @@ def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
     preferences = tuple(
         (x.born, x.need) for x in (*builder.preferences, *builder.region_preferences)
     )
-    around = builder.turns, len(builder.scopes)
+    around = builder.iterations, len(builder.scopes)
     return rows.space, rows.dimensions, tuple(ops), rows.results, preferences, around
 
 

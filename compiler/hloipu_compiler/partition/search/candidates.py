@@ -21,9 +21,9 @@ _MOST_DOUBLED = 32
 """Stages that are put two on each IPU, at most."""
 _GROUPS = (4, 16, 64)
 """Micro-batches that a stage does before the next one, for which its weights come once."""
-_TURNS = (4, 8, 16)
+_STAGES_PER_IPU = (4, 8, 16)
 """Stages of each IPU, where nothing else fits."""
-_MOST_TURNS = 128
+_MOST_STAGES = 128
 """Stages in all, then."""
 _RECOMPUTE = ("none", "cheap", "full")
 _OFFLOAD = (AUTO, OFF, "on")
@@ -121,9 +121,9 @@ def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -
         return []
     offloading = {name for name in OFFLOADABLE if step.may_lie_beside(name)}
     found = []
-    for times in _TURNS:
+    for times in _STAGES_PER_IPU:
         count = times * ipus
-        if count > min(len(step.loads.ahead), _MOST_TURNS):
+        if count > min(len(step.loads.ahead), _MOST_STAGES):
             break
         on = tuple(n % ipus for n in range(count))
         most = max(_one(given.micro_batches, _rounds(count)))

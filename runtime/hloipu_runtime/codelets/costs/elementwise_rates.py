@@ -13,11 +13,11 @@ from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 
 
 class Rate(NamedTuple):
-    """Cycles of one turn of an op's loop."""
+    """Cycles of one iteration of an op's loop."""
 
     cycles: int
     elements: int
-    """Of one turn; 0: a vector."""
+    """Of one iteration; 0: a vector."""
     complete: bool
     """Whether loads, stores and the loop are included."""
     assumed: bool

@@ -88,7 +88,7 @@ def _faults(role: Role, number: VariableId, uses: _Uses) -> Iterator[str]:
 def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
     """Yield buffers of no queue, that steps compute on, or whose tiles others have.
 
-    A loop fills and drains a queue's buffers beside computing: one element for each turn. A
+    A loop fills and drains a queue's buffers beside computing: one element for each iteration. A
     parameter comes in once, before anything can be computed.
     """
     variables = program.variables

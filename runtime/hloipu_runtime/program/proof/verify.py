@@ -340,7 +340,7 @@ class _Proof:
     def _enter(
         self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
     ) -> None:
-        """Bring the state to the start of any turn of a loop."""
+        """Bring the state to the start of any iteration of a loop."""
         for item in carried:
             self.expect(state, item.variable, item.initial, place)
         for variable in changed:
@@ -351,9 +351,9 @@ class _Proof:
             state[item.variable] = item.turn
 
     def _turn(self, carried: tuple[Carried, ...], state: State, place: str) -> None:
-        """Check what a turn hands to the next one."""
+        """Check what an iteration hands to the next one."""
         for item in carried:
-            self.expect(state, item.variable, item.following, f"{place} end of turn")
+            self.expect(state, item.variable, item.following, f"{place} end of iteration")
 
     def _leave(
         self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str

@@ -37,7 +37,7 @@ from hloipu_runtime.program_io.file.refusal import NONSENSE, Refuse
 from hloipu_runtime.program_io.file.span_checks import check_spans, check_tiles
 from hloipu_runtime.program_io.file.trying import try_expression
 
-MOST_TURNS = 2**62
+MOST_ITERATIONS = 2**62
 MOST_CALLED = 2**21
 """Steps beyond those written, where functions are put in at every call: all readers walk them."""
 MOST_LEVELS = 160
@@ -112,13 +112,15 @@ class StepChecks:
     # --- what they name ---------------------------------------------------------------------------
 
     def _pipeline(self, step: Pipeline, place: str) -> None:
-        turns = step.interval * (step.count + 1) + len(step.stages)
-        if step.count < 0 or step.interval < 1 or turns > MOST_TURNS:
-            self.refuse(place, f"a pipeline of {step.count} turns, one every {step.interval}")
-        if step.group != 1 and not (1 < step.group <= MOST_TURNS):
+        iterations = step.interval * (step.count + 1) + len(step.stages)
+        if step.count < 0 or step.interval < 1 or iterations > MOST_ITERATIONS:
+            self.refuse(place, f"a pipeline of {step.count} iterations, one every {step.interval}")
+        if step.group != 1 and not (1 < step.group <= MOST_ITERATIONS):
             self.refuse(place, f"a pipeline in groups of {step.group}")
         if step.group > 1 and step.interval != len(step.stages):
-            self.refuse(place, f"a pipeline in groups with one turn every {step.interval} slots")
+            self.refuse(
+                place, f"a pipeline in groups with one iteration every {step.interval} slots"
+            )
         self._carried(step.carried, place)
         for stage in step.stages:
             self._variables((v for page in stage.paged for v in page), place)
@@ -183,8 +185,8 @@ class StepChecks:
             case Parallel():
                 self._blocks(step.branches, place)
             case Repeat():
-                if not 0 <= step.count <= MOST_TURNS:
-                    self.refuse(place, f"a loop of {step.count} turns")
+                if not 0 <= step.count <= MOST_ITERATIONS:
+                    self.refuse(place, f"a loop of {step.count} iterations")
                 self._carried(step.carried, place)
                 self._steps(step.body, place)
             case Pipeline():

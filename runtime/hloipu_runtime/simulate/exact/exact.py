@@ -51,7 +51,7 @@ Action = Callable[[], None]
 
 
 class ExactEngine:
-    """Runs one program on tile memories; `poison`: fill memories before use, also in each turn."""
+    """Runs one program on tile memories; `poison`: fill them before use, also in each iteration."""
 
     def __init__(self, program: Program, *, poison: bool = False) -> None:
         self.program = program
@@ -251,7 +251,7 @@ class ExactEngine:
     def _fresh(
         self, body: Sequence, carried: tuple[Carried, ...], paged: tuple[Paged, ...] = ()
     ) -> list[Action]:
-        """Return what takes away, before a turn, what the turn before left behind."""
+        """Return what takes away, before an iteration, what the iteration before left behind."""
         if not self.poison:
             return []
         kept = {item.variable for item in carried} | {page.here for page in paged}
@@ -266,7 +266,7 @@ class ExactEngine:
             actions = self._fresh(step.body, step.carried)
             path = f"{place}/repeat"
             actions += self._block(step.body, path, host, counts)
-            for _ in counts.turns(step.name, path, step.count):
+            for _ in counts.iterations(step.name, path, step.count):
                 for action in actions:
                     action()
 
@@ -309,7 +309,7 @@ class ExactEngine:
             predicate = self.memory(step.predicate)
             body: list[Action] | None = None
             path = f"{place}/while"
-            for _ in counts.turns(step.name, path):
+            for _ in counts.iterations(step.name, path):
                 for action in condition:
                     action()
                 if not bool(predicate.whole()):

@@ -136,8 +136,8 @@ class FunctionalEngine:
         ]
         count = what.count if isinstance(what, Repeat) else None
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
-        turns = f"counts.turns({name}, {path}, {count})"
-        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, turns))
+        iterations = f"counts.iterations({name}, {path}, {count})"
+        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))
         return made
 
     def _branches(self, what: If | Switch, node: Node) -> Run:

@@ -42,7 +42,7 @@ class Node:
     """Values of this block that are read here for the last time."""
     blocks: tuple["Collapsed", ...] = ()
     block_values: tuple[tuple[ValueId, ...], ...] = ()
-    """Of branches: what each leaves behind. Of loops: what a turn leaves for the next one."""
+    """Of branches: what each leaves behind. Of loops: what an iteration leaves for the next one."""
 
 
 @dataclass(frozen=True)

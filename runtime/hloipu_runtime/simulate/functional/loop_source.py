@@ -7,9 +7,9 @@ from hloipu_runtime.simulate.functional.logical_form import Node
 
 
 def loop_lines(
-    what: Repeat | RepeatWhile, node: Node, blocks: Sequence[str], turns: str
+    what: Repeat | RepeatWhile, node: Node, blocks: Sequence[str], iterations: str
 ) -> list[str]:
-    """Return the lines of a loop that goes through `turns`.
+    """Return the lines of a loop that goes through `iterations`.
 
     `blocks` are the names of its body, or condition and body.
     """
@@ -18,7 +18,7 @@ def loop_lines(
     initial, turn = [x.initial for x in carried], [x.turn for x in carried]
     following, final = [x.following for x in carried], [x.final for x in carried]
     lines = _moved(initial, first, turn)
-    lines.append(f"for _ in {turns}:")
+    lines.append(f"for _ in {iterations}:")
     if isinstance(what, RepeatWhile):
         lines.append(f"    {blocks[0]}(v, host, counts)")
         lines.append(f"    if not v[{what.predicate_value}]: break")

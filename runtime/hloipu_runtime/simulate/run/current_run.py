@@ -19,9 +19,9 @@ class CurrentRun(Counts):
         """Count one run of a block."""
         self.counts.ran(place)
 
-    def turns(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
+    def iterations(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
         """Return what a loop goes through that is entered."""
-        return self.counts.turns(name, path, count)
+        return self.counts.iterations(name, path, count)
 
     def take(self, stream: str) -> Array:
         """Return the next element of a stream to the device."""

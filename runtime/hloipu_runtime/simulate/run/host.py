@@ -10,7 +10,7 @@ import numpy as np
 
 from hloipu_runtime.arguments import Progress
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.iteration_limit import limited_turns, too_many_turns
+from hloipu_runtime.iteration_limit import limited_iterations, too_many_iterations
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.simulate.run.owning import is_held_alone, references_here
@@ -39,13 +39,13 @@ class Host(Protocol):
 
 
 class TurnLimit(NamedTuple):
-    """How many turns a loop may take each time it is entered; None: any number."""
+    """How many iterations a loop may take each time it is entered; None: any number."""
 
     most: int | None = None
     sources: Mapping[str, str] = MappingProxyType({})
     """Loop -> where it stands in what was compiled."""
     free: frozenset[str] = frozenset()
-    """Paths of blocks whose turns are not limited: of the loop around a step."""
+    """Paths of blocks whose iterations are not limited: of the loop around a step."""
 
 
 NO_LIMIT = TurnLimit()
@@ -60,16 +60,16 @@ class Counts:
     done: int = 0
     limit: TurnLimit = NO_LIMIT
 
-    def turns(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
-        """Return what a loop goes through that is entered: `count` turns, or as data decides.
+    def iterations(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
+        """Return what a loop goes through that is entered: `count` iterations, or as data decides.
 
         `name` is that of a loop of the module, or empty; `path` is that of its block. What is
-        returned raises LimitError E5031 where turns are limited.
+        returned raises LimitError E5031 where iterations are limited.
         """
         limit = self.limit
         most = limit.most if name and path not in limit.free else None
-        return limited_turns(
-            most, lambda most: too_many_turns(name, most, limit.sources.get(name, "")), count
+        return limited_iterations(
+            most, lambda most: too_many_iterations(name, most, limit.sources.get(name, "")), count
         )
 
     def ran(self, place: str) -> None:
@@ -79,7 +79,7 @@ class Counts:
             self.advance()
 
     def advance(self) -> None:
-        """Tell that one more step or turn is done."""
+        """Tell that one more step or iteration is done."""
         self.done += 1
         if self.progress is not None:
             self.progress(self.done)

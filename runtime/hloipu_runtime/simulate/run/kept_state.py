@@ -7,7 +7,7 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import Exchange, Repeat, Step, StreamIn, Sync, ValueId
 
 Moment = Literal["end", "begin", "turn", "following", "lost"]
-"""Of a run: its end, its begin, the begin or the end of a turn of the loop around the step."""
+"""Of a run: its end, its begin, the begin or the end of an iteration of the loop around it."""
 
 
 class KeptState(NamedTuple):
@@ -33,7 +33,7 @@ def kept_state(program: Program, values: Sequence[Array | None]) -> KeptState:
 
 
 def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
-    """Yield what the state's variables hold at the end, and before and after each turn."""
+    """Yield what the state's variables hold at the end, and before and after each iteration."""
     ports = program.state
     if not ports:
         return
@@ -43,8 +43,8 @@ def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
         if isinstance(step, Repeat):
             carried = {item.variable: item for item in step.carried}
             fixed = {port.variable: port.initial for port in ports}
-            turn = {v: carried[v].turn if v in carried else x for v, x in fixed.items()}
-            yield "turn", list(turn.values())
+            iteration = {v: carried[v].turn if v in carried else x for v, x in fixed.items()}
+            yield "turn", list(iteration.values())
             after = {v: carried[v].following if v in carried else x for v, x in fixed.items()}
             yield "following", list(after.values())
 
@@ -52,7 +52,7 @@ def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
 def streams_before_work(program: Program) -> frozenset[str]:
     """Return the streams that a step takes from before it computes: at these it may stop unharmed.
 
-    Where the program is a loop around the step, those at the start of each turn.
+    Where the program is a loop around the step, those at the start of each iteration.
     """
     found: set[str] = set()
     kept = {port.variable for port in program.state}

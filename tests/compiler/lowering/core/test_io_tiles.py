@@ -103,7 +103,7 @@ def test_a_turn_takes_the_longer_of_transfers_and_computing(columns: int) -> Non
     turn = handing + max(transfers, rest) + jump
     call = cycles_of_nanoseconds(program.machine, program.machine.host.round_trip_nanoseconds)
     times = step_times(program.costs)
-    assert (times.turn_cycles, times.transfer_cycles) == (turn, transfers)
+    assert (times.iteration_cycles, times.transfer_cycles) == (turn, transfers)
     for n, each in made.items():
         assert each.estimate().total_cycles == call + transfers + n * turn
     (row,) = program.profile().by_ipu
@@ -124,8 +124,8 @@ def test_a_real_step_is_faster_by_its_transfers() -> None:
     text = (SAMPLES / "mnist_train_step.hlo").read_text()
     request: dict[str, Any] = {"feeds": {"data": (4, 5)}, "outfeeds": ("loss",)}
     with_io, without = (compiled(text, "gc200", loop=10, io_tiles=n, **request) for n in (32, 0))
-    turn, transfers = step_times(with_io.costs).turn_cycles, step_times(with_io.costs)[-1]
-    before = step_times(without.costs).turn_cycles
+    turn, transfers = step_times(with_io.costs).iteration_cycles, step_times(with_io.costs)[-1]
+    before = step_times(without.costs).iteration_cycles
     assert before - transfers < turn < before
 
 

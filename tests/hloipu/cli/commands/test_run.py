@@ -223,7 +223,7 @@ def test_progress_is_shown_on_terminals_only(
         line(2)  # too soon to be shown
     total = steps_of(program)
     assert total is not None
-    shown = f"exact: 1 steps and turns ({100 // total} %), 0 s"
+    shown = f"exact: 1 steps and iterations ({100 // total} %), 0 s"
     assert capsys.readouterr().err == f"\r\x1b[K{shown}\r\x1b[K"
-    assert ProgressLine("exact", 40).text(10, 3.2) == "exact: 10 steps and turns (25 %), 3 s"
-    assert ProgressLine("exact", None).text(10, 3.2) == "exact: 10 steps and turns, 3 s"
+    assert ProgressLine("exact", 40).text(10, 3.2) == "exact: 10 steps and iterations (25 %), 3 s"
+    assert ProgressLine("exact", None).text(10, 3.2) == "exact: 10 steps and iterations, 3 s"

@@ -119,7 +119,7 @@ def test_carried_values_change_places(size: int, turns: int) -> None:
         np.testing.assert_array_equal(host.outputs["out0"], a * ramp(size))
         np.testing.assert_array_equal(host.outputs["out1"], b * ramp(size))
         assert sum(counts.runs[x] for x in counts.runs if x.endswith("/repeat")) == turns
-    assert re.search(rf"for _ in counts\.turns\(\w+, \w+, {turns}\):", engine.source)
+    assert re.search(rf"for _ in counts\.iterations\(\w+, \w+, {turns}\):", engine.source)
 
 
 def steps_of_several_ops(size: int) -> str:

@@ -63,7 +63,7 @@ def runs_along(x: Instruction) -> bool:
 
 
 def window_in(module: Module, computation: Computation) -> int:
-    """Return after how many turns accumulators of the older form give their sums out; 0: no such.
+    """Return after how many iterations older accumulators give their sums out; 0: there are none.
 
     Raises PoplarError E0541 where they do not agree.
     """

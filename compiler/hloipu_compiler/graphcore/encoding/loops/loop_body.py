@@ -1,7 +1,7 @@
-"""Writes what a turn of a loop does, queues and effects left as they are.
+"""Writes what an iteration of a loop does, queues and effects left as they are.
 
-A body is written in one of three ways. `DirectBody`: all of it, every turn. `MicroBatchBody`: the
-update left out; what the update makes is `Late`. `UpdateBody`: the update alone, after its
+A body is written in one of three ways. `DirectBody`: all of it, every iteration. `MicroBatchBody`:
+the update left out; what the update makes is `Late`. `UpdateBody`: the update alone, after its
 micro-batches; what a micro-batch makes is `Varying` there, and accumulators hold their sums.
 """
 
@@ -56,8 +56,8 @@ class LoopBody(Writer):
         self.is_pipeline = is_pipeline
         self.is_loop = False
         self.state = -1
-        self.turn = -1
-        """Counts the turns of this loop."""
+        self.iteration = -1
+        """Counts the iterations of this loop."""
         self.extras: list[Extra] = []
         self.in_update = False
 
@@ -65,11 +65,11 @@ class LoopBody(Writer):
         """Write the loop's state; return the values that go on."""
         self.is_loop = True
         self.state = self.parameter("state", TupleShape((COUNTS, *shapes)))
-        self.turn = self.part(self.state, 0)
+        self.iteration = self.part(self.state, 0)
         return [self.part(self.state, 1 + n) for n in range(len(shapes))]
 
     def extra(self, shape: ArrayShape, name: str) -> Extra:
-        """Carry one more value from turn to turn."""
+        """Carry one more value from iteration to iteration."""
         whole = self.made[self.state]
         old = whole.shape
         if not isinstance(old, TupleShape) or not self.is_loop:
@@ -86,9 +86,9 @@ class LoopBody(Writer):
         return found
 
     def ended(self, name: str, results: Sequence[int]) -> Computation:
-        """Return the body: it counts one turn and returns the values that go on."""
+        """Return the body: it counts one iteration and returns the values that go on."""
         one = self.number("one", COUNTS, "1")
-        after = self.add("turn.next", "add", COUNTS, (self.turn, one))
+        after = self.add("turn.next", "add", COUNTS, (self.iteration, one))
         shape = TupleShape(tuple(self.made[at].shape for at in (after, *results)))
         root = self.add("out", "tuple", shape, (after, *results))
         return Computation(self.loops.names.fresh(name), tuple(self.made), root)
@@ -236,7 +236,7 @@ class LoopBody(Writer):
 
 
 class DirectBody(LoopBody):
-    """Writes all of a turn."""
+    """Writes all of an iteration."""
 
     def __init__(
         self, loops: "Loops", micro_batches: int = 1, *, is_pipeline: bool = False
@@ -265,7 +265,7 @@ class DirectBody(LoopBody):
         if not self.is_loop:
             return self.number("execution_counter", COUNTS, "0")
         if not self.is_pipeline:
-            return self.turn
+            return self.iteration
         opcode = "remainder" if counter.goes_into_stages else "divide"
         count = self.number("window", COUNTS, str(self.micro_batches))
-        return self.add("turns", opcode, COUNTS, (self.turn, count))
+        return self.add("turns", opcode, COUNTS, (self.iteration, count))

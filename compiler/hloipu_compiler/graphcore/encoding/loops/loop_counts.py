@@ -1,4 +1,4 @@
-"""How often loops run, and how many of their turns are micro-batches of one update."""
+"""How often loops run, and how many of their iterations are micro-batches of one update."""
 
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
@@ -24,23 +24,23 @@ def while_count(module: Module, computation: Computation, x: Instruction) -> int
 
     Raises PoplarError E0546 where nobody can tell.
     """
-    turns = trip_count(module, computation, x)
-    if turns is None:
+    iterations = trip_count(module, computation, x)
+    if iterations is None:
         raise PoplarError(
             "E0546",
             f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
             "often it runs",
-            hint="count its turns by a constant",
+            hint="count its iterations by a constant",
             op=x,
         )
-    return turns
+    return iterations
 
 
-def updates_of(name: str, turns: int, micro_batches: int) -> int:
-    """Return how many updates a loop of so many turns does.
+def updates_of(name: str, iterations: int, micro_batches: int) -> int:
+    """Return how many updates a loop of so many iterations does.
 
     Raises PoplarError: E0541 where no count of micro-batches is known, which is 0 then, E0546
-    where it does not divide the turns.
+    where it does not divide the iterations.
     """
     if not micro_batches:
         raise PoplarError(
@@ -48,11 +48,11 @@ def updates_of(name: str, turns: int, micro_batches: int) -> int:
             f"nothing says how many micro-batches the update in the loop {name!r} has",
             hint="put a GradientAccumulationCount of a constant into the update",
         )
-    if turns % micro_batches:
+    if iterations % micro_batches:
         raise PoplarError(
             "E0546",
-            f"the loop {name!r} runs {turns} times, which is no multiple of its {micro_batches} "
-            "micro-batches an update",
-            hint=f"let it run {-(-turns // micro_batches) * micro_batches} times",
+            f"the loop {name!r} runs {iterations} times, which is no multiple of its "
+            f"{micro_batches} micro-batches an update",
+            hint=f"let it run {-(-iterations // micro_batches) * micro_batches} times",
         )
-    return turns // micro_batches
+    return iterations // micro_batches

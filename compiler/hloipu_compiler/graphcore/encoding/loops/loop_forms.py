@@ -1,4 +1,4 @@
-"""How a loop is written: what goes on from turn to turn as parameters, as one tuple, or alone."""
+"""Forms of loops: carried values as parameters, as one tuple, or as a single value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class LoopForm:
     kind: str
 
     def opened(self, writer: Writer, op: Op) -> list[int]:
-        """Return the positions of the values that go on, before the first turn."""
+        """Return the positions of the values that go on, before the first iteration."""
         if self.kind != TUPLE:
             return writer.operands(op)
         state = op.operands[0]
@@ -39,7 +39,7 @@ class LoopForm:
         return [Made(tuple(values))] if self.kind == TUPLE else list(values)
 
     def parts(self, result: Value, given: Sequence[Value]) -> tuple[Value, ...]:
-        """Return the values that go on after a turn: what is not returned stays as it is.
+        """Return the values that go on after an iteration: what is not returned stays as it is.
 
         Raises PoplarError E0549 for a body that returns something else.
         """

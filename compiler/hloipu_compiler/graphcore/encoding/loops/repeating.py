@@ -1,7 +1,7 @@
 """Loops of Graphcore's encoding as loops of HLO's, with the meaning that its lowering gives them.
 
-A RepeatLoop call becomes a `while`. Where micro-batches are accumulated, a loop of N turns becomes
-one of N / K updates around one of K micro-batches (graphcore/tensorflow:
+A RepeatLoop call becomes a `while`. Where micro-batches are accumulated, a loop of N iterations
+becomes one of N / K updates around one of K micro-batches (graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/driver/visitors/repeat_loop_visitor.cc); a pipeline is such a
 loop, whatever its schedule.
 """
@@ -38,8 +38,8 @@ class Repeated:
 
     form: LoopForm
     operands: Sequence[int]
-    """What goes on from turn to turn, before the first."""
-    turns: int
+    """What goes on from iteration to iteration, before the first."""
+    iterations: int
     """Of all that the body says, or updates where micro-batches are turns of their own."""
     micro_batches: int = 1
     is_pipeline: bool = False
@@ -75,38 +75,40 @@ class Loops:
         form = loop_form(op.x, writer.callee(op.x))
         given = form.opened(writer, op)
         if op.config is None or op.kind != PIPELINE:
-            turns = repeat_count(op.x, op.config)
-            loop = Repeated(form, given, turns, inside=_device(writer, op))
+            iterations = repeat_count(op.x, op.config)
+            loop = Repeated(form, given, iterations, inside=_device(writer, op))
             return self._loop(writer, loop, op.here)
-        turns = op.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
+        iterations = op.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
         count = self.micro_batches or 1
         if count == 1 or not self.accumulates(form.body.name):
-            whole = Repeated(form, given, turns * count, count, is_pipeline=True)
+            whole = Repeated(form, given, iterations * count, count, is_pipeline=True)
             return self.direct(writer, whole, op.here)
-        return self.updating(writer, Repeated(form, given, turns, count, is_pipeline=True), op.here)
+        return self.updating(
+            writer, Repeated(form, given, iterations, count, is_pipeline=True), op.here
+        )
 
     def counted(self, writer: Writer, op: Op) -> Value:
         """Write a `while` in which something is accumulated.
 
         Raises PoplarError E0546 where nobody can tell how often it runs.
         """
-        turns = while_count(self.module, writer.current, op.x)
+        iterations = while_count(self.module, writer.current, op.x)
         form = loop_form(op.x, self.module.computation[op.x.attributes.text("body")])
-        loop = Repeated(form, form.opened(writer, op), turns, inside=_device(writer, op))
+        loop = Repeated(form, form.opened(writer, op), iterations, inside=_device(writer, op))
         return self._loop(writer, loop, op.here)
 
     def _loop(self, writer: Writer, loop: Repeated, here: Context) -> Value:
         """Write a loop that is no pipeline, and may update something."""
-        body, turns = loop.form.body, loop.turns
+        body, iterations = loop.form.body, loop.iterations
         count = window_in(self.module, body)
         if self.facts[body.name].updates:
             count = self.micro_batches or 0
-            updates = updates_of(loop.name, turns, count)
+            updates = updates_of(loop.name, iterations, count)
             if count > 1:
-                loop = replace(loop, turns=updates, micro_batches=count)
+                loop = replace(loop, iterations=updates, micro_batches=count)
                 return self.updating(writer, loop, here)
         elif count:
-            updates_of(loop.name, turns, count)
+            updates_of(loop.name, iterations, count)
         return self.direct(writer, replace(loop, micro_batches=count or 1), here)
 
     def windowed(self, body: LoopBody, op: Op, operands: Sequence[int]) -> Value:
@@ -151,13 +153,13 @@ class Loops:
         return x._replace(attributes=renamed(x.attributes, names))
 
     def direct(self, writer: Writer, loop: Repeated, here: Context) -> Value:
-        """Write a loop of so many turns, each of which does all that its body says.
+        """Write a loop of so many iterations, each of which does all that its body says.
 
         Its micro-batches are those of accumulators of the older form, which count for themselves.
         """
         inner = DirectBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)
         values = inner.begin([writer.made[at].shape for at in loop.operands])
-        results = [inner.settled_in(v, loop.name) for v in _turn(inner, loop, values)]
+        results = [inner.settled_in(v, loop.name) for v in _iteration(inner, loop, values)]
         _check_shapes(loop.name, inner, values, results)
         results += [extra.next for extra in inner.extras]
         body = inner.ended(f"{loop.name}.body", results)
@@ -173,7 +175,7 @@ class Loops:
         inner = MicroBatchBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)
         values = inner.begin([COUNTS, *shapes])
         inner.update_count, olds = values[0], values[1:]
-        made = _turn(inner, loop, olds)
+        made = _iteration(inner, loop, olds)
         late = inner.late_parts(made)
         kept = [
             old if is_late else inner.settled_in(v, name)
@@ -182,22 +184,22 @@ class Loops:
         _check_shapes(name, inner, olds, kept)
         changed = [new != old for new, old in zip(kept, olds, strict=True)]
         sums = [extra.next for extra in inner.extras]
-        turn = inner.ended(f"{name}.micro_batch", [values[0], *kept, *sums])
+        iteration = inner.ended(f"{name}.micro_batch", [values[0], *kept, *sums])
 
         outer = UpdateBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)
         starts = outer.begin(shapes)
         zeros = [outer.zeros(extra.shape, name) for extra in inner.extras]
         batches = Repeated(
-            replace(form, name=f"{name}.micro_batches"), [outer.turn, *starts, *zeros],
+            replace(form, name=f"{name}.micro_batches"), [outer.iteration, *starts, *zeros],
             loop.micro_batches,
         )  # fmt: skip
-        ends = self._while(outer, batches, turn, OUTSIDE)[1:]
+        ends = self._while(outer, batches, iteration, OUTSIDE)[1:]
         outer.take(inner, ends[len(starts) :])
         given = [
             Varying(writer.made[at].name) if is_changed else start
             for at, start, is_changed in zip(loop.operands, starts, changed, strict=True)
         ]
-        again = _turn(outer, loop, given)
+        again = _iteration(outer, loop, given)
         results = [
             outer.settled_in(v, name) if is_late else end
             for v, is_late, end in zip(again, late, ends, strict=False)
@@ -211,7 +213,7 @@ class Loops:
         """Write a loop whose first value counts turns; return the others."""
         name, operands = loop.name, loop.operands
         shapes = TupleShape((COUNTS, *(writer.made[at].shape for at in operands)))
-        condition = self._condition(name, shapes, loop.turns)
+        condition = self._condition(name, shapes, loop.iterations)
         self.computations += [condition, body]
         zero = writer.number(f"{name}.first", COUNTS, "0")
         start = writer.add(f"{name}.start", "tuple", shapes, (zero, *operands), here)
@@ -222,10 +224,10 @@ class Loops:
 
     def _condition(self, name: str, shapes: TupleShape, count: int) -> Computation:
         writer = DirectBody(self)
-        turn = writer.part(writer.parameter("state", shapes), 0)
+        iteration = writer.part(writer.parameter("state", shapes), 0)
         limit = writer.number("turns", COUNTS, str(count))
         goes_on = Attributes({"direction": "LT"})
-        root = writer.add("goes_on", "compare", ArrayShape(PRED), (turn, limit),
+        root = writer.add("goes_on", "compare", ArrayShape(PRED), (iteration, limit),
                           attributes=goes_on)  # fmt: skip
         new = self.names.fresh(f"{name}.condition")
         return Computation(new, tuple(writer.made), root)
@@ -257,8 +259,8 @@ def _device(writer: Writer, op: Op) -> Context:
     return Context(device=writer.inside(op).device)
 
 
-def _turn(writer: Writer, loop: Repeated, values: Sequence[Value]) -> tuple[Value, ...]:
-    """Write what one turn does with the values that go on; return those after it."""
+def _iteration(writer: Writer, loop: Repeated, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Write what one iteration does with the values that go on; return those after it."""
     result = writer.computation(loop.form.body, loop.form.arguments(values), loop.inside)
     return loop.form.parts(result, values)
 
@@ -269,8 +271,8 @@ def _check_shapes(name: str, writer: Writer, before: Sequence[int], after: Seque
     if old != new:
         raise PoplarError(
             "E0549",
-            f"{name!r} takes {', '.join(old)} and returns {', '.join(new)}: they go on from turn "
-            "to turn, and must be alike",
+            f"{name!r} takes {', '.join(old)} and returns {', '.join(new)}: they go on from "
+            "iteration to iteration, and must be alike",
             hint="return every parameter at its own place, changed or not",
         )
 

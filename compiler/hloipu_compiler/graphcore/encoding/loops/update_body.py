@@ -75,10 +75,10 @@ class MicroBatchBody(LoopBody):
     def counted(self, counter: Counter, here: Context) -> int:
         """Return how often what is here has run."""
         if self.is_pipeline:
-            return self.turn if counter.goes_into_stages else self.update_count
+            return self.iteration if counter.goes_into_stages else self.update_count
         count = self.number("window", COUNTS, str(self.micro_batches))
         before = self.add("turns.before", "multiply", COUNTS, (self.update_count, count))
-        return self.add("turns", "add", COUNTS, (before, self.turn))
+        return self.add("turns", "add", COUNTS, (before, self.iteration))
 
 
 class UpdateBody(LoopBody):
@@ -160,7 +160,7 @@ class UpdateBody(LoopBody):
 
     def counted(self, counter: Counter, here: Context) -> int:
         """Return how many updates there were."""
-        return self.turn
+        return self.iteration
 
     def fed(self, op: Op) -> Value:
         """Write an infeed of the update."""

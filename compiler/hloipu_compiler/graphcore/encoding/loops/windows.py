@@ -69,9 +69,9 @@ class Window:
     def written(self, operands: Sequence[int]) -> Value:
         """Write what it gives out, and carry what it holds."""
         count = window_of(self.op.x)
-        turn = self.body.counted(Counter(), OUTSIDE)
+        iteration = self.body.counted(Counter(), OUTSIDE)
         window = self.body.number(f"{self.op.name}.window", COUNTS, str(count))
-        index = self.body.add(f"{self.op.name}.turn", "remainder", COUNTS, (turn, window))
+        index = self.body.add(f"{self.op.name}.turn", "remainder", COUNTS, (iteration, window))
         if self.op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
             made = [self._summed(at, index, count) for at in operands]
             return made[0] if len(made) == 1 else Made(tuple(made))
@@ -120,7 +120,7 @@ class Window:
         return total, body.add(name, "select", shape, (last, total, nothing))
 
     def _is(self, index: int, number: int, shape: ArrayShape) -> int:
-        """Write whether this is one turn of a window, for every element of a shape."""
+        """Write whether this is one iteration of a window, for every element of a shape."""
         body, name = self.body, self.op.name
         wanted = body.number(f"{name}.number", COUNTS, str(number))
         same = body.add(f"{name}.is", "compare", ArrayShape(PRED), (index, wanted),
