@@ -1,1 +1,1 @@
-"""HLO text in, a verified graph and (later floors) a placed program out."""
+"""HLO text in, a verified graph and a placed program out."""

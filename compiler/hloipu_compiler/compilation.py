@@ -1,4 +1,4 @@
-"""What a module is compiled for, and what there is of it after each phase."""
+"""Compile requests, and the result of each phase of compilation."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,4 +1,4 @@
-"""From a verified module to a compiled program: the phases in their order, which stands only here.
+"""Compiles a verified module to a program: all phases in their order.
 
 Compiling stops after any phase and goes on from there (`compile_module`, `continued`). So the price
 of an op is its program before steps are merged, and the survey of a step that of the step as one

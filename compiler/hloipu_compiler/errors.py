@@ -1,4 +1,4 @@
-"""Errors of the compiler's floor: faults found in a text or a graph, as values.
+"""Errors of the compiler: faults of a text or a graph, as values.
 
 `explanations.toml` beside this file has, for each code, what it means and what to do
 (`hloipu explain E0102`); a test holds the two together.

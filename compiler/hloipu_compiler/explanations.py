@@ -1,4 +1,4 @@
-"""What each E-code means and what to do about it, read from `explanations.toml` when asked."""
+"""Explanations of E-codes, read from `explanations.toml` on demand."""
 
 from dataclasses import dataclass
 from functools import cache

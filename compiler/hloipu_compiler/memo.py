@@ -1,4 +1,4 @@
-"""Bounded tables of answers that are kept between calls.
+"""Bounded memo tables.
 
 What a module keeps while the program runs is a `Memo` or `functools.lru_cache` with a bound, and
 nothing else (`tests/test_house.py` looks). Either may be emptied at any time: nothing but time is

@@ -1,4 +1,4 @@
-"""What few modules need of compiling: each asks cheaply for a sign of it, and imports it only then.
+"""Imports rarely needed parts of the compiler, when a cheap test shows a module needs them.
 
 Signs are necessary, not sufficient: what is imported looks closely.
 """

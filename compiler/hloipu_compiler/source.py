@@ -1,4 +1,4 @@
-"""A text and places in it: offsets become line, column and caret line when somebody looks."""
+"""Source text with positions: offsets become line, column and caret line on demand."""
 
 from bisect import bisect_right
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Arguments of public functions, checked by the annotations that these have.
+"""Checks arguments of public functions by their annotations.
 
     @checked
     def run(self, *arguments: Any, mode: str = "functional", seed: Seed = 0) -> RunResult: ...

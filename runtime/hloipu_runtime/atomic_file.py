@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and devices and pipes that are written through."""
+"""Atomic file writes; devices and pipes are written through."""
 
 import errno
 import fcntl

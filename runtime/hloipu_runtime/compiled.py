@@ -1,4 +1,4 @@
-"""A compiled program in a user's hands: what it needs, what it costs, what it computes."""
+"""CompiledProgram: what users run, estimate and save."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

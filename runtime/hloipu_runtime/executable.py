@@ -1,4 +1,4 @@
-"""What compiling yields, and its file: the program, its machine, and what is known about both."""
+"""The executable: program, machine and metadata, and its file format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field

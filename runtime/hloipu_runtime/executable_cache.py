@@ -1,4 +1,4 @@
-"""Compiled programs kept in a folder by the key of what they were compiled from.
+"""Cache folder of compiled programs, keyed by their inputs.
 
 The folder is its user's own and nobody else can write to it (mode 0700); entries are whole files,
 put in place at once, so that any number of processes can share it.

@@ -1,4 +1,4 @@
-"""`dataclass` for frozen records, made in a sixth of the time: importing them took half of a start.
+"""A faster `dataclass` for frozen records, for short import times.
 
     from hloipu_runtime.frozen import dataclass
 

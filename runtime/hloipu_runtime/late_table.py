@@ -1,4 +1,4 @@
-"""A table whose entries stand in many modules, each imported when an entry of it is first wanted.
+"""Tables whose entries are imported on first use.
 
     RULES: LateTable[Rule] = LateTable("hloipu_compiler.inference", {"dots": "dot ragged-dot"})
 

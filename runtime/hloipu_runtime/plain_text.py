@@ -1,4 +1,4 @@
-"""Text that came from outside, made fit for a terminal: it must neither drive one nor fake a line.
+"""Sanitises foreign text for terminals: no control sequences, no faked lines.
 
 Names, metadata and messages of modules, files and callbacks can hold escape sequences (ECMA-48),
 C0 and C1 controls, and marks that turn the direction of writing (Unicode Standard Annex 9), with

@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from hloipu_compiler.partition.training import gradient_search, gradient_walk, phases
-from hloipu_compiler.partition.training import non_trainable_state as unlearned_state
+from hloipu_compiler.partition.training import (
+    gradient_search,
+    gradient_walk,
+    non_trainable_state,
+    phases,
+)
 from hloipu_compiler.partition.training.reach import Mask
 from hloipu_compiler.passes import remove_annotations
 from tools.trainers.corpus import without_libraries
@@ -22,7 +26,7 @@ Patch = pytest.MonkeyPatch
 
 
 def _no_averages(patch: Patch) -> None:
-    for module in (phases, unlearned_state):
+    for module in (phases, non_trainable_state):
         patch.setattr(module, "is_moving_average", lambda *_: False)
 
 

@@ -1,4 +1,4 @@
-"""Who calls whom: callees-first order, call sites, cycles."""
+"""Call graph of a module: callees-first order, call sites, cycles."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Dimensions of the arrays of a module, and which of them are one: union-find."""
+"""Union-find over the dimensions of a module's arrays."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Scalar integers followed back through tuples, copies and calls to a constant or a carried value.
+"""Linear forms of scalar integers, followed back to constants or carried values.
 
 A value is `constant`, or `carried + constant`, where carried names a leaf of the tuple that a loop
 body or condition takes as its parameter.

@@ -1,4 +1,4 @@
-"""How many bytes are live while a computation runs in one order or another.
+"""Live bytes of a computation in a given order of its instructions.
 
 Bytes are those of whole tensors, over all tiles together: where they lie is decided later. What
 only hands its operand on (tuples, reshapes, broadcasts, copies) makes no bytes of its own, as in

@@ -1,4 +1,4 @@
-"""What one execution of an instruction computes and moves: FLOPs, transcendentals, bytes.
+"""Cost of one execution of an instruction: FLOPs, transcendentals, bytes.
 
 The counts follow openxla/xla `HloCostAnalysis`: an elementwise op is one FLOP an element, a
 transcendental one counts apart, a dot or convolution is two FLOPs a multiply-add, convolutions do

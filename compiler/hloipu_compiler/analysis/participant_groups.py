@@ -1,4 +1,4 @@
-"""Which participants belong together at a collective.
+"""Groups of participants of a collective.
 
 Participants are numbered replica * partitions + partition. How `replica_groups` is read depends on
 `channel_id` and `use_global_device_ids`, as in openxla/xla

@@ -1,4 +1,4 @@
-"""Which parameters are keys of random numbers, told by what becomes of their bits alone.
+"""Finds parameters that are keys of random numbers, by the use of their bits.
 
 A key goes through ops that move its words to a generator: `rng-bit-generator`, or Threefry as JAX
 writes it out, known by the word that its key schedule mixes in. What comes out of there, or of any

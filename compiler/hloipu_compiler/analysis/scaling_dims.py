@@ -1,4 +1,4 @@
-"""Which dimensions of a module's values are one: they grow and shrink together.
+"""Dimensions of a module's values that scale together.
 
 A batch, say: the leading dimension of the data, of every activation, of what they are summed over.
 Dimensions that an op makes equal, or multiples of each other, fall into one class (union-find).

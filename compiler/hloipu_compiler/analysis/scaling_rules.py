@@ -1,4 +1,4 @@
-"""Which dimensions of operands and results an op makes equal, or multiples of each other."""
+"""Per opcode: dimensions of operands and results that are equal, or multiples of each other."""
 
 from collections.abc import Callable, Mapping
 

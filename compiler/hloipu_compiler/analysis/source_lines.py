@@ -1,4 +1,4 @@
-"""Where in the user's program an instruction comes from: metadata and stack tables, memoised."""
+"""Source lines of instructions, from metadata and stack tables."""
 
 from functools import cached_property
 from pathlib import PurePosixPath

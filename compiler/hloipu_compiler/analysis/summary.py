@@ -1,4 +1,4 @@
-"""What a person wants to know first about a module; records, for `hloipu show` to lay out."""
+"""Summary of a module as records, for `hloipu show`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

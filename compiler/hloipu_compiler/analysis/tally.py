@@ -1,4 +1,4 @@
-"""How often each computation runs, and what the whole module computes, loops multiplied through.
+"""Execution counts of computations, and the module's total work with loops multiplied through.
 
 Where data decides how often something runs, the count is a lower bound and says so; it is never
 taken to be one (`jax.stages.Compiled.cost_analysis` counts every loop body once).

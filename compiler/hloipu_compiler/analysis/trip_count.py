@@ -1,4 +1,4 @@
-"""How often a while loop runs, where the text tells.
+"""Trip counts of while loops, where the module tells them.
 
 The rules generalise graphcore/tensorflow `while_loop_to_repeat_simplify`: any constant step, both
 operand orders, NE, and constants reached through copies, tuples, calls, fusions and unchanged loop

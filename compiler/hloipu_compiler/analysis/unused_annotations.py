@@ -1,4 +1,4 @@
-"""What a module is annotated with that nothing here acts on, said so that nobody counts on it."""
+"""Annotations of a module that nothing here acts on, reported to the user."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES

@@ -1,4 +1,4 @@
-"""How new state is made of the old: written in parts as a cache is, or computed from it.
+"""Finds how new state is made of the old: written in parts as a cache is, or computed from it.
 
 Values are followed backwards from a result through calls, fusions, branches and loops. Ops that
 move elements lead from a cache's new value to its old one and to what is written there. Ops that

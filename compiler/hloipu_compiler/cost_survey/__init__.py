@@ -1,1 +1,1 @@
-"""What ops cost on one IPU, each taken by itself."""
+"""Costs of a step's ops on one IPU, for cutting and searching."""

@@ -1,4 +1,4 @@
-"""What the cutting of stages asks of a machine: cycles of ops, links and memory."""
+"""Budgets for cutting stages: cycles of ops, links and memory of the machine."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The steps of a program that have none in them, and whose they are."""
+"""Leaf steps of a program, and the instructions that they belong to."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

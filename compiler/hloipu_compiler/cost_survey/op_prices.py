@@ -1,4 +1,4 @@
-"""Cycles and bytes of every op of the entry: of a program that consists of it alone, on one IPU.
+"""Cycles and bytes of every entry op, from a program of that op alone on one IPU.
 
 Ops that are alike (same op, shapes, attributes and computations called) are priced once, so that
 time goes with the kinds of ops that there are, and not with layers. Compared with the whole program

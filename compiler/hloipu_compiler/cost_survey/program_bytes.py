@@ -1,4 +1,4 @@
-"""What a program of one op takes of an IPU's memory beside what it is given and gives back."""
+"""Memory of a one-op program besides its inputs and outputs."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable

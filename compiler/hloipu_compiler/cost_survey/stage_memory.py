@@ -1,4 +1,4 @@
-"""What the IPUs of a step that is cut into stages have to keep, from a survey of the step.
+"""Memory that each IPU of a staged step keeps, from a survey of the step.
 
 Each stage has a forward and a backward part. An array that one part alone touches is there from its
 first touch in it to its last. What a part makes and others read goes through channels: the array

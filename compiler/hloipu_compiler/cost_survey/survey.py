@@ -1,4 +1,4 @@
-"""What a step takes that is looked at as one stage: cycles of its ops, and arrays on the tiles.
+"""Cost survey of a step as one stage: cycles of its ops, and arrays on the tiles.
 
 A survey has *points*, the moments of a micro-batch in order, each belonging to an op of the entry,
 and *arrays*, each of which is touched at some of these points. From that follows what any way to

@@ -1,4 +1,4 @@
-"""A survey from the program of the whole step as one stage: ops as they are in their surroundings.
+"""Cost survey from the program of the whole step as one stage.
 
 It knows what pricing op by op does not: where values lie that come from other ops, what fusion
 saves, copies of weights that stay, and what ops share.

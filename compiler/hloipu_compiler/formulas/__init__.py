@@ -1,1 +1,1 @@
-"""What a custom call computes, written as ops of HLO: the registry, and the writing."""
+"""Formulas of custom calls as HLO ops: the registry and the writer."""

@@ -1,4 +1,4 @@
-"""Activations that many libraries have, and their slopes.
+"""Activation functions of libraries, and their derivatives.
 
 Gelu and its form by tanh: Hendrycks and Gimpel, arXiv 1606.08415.
 """

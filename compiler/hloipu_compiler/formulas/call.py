@@ -1,4 +1,4 @@
-"""A custom call of a vendor's library as its formula sees it: operands, results, attributes."""
+"""A library's custom call as a formula sees it: operands, results, attributes."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Loops with a known count, written as a `while`."""
+"""Counted loops, written as a `while`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

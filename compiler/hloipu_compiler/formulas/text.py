@@ -1,4 +1,4 @@
-"""Ops of HLO written as text by formulas: `x * y + 1.0` appends a multiply and an add.
+"""Writer of HLO ops for formulas: `x * y + 1.0` appends a multiply and an add.
 
 A text is parsed once, and its ops put in the place of a custom call.
 """

@@ -1,1 +1,1 @@
-"""Reads modules in Graphcore's own encoding and calls of its libraries."""
+"""Importer of modules in Graphcore's encoding and of calls of its libraries."""

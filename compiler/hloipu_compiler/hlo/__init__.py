@@ -1,1 +1,1 @@
-"""The HLO text format: reading it into a module, and printing a module back."""
+"""The HLO text format: reader and printer."""

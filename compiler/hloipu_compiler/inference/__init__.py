@@ -1,4 +1,4 @@
-"""Shape inference and shape checking: one rule per opcode, gathered in `inference.rules`.
+"""Shape inference and checking: one rule per opcode, gathered in `inference.rules`.
 
 The rules accept and refuse what openxla/xla `xla/service/shape_inference.cc` and
 `xla/service/hlo_verifier.cc` do (layouts ignored, no mixed precision), with these exceptions.

@@ -1,4 +1,4 @@
-"""Starts, updates and dones: the native pairs and the generic `async-*`.
+"""Asynchronous operations: the native pairs and the generic `async-*`.
 
 Source: openxla/xla `xla/service/hlo_verifier.cc`. That a done follows its start is a question about
 the graph, asked by the verifier; here their shapes meet.

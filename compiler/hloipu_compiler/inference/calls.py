@@ -1,4 +1,4 @@
-"""Operations that run computations with their operands as arguments.
+"""Operations that call computations.
 
 Sources: openxla/xla `xla/service/hlo_verifier.cc`, `xla/service/shape_inference.cc`.
 """

@@ -1,4 +1,4 @@
-"""Tokens, and operations that talk to the host or to another device by a channel.
+"""Tokens, and operations on channels to the host or another device.
 
 Source: openxla/xla `xla/service/hlo_verifier.cc`. In dumps from before June 2018 infeed, outfeed,
 send and recv have no token; then their results have none either.

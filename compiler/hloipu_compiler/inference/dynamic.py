@@ -1,4 +1,4 @@
-"""Operations on sizes that are known only while running.
+"""Operations on sizes that are known at run time only.
 
 Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier.cc`.
 """

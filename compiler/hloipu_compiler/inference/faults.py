@@ -1,4 +1,4 @@
-"""The one error of this room, and the list of its codes: one code per class of rule.
+"""The error of shape inference, and the list of its codes: one code per class of rule.
 
 A rule knows shapes and attributes but no text, so it points at an operand by number or at an
 attribute by name; the verifier turns that into a span.

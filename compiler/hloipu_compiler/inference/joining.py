@@ -1,4 +1,4 @@
-"""Concatenation, the one operation that adds sizes; with the algebra of bounded sizes.
+"""Concatenation, and the arithmetic of bounded sizes.
 
 Source: openxla/xla `xla/service/shape_inference.cc`. A size is written here as (size, bound):
 `5` is (5, None), `<=5` is (5, 5), `?` is (None, None).

@@ -1,4 +1,4 @@
-"""Transforms and factorisations: fft, cholesky, triangular-solve.
+"""FFT, Cholesky decomposition and triangular solve.
 
 Source: openxla/xla `xla/service/shape_inference.cc`.
 """

@@ -1,4 +1,4 @@
-"""Sources of values and operations that move elements without computing on them.
+"""Sources of values, and operations that move elements.
 
 Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier.cc`.
 """

@@ -1,4 +1,4 @@
-"""Relations between shapes that HLO's rules use, and the making of new array shapes.
+"""Relations between shapes, and constructors of array shapes.
 
 Sources: openxla/xla `xla/shape.cc` (`Shape::Equal`), `xla/shape_util.cc`, `xla/primitive_util.h`.
 Sizes agree when they are equal or one of them is unbounded (`?`).

@@ -1,4 +1,4 @@
-"""The table of shape rules and the one function that applies it.
+"""The table of shape rules, and the function that applies it.
 
 Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier.cc`. A rule returns
 the shape that the operation gives; whether the declared one agrees is the verifier's question.

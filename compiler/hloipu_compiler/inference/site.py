@@ -1,4 +1,4 @@
-"""What a rule sees of an instruction, and the reads that nearly every rule needs."""
+"""The instruction that a shape rule is applied to, with accessors that most rules need."""
 
 from collections.abc import Callable
 from itertools import pairwise

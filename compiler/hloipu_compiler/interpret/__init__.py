@@ -1,4 +1,4 @@
-"""Values of a module, op by op, with the kernels of the runtime and none of its tiles.
+"""Interpreter: values of a module, op by op, with the runtime's kernels.
 
     module --planner--> Plan (straight-line steps over slots) --run--> arrays
 

@@ -1,4 +1,4 @@
-"""How far two results of one op are apart, and whether that is within a budget.
+"""Compares two results of one op, within a numeric budget.
 
 The distance of two real floats is the number of representable values from one to the other, so
 that it means the same in every format, near zero and at the largest finite value; infinity is the

@@ -1,4 +1,4 @@
-"""The published numeric budgets: how far each op's result may be from XLA's, by element type.
+"""Published numeric budgets: allowed distance from XLA's result, by op and element type.
 
 `docs/numerics.md` shows these tables to readers; conformance, fuzzing and `hloipu check` use them.
 """

@@ -1,4 +1,4 @@
-"""Evaluate a module on arrays: the face of this room."""
+"""Evaluates a module on arrays."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

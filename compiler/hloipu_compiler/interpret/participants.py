@@ -1,4 +1,4 @@
-"""Evaluate one program as several replicas and partitions, each in a thread of its own."""
+"""Evaluates one program as several replicas and partitions, a thread each."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait

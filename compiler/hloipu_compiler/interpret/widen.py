@@ -1,4 +1,4 @@
-"""A module computing in f64 and c128 throughout: what its values are before rounding."""
+"""Widens a module to f64 and c128, for values before rounding."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Custom calls that compute nothing: shardings, barriers and placements of the values they take.
+"""Custom calls that only annotate: shardings, barriers, placements.
 
 Whoever follows values asks this table, so that no analysis stops at an annotation that another one
 sees through.

@@ -1,4 +1,4 @@
-"""What the value of each attribute looks like: key -> kind, for instructions and for headers.
+"""The kind of every attribute's value: key -> kind, for instructions and headers.
 
 Sources: openxla/xla `xla/hlo/parser/hlo_parser.cc` and `xla/hlo/ir/hlo_instructions.cc`. A key that
 is not here is kept as raw text and printed back as it stood.

@@ -1,1 +1,1 @@
-"""Where values lie: demands of users handed back to what makes the values."""
+"""Layouts of values: demands of users, propagated back to what makes the values."""

@@ -1,4 +1,4 @@
-"""The walk back: each user's demand handed on to what it reads."""
+"""Backward pass of layout: propagates each user's demand to its operands."""
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where values are to lie, decided before anything is lowered: parameters, loops' state, wishes.
+"""Initial layouts of parameters and loop state, and the preferences of users.
 
 A demand is a user's wish for where a value lies. Demands start at products and at ops that index,
 and go backwards through everything that keeps elements together, however it sees them, through

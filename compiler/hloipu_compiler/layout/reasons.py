@@ -1,4 +1,4 @@
-"""What was decided about where values lie, for people: who decided, and what it saves."""
+"""Records of layout decisions for users: who decided, and what it saves."""
 
 from collections.abc import Iterator
 

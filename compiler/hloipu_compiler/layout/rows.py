@@ -1,4 +1,4 @@
-"""What ops that go along whole dimensions wish for their operands: to lie split in the others."""
+"""Demands of ops that work along whole dimensions: operands split in the others."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Where demands come from: grids of products, and dimensions that are indexed."""
+"""Demands of dot products and of ops that index."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""One walk forth and one back through each computation: what is made where, what is wished where.
+"""Forward and backward pass of layout through each computation.
 
 The walk forth tells where products come to lie and what follows them; the walk back hands each
 user's demand on to what it reads. Called computations come before their callers, so that a loop's

@@ -1,1 +1,1 @@
-"""From a flat graph to a program: vertices, exchanges, streams and control."""
+"""Lowering of a flat graph to a program: vertices, exchanges, streams and control."""

@@ -1,1 +1,1 @@
-"""Steps over many IPUs: training steps cut into stages, loops, placements, and their search."""
+"""Partitioning of steps over many IPUs: training stages, scans, placement, search."""

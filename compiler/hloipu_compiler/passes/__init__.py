@@ -1,4 +1,4 @@
-"""Passes: from a module and a plan to a module and a plan that mean the same.
+"""Passes: semantics-preserving rewrites of a module and its plan.
 
     text --pipeline_text--> Pipeline --run_passes--> (module, plan)
 

@@ -1,4 +1,4 @@
-"""One instruction for all that compute the same from the same, by hashing what they say."""
+"""Common-subexpression elimination by hashing."""
 
 from dataclasses import replace
 from typing import ClassVar

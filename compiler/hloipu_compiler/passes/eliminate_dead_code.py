@@ -1,4 +1,4 @@
-"""What serves neither the result nor an effect, left out: code, loop state, computations."""
+"""Dead-code elimination: instructions, loop state, computations."""
 
 from collections.abc import Set
 from dataclasses import replace

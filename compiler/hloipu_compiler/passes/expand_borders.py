@@ -1,4 +1,4 @@
-"""The borders of manually sharded regions written out: blocks cut out, and put together again.
+"""Expands the borders of manually sharded regions: cuts blocks out and joins them again.
 
 Into a region each partition cuts its own block out of the whole value, at starts that a table has
 for its number. Out of a region the owners of a value's blocks gather them all, and a transpose puts

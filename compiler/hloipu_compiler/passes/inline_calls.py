@@ -1,4 +1,4 @@
-"""Calls, fusions and asynchronous wrappers written out; loops given computations of their own."""
+"""Inlines calls, fusions and asynchronous wrappers; gives each loop its own computations."""
 
 from collections.abc import Iterable
 from dataclasses import field, replace

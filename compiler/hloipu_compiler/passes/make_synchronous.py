@@ -1,4 +1,4 @@
-"""Asynchronous collectives and copies done at once.
+"""Makes asynchronous collectives and copies synchronous.
 
 The machine computes, synchronises and exchanges in turn: nothing runs beside an exchange, so that
 the pair of a start and a done says no more than the plain op at the place of the start.

@@ -1,4 +1,4 @@
-"""The module that a model in half precision would have printed, to see what it would cost.
+"""Converts a module to half precision, to estimate its cost.
 
 Values change, and so do the types of parameters and results: this is an edit of the model, tried
 out before anyone makes it. Ops that see the bits of a float, or whose code is not ours, keep their

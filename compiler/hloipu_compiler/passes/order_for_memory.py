@@ -1,4 +1,4 @@
-"""The order of instructions in which least is live at once.
+"""Orders instructions for the least peak of live bytes.
 
 Three orders are tried: the text's own, a list schedule that takes what frees most next, and a walk
 from the result that takes large subtrees first, as XLA's memory schedulers do

@@ -1,4 +1,4 @@
-"""A pipeline: passes in order, some of them in groups that repeat until nothing changes."""
+"""Pass pipelines: passes in order, with groups that repeat to a fixed point."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass

@@ -1,4 +1,4 @@
-"""Calls that only annotate their operand, replaced by it, before anything is analysed.
+"""Removes calls that only annotate their operand.
 
 Done to every module that is compiled or evaluated, whatever passes are chosen. An annotation that
 states an IPU stays, as a copy. What `CustomSPMDPartitioning` calls is called.

@@ -1,4 +1,4 @@
-"""Running a pipeline: verify each step, time it, count, stop where asked."""
+"""Runs a pass pipeline: verifies, times and counts each pass, stops where asked."""
 
 from collections.abc import Callable
 from time import perf_counter

@@ -1,4 +1,4 @@
-"""The module that a smaller batch would have printed, to see what it would cost.
+"""Rewrites a module to a smaller batch, to estimate its cost.
 
 Sizes change, those of parameters and results among them: this is an edit of the model, tried out
 before anyone makes it. Numbers in the text that come from the batch (to divide a sum by, say) stay,

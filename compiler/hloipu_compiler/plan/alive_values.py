@@ -1,4 +1,4 @@
-"""The bytes of values that are alive on an IPU while each instruction of a computation runs."""
+"""Live bytes on an IPU at each instruction of a computation."""
 
 from collections.abc import Sequence
 

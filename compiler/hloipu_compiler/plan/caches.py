@@ -1,4 +1,4 @@
-"""Whether a step is a forward pass: one that updates nothing, but for caches that it writes."""
+"""Recognises forward passes: steps that update nothing but caches."""
 
 from collections.abc import Iterable, Sequence, Set
 

@@ -1,4 +1,4 @@
-"""The entry's parameters and results as flat lists of arrays, with the names that a dump gives."""
+"""The entry's parameters and results as flat lists of named arrays."""
 
 import re
 from collections import Counter

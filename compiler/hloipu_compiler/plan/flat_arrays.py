@@ -1,4 +1,4 @@
-"""Entries whose parameters and results are arrays, from those that take and make tuples.
+"""Rewrites an entry that takes or makes tuples to one of arrays.
 
 TensorFlow and PyTorch/XLA print steps that take one tuple; what is cut takes arrays. Numbers of
 flattened parameters and results (`entry_arrays`) stay what they are.

@@ -1,4 +1,4 @@
-"""How a step is cut into micro-batches, stages and one update: asked for, and decided."""
+"""Pipeline requests and decisions: micro-batches, stages, update."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field

@@ -1,4 +1,4 @@
-"""The plan: what passes have decided or found out about a module, beside the module itself."""
+"""The plan: what passes decided or found out about a module."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace

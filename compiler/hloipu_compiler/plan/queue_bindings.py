@@ -1,4 +1,4 @@
-"""Which queues feed which parameters, and which take which results."""
+"""Bindings of queues to parameters and results."""
 
 import re
 from collections.abc import Mapping, Sequence, Set

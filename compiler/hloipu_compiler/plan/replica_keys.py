@@ -1,4 +1,4 @@
-"""Which random numbers replicas draw alike, and into which keys a session folds their numbers."""
+"""Random keys of replicas: which draw alike, and where a session folds the replica's number in."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple

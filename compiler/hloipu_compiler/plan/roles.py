@@ -1,4 +1,4 @@
-"""What the parameters of a training step are: state, data from a queue, or constants of a run.
+"""Roles of a step's parameters: state, data from a queue, constants of a run.
 
 Order of evidence: what the user says; aliases in the header, as donated arguments leave them; else
 the longest run of results that are like the first parameters, one by one. Where that does not

@@ -1,4 +1,4 @@
-"""The schedules of pipelines, and what follows from them for stages, stashes and bubbles.
+"""Pipeline schedules, and their stages, stashes and bubbles.
 
 A pipeline of S stages has positions: in training the forward stages and then the backward ones,
 last stage first, so 2S of them; in inference the S forward ones. `grouped` starts a micro-batch in

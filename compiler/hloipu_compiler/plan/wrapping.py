@@ -1,4 +1,4 @@
-"""How a step is wrapped for the device: what stays there, what queues feed, how often it turns."""
+"""The device loop: resident state, queues, and iterations."""
 
 from collections.abc import Mapping
 from dataclasses import field, replace

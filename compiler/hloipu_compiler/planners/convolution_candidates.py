@@ -1,4 +1,4 @@
-"""Ways to cut a convolution: every split of its labels into blocks that no tile has too much of."""
+"""Candidate splits of a convolution into blocks, balanced over tiles."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Grids of convolutions: every split of the sum, features, images and positions, the cheapest.
+"""Planner of convolutions: prices every split of sum, features, images and positions.
 
 All ways are priced at once by the machine's own formulas, as if operands had to be received whole.
 The best of them, and the grids on which the image lies already, are then priced with what the

@@ -1,4 +1,4 @@
-"""Prices of all ways to cut a convolution at once, as if operands had to be received whole."""
+"""Prices of all candidate splits of a convolution at once."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Ways to cut a dot product: into how many parts batch, rows, columns and depth, as arrays."""
+"""Candidate splits of a dot product: parts of batch, rows, columns and depth, as arrays."""
 
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Grids of dot products: every split of batch, rows, columns and depth, priced, the cheapest.
+"""Planner of dot products: prices every split of batch, rows, columns and depth.
 
 Prices are the machine's own, for arrays of splits at once. Operands are taken to lie where their
 exchange has few pieces. Whole parts are received, not only what a tile lacks: poplibs credits what

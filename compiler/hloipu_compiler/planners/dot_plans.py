@@ -1,4 +1,4 @@
-"""What the planner of dot products chose, for people."""
+"""Records of dot plans for users."""
 
 from hloipu_compiler.planners.dot_grids import DotGrid, dot_alternatives
 from hloipu_compiler.planners.planned import (

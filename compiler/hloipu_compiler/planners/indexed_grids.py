@@ -1,4 +1,4 @@
-"""Choosing grids for what indices decide: ops whose operands tiles must hold in good part.
+"""Planner of dynamic slices, gathers and scatters.
 
 Where an index may point anywhere, a tile needs the whole of a dimension, or a range of it and a
 second step. Both are tried on grids of several forms, and priced by the codelet's own work and the

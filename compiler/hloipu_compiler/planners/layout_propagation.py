@@ -1,4 +1,4 @@
-"""Where a value lies after ops that only see it differently: mappings carried through them.
+"""Propagates mappings through ops that only change a value's view.
 
 A reshaped value keeps to its tiles if each tile's part, in row-major order, is a part of the new
 shape as well. Grid axes are split or joined for that: 64 rows of 12 x 64 on 12 tiles a row are 768

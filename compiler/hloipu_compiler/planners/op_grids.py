@@ -1,4 +1,4 @@
-"""Choosing where an op runs that could run anywhere: where moving its operands and result is least.
+"""Planner of elementwise-like ops: the grid with the least exchange of operands and result.
 
 Tried are the places of its operands, and where users wish its result. Prices are those of the
 exchanges that bring operands there and the result on to its users, and of the work itself.

@@ -1,4 +1,4 @@
-"""Choosing grids: which index of a codelet is split into how many parts on which tiles."""
+"""Grids: how a codelet's indices split into parts on tiles."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What planners chose and why: records for people, made only where somebody asks for them.
+"""Records of plans for users, made on request only.
 
 A planner calls `Builder.explains` with a function that makes its record; without a reader the
 function is not called, so that a record may take longer to make than the choice did.

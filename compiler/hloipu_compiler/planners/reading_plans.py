@@ -1,4 +1,4 @@
-"""Planning reads at places that data decides: directly, or from ranges of what is read.
+"""Planner of reads at run-time places: directly, or from ranges of the data.
 
 Directly, a tile has all of the dimensions that indices walk along. Else each range of one of them
 is on tiles of its own, which offer what they have of every slice; the offers are put together. Both

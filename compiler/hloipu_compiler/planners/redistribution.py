@@ -1,4 +1,4 @@
-"""What it costs to bring a value to where it is wanted, and over which tiles it goes best.
+"""Cost and route of moving a value from one mapping to another.
 
 A value that lies on many tiles and is wanted by many more makes each of them receive from all that
 have a part. Where that takes too much time and code, it is gathered on a few tiles first, which

@@ -1,4 +1,4 @@
-"""Planning reductions: on which tiles, in how many stages, each cut into how many pieces.
+"""Planner of reductions: tiles, stages, and pieces of each stage.
 
 A stage reduces wholly what is left, or pieces of one dimension, whose partial results the next
 stage reduces. Stages are tried where the array lies, and on grids that split what is kept, or

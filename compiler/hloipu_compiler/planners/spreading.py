@@ -1,4 +1,4 @@
-"""Spreading little data over more tiles than its bytes are worth, where much is computed on it."""
+"""Spreads small tensors over more tiles, where much is computed on them."""
 
 from collections.abc import Sequence
 from functools import lru_cache

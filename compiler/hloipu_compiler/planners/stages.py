@@ -1,4 +1,4 @@
-"""Stages of a plan: a codelet on a grid, priced by what it does there and what is brought to it."""
+"""A planned stage: a codelet on a grid, priced with the exchange of its operands."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Planning transposes: which dimensions are split over which tiles, in what blocks.
+"""Planner of transposes: dimensions split over tiles in blocks.
 
 A transpose costs its tiles the least where blocks are many small matrices of whole grains, and its
 exchange the least where the operand lies; a search over the parts of all dimensions weighs both.

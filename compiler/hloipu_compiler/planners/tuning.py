@@ -1,4 +1,4 @@
-"""What users may choose of how programs are written."""
+"""Tuning options of planners and lowerings."""
 
 from dataclasses import replace
 

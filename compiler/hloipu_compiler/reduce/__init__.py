@@ -1,1 +1,1 @@
-"""Shrinking a module that shows a fault to its smallest form that still shows it."""
+"""Test-case reduction: the smallest module that still shows a fault."""

@@ -1,4 +1,4 @@
-"""Edits of calls: a callee as the entry, in its caller's text, or in place of a loop or branch."""
+"""Edits of calls: a callee as the entry, inlined, or in place of a loop or branch."""
 
 from collections.abc import Sequence
 from dataclasses import replace

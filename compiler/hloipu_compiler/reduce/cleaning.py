@@ -1,4 +1,4 @@
-"""Dead code: what no edit needs to ask about, left out of every candidate."""
+"""Dead-code removal on every candidate."""
 
 from collections.abc import Collection
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Cuts of the entry: what comes after or before a place, its results, its parameters."""
+"""Edits that cut the entry: before or after a place, results, parameters."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Values from outside: what a callee computes becomes one more input of it and of its callers.
+"""Edits that turn computed values into inputs of a callee and its callers.
 
 A loop carries such a value along unchanged, a call hands it over, the entry takes it as an
 argument.

@@ -1,4 +1,4 @@
-"""Loops with less to carry: elements of the state that stay as they are, or are left out."""
+"""Edits that shrink loop state."""
 
 from collections.abc import Collection, Sequence
 

@@ -1,4 +1,4 @@
-"""Choosing instructions, and computations anew without them or with others in their place."""
+"""Selects instructions, and rebuilds computations without them or with others."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The search: candidates are made, verified and tested; those that are interesting are kept.
+"""The search: makes, verifies and tests candidates, and keeps the interesting ones.
 
 Delta debugging: edits are tried on all of their items at once, then on halves, then on single ones.
 Source: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), figure 2.

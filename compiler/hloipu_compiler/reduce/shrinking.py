@@ -1,4 +1,4 @@
-"""Smaller sizes and plainer types: one of them changed everywhere at once."""
+"""Edits that shrink sizes and simplify element types everywhere at once."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Edits that leave a module as large as it is and simpler: zeros, operands, spare attributes."""
+"""Edits that simplify a module: zeros, operands, spare attributes."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How large a module is, so that every edit but the writing out of calls makes it smaller.
+"""The weight of a module, which every edit but inlining lowers.
 
 That is why a reduction ends: no two edits can undo each other's work for ever.
 """

@@ -1,1 +1,1 @@
-"""Custom calls of vendors' libraries as ops of HLO."""
+"""Custom calls of vendors' libraries as HLO ops."""

@@ -1,4 +1,4 @@
-"""Attention in blocks of queries, so that scores of long sequences are never there all at once.
+"""Attention in blocks of queries, so that long sequences never have all scores at once.
 
 A block has all keys, so that its softmax is whole; gradients of keys and values add up from block
 to block. Short sequences are one block, without a loop.

@@ -1,4 +1,4 @@
-"""Which keys a query sees: bands along the diagonal, lengths of padded sequences, segments."""
+"""Attention masks: diagonal bands, padded lengths, segments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Sequences of several lengths that stand one behind the other in the rows of a batch."""
+"""Packed sequences: several sequences in the rows of one batch."""
 
 from dataclasses import dataclass
 from itertools import pairwise

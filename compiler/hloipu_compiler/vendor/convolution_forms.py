@@ -1,4 +1,4 @@
-"""A convolution's window and labels as a call's line has them, and those of its gradients."""
+"""Window and labels of library convolutions and of their gradients."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Custom calls replaced by what their user says that they compute, as HLO."""
+"""Custom calls defined by the user's HLO."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

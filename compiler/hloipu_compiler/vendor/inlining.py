@@ -1,4 +1,4 @@
-"""Instructions replaced by the ops of a text's entry."""
+"""Replaces instructions by the ops of a text's entry."""
 
 import re
 from collections.abc import Callable, Sequence

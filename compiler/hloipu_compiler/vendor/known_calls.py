@@ -1,4 +1,4 @@
-"""The formulas of all vendors, and the calls that they stand for.
+"""The table of all vendors' formulas by call target.
 
 Names and attributes of Graphcore's: graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/; of others: where

@@ -1,4 +1,4 @@
-"""Largest elements, sorting and permutations that libraries have calls for.
+"""Library calls for top-k, sorting and permutations.
 
 Operands and results: openxla/xla: xla/service/gpu/transforms/topk_specializer.cc and
 sort_rewriter.cc, xla/hlo/translate (mhlo.topk); jax-ml/jax: jax/_src/lax/linalg.py

@@ -1,4 +1,4 @@
-"""The verifier: what a module must satisfy beyond being readable, faithful to XLA's HLO verifier.
+"""The verifier: XLA's HLO verifier's rules, beyond what reading checks.
 
 Source: openxla/xla `xla/service/hlo_verifier.cc` with its default options: layouts are not
 compared, floats of different formats do not mix, deadlocks of send and recv are not looked for.

@@ -1,4 +1,4 @@
-"""Where the parts of a statement stand in the text, found by scanning it once there is a fault.
+"""Finds where the parts of a statement stand in the text, once there is a fault.
 
 The parser keeps only where a statement begins and ends. A part that cannot be found (the text may
 be sugar for something else) gives the span of the whole statement.

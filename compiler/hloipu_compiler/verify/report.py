@@ -1,4 +1,4 @@
-"""Where the checks put what they find: a bounded list of faults, handed out in text order."""
+"""Bounded list of faults, handed out in text order."""
 
 from collections.abc import Sequence
 

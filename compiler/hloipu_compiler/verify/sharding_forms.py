@@ -1,4 +1,4 @@
-"""Shardings in a normal form, so that two ways of writing one sharding compare as equal.
+"""Normal form of shardings, for comparing them.
 
 Source: openxla/xla `xla/hlo/ir/hlo_sharding.cc` (PartialTile, Subgroup, operator==), probed with
 jaxlib 0.10.2.

@@ -1,4 +1,4 @@
-"""What is valid HLO but has no place on a machine whose every size is fixed when compiling."""
+"""Refuses valid HLO whose sizes are not fixed at compile time."""
 
 from contextlib import suppress
 from typing import NamedTuple

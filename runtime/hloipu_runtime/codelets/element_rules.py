@@ -1,4 +1,4 @@
-"""Which element types go together at a codelet: of its operands, its results and its parameters.
+"""Element types that a codelet accepts: operands, results and parameters.
 
 Kernels compute narrow floats in wider arrays, so that nothing but these rules tells a bf16 partial
 sum from one of f32. A codelet without a rule may take any types.

@@ -1,4 +1,4 @@
-"""What collectives and remote copies cost: rings over the links, and streams beside the IPUs.
+"""Charges of collectives and remote copies.
 
 Participant p of a program on S IPUs takes the IPUs p * S to p * S + S - 1 of the system. Reductions
 and gathers go round a ring of the group's members, each handing one part on to its neighbour: n - 1

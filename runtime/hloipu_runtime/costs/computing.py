@@ -1,4 +1,4 @@
-"""The charge of a compute set: the tile with most work."""
+"""Charge of a compute set: the tile with most work."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Records of what a program costs: steps, and the blocks of steps that run as one."""
+"""Cost records: steps, and the blocks of steps that run as one."""
 
 from collections.abc import Sequence
 from dataclasses import field

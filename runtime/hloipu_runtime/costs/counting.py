@@ -1,4 +1,4 @@
-"""How often blocks run, from what data decided; and what that costs along the critical path."""
+"""Execution counts of blocks after a run, and costs along the critical path."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What control flow costs: handing a decision to all supervisors, iterations of loops, calls."""
+"""Charges of control flow: decisions, loop iterations, calls."""
 
 from hloipu_runtime.costs.exchanging import word_to_all_tiles
 from hloipu_runtime.costs.spent import Spent

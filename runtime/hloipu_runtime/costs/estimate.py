@@ -1,4 +1,4 @@
-"""Cycles of a program that does not run: loops multiply, data that decides makes totals unknown."""
+"""Estimated cycles of a program, without a run."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

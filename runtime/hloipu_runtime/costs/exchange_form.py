@@ -1,4 +1,4 @@
-"""How a transfer is carried out: piece by piece as it lies, or in messages that tiles rearrange.
+"""Forms of a transfer: piece by piece, or in messages that tiles rearrange.
 
 Each piece costs its receiver control cycles, and both ends exchange code that stays in memory. A
 sender may instead first put what goes to the same tiles side by side, and a receiver may take

@@ -1,4 +1,4 @@
-"""The charge of an exchange: within IPUs, between them, and copies on the tile itself."""
+"""Charge of an exchange: within IPUs, between them, and copies on the tile itself."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

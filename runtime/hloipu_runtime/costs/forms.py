@@ -1,4 +1,4 @@
-"""The forms of all exchanges of a program: as fast as can be while their code fits.
+"""Chooses the forms of a program's exchanges: the fastest whose code fits.
 
 All exchanges share the memory that code can lie in. What it is worth is found by raising its price
 until the exchanges' code takes no more than what is left of it, as one does for a knapsack (Everett

@@ -1,4 +1,4 @@
-"""What of a loop's iteration goes on beside computing: host transfers to and from tiles set apart.
+"""Overlap of host transfers on IO tiles with a loop's computing.
 
 An iteration first takes what the tiles set apart have, then computes while these exchange the next
 element and the last one's results with the host, and hands over its own results at its end. So one

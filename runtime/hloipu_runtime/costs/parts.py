@@ -1,4 +1,4 @@
-"""Parts of one dimension in closed form: the longest, which coordinates have one, who owns what.
+"""Parts of one dimension in closed form: the longest, their count, their owners.
 
 A part is `[coordinate * step + offset, + size)`, cut off at the ends of a window `[low, high)`.
 """

@@ -1,4 +1,4 @@
-"""Of how many pieces and messages a tile's part is put together, in closed form."""
+"""Pieces and messages that a tile receives, in closed form."""
 
 from functools import lru_cache
 from math import prod

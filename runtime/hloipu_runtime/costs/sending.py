@@ -1,4 +1,4 @@
-"""Of how many pieces and messages a tile sends its part, in closed form."""
+"""Pieces and messages that a tile sends, in closed form."""
 
 from functools import lru_cache
 from math import gcd, prod

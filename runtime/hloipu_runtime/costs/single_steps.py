@@ -1,4 +1,4 @@
-"""What single steps cost: compute sets, exchanges, collectives, transfers, and decisions."""
+"""Charges of single steps: compute sets, exchanges, collectives, transfers, decisions."""
 
 from math import prod
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What need not move: parts that a receiver has on its own tile already.
+"""Bytes that need not move: parts that a receiver has on its own tile.
 
 Both ends of the transfer lie on one grid of tiles. Counts are arrays that broadcast to the grid.
 """

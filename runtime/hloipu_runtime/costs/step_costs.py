@@ -1,4 +1,4 @@
-"""The static cost of every step of a program, in one walk over its tree."""
+"""Static costs of every step, in one walk over the program."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""What the tiles of one transfer send and receive, in closed form.
+"""Bytes that tiles send and receive in a transfer, in closed form.
 
 Exact for regular grids, never less than what moves. Work grows with the number of dimensions, and
 where both ends lie on one grid with numpy arrays of the grid's shape.

@@ -1,1 +1,1 @@
-"""What keeps a compiled program slow or large, from its costs and its memory alone."""
+"""Findings: what keeps a compiled program slow or large, from its costs and memory."""

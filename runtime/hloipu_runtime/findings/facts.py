@@ -1,4 +1,4 @@
-"""What findings are made from: a program, its profile, its memory, and its steps by path."""
+"""Inputs of findings: a program, its profile, its memory, its steps by path."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Findings on the host, on barriers and on loops: work that is too small for what surrounds it."""
+"""Findings on the host, barriers and loops."""
 
 from collections import defaultdict
 from collections.abc import Iterator

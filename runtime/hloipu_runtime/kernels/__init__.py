@@ -1,4 +1,4 @@
-"""What each op computes, on numpy arrays and plain parameters; an op's numerics stand here once.
+"""Kernels: each op's numerics on numpy arrays, defined once.
 
 Conventions that every kernel keeps:
 

@@ -1,4 +1,4 @@
-"""Running totals along an axis, in linear time and with the error of a tree."""
+"""Cumulative sums along an axis, in linear time and with pairwise error."""
 
 import numpy as np
 

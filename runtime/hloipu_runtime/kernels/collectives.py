@@ -1,4 +1,4 @@
-"""Collectives as value semantics: a list of arrays, one per participant, gives a list of results.
+"""Collectives on lists of arrays, one per participant.
 
 `groups` are lists of participant numbers (places in those lists). Values are combined in the order
 in which a group names its members. A participant in no group gets zeros.

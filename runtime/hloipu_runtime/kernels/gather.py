@@ -1,4 +1,4 @@
-"""The general gather: whole slices picked by start indices.
+"""Gather.
 
 The operand is seen through a sliding window over the indexed dimensions, so that one advanced
 index (or one `take`) copies whole slices; nothing is indexed element by element.

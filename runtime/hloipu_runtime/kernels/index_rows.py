@@ -1,4 +1,4 @@
-"""Index vectors to row numbers of a table whose indexed dimensions come first.
+"""Converts index vectors to row numbers of a table.
 
 What sizes and dimension numbers decide is decided once: how each start stands in the index array,
 its bounds, what one step of it is in rows, and what batching dimensions add.

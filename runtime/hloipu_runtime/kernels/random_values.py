@@ -1,4 +1,4 @@
-"""The stateful `rng`: uniform and normal values made of Philox bits, and the state they draw on.
+"""The stateful `rng`: uniform and normal values from Philox bits.
 
 Formulas: openxla/xla: xla/hlo/builder/lib/prng.cc and xla/service/rng_expander.cc. XLA mixes a
 fresh key into every compilation, so its values cannot be had again; for one key ours are the same.

@@ -1,4 +1,4 @@
-"""The general scatter: windows of updates combined into operands, duplicates in index order."""
+"""Scatter, with duplicates in index order."""
 
 from collections.abc import Sequence
 from functools import lru_cache

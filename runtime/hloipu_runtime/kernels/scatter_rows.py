@@ -1,4 +1,4 @@
-"""Rows combined into a table at target positions, repeated targets in order.
+"""Row scatter into a table, with repeated targets in order.
 
 Repeated targets are resolved in rounds: round k combines the k-th update of every target, so that
 each round writes a target once and runs on whole arrays. XLA:CPU rounds narrow floats after every

@@ -1,4 +1,4 @@
-"""Where the elements of sliding windows lie: plain arithmetic on slices, no index arrays."""
+"""Geometry of sliding windows: slices, without index arrays."""
 
 from collections.abc import Sequence
 from math import gcd

@@ -1,1 +1,1 @@
-"""The modelled machine: its numbers with their sources, and what things cost on it."""
+"""The modelled machine: sourced numbers, and cost formulas."""

@@ -1,4 +1,4 @@
-"""Rules between the numbers of one machine: what cannot both be true."""
+"""Consistency rules between a machine's numbers."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Checking the tables of a machine's file, number by number, and building the machine of them."""
+"""Builds a machine from a file's tables, and checks every number."""
 
 import re
 from collections.abc import Iterator, Mapping

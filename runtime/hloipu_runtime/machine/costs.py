@@ -1,4 +1,4 @@
-"""What computing, exchanging and synchronising costs, in cycles, on a machine.
+"""Cycle formulas of compute, exchange and sync.
 
 Pure functions of the machine's numbers. A phase ends when its slowest tile ends (bulk synchronous
 parallel: docs.graphcore.ai, IPU Programmer's Guide), so a phase costs the maximum over its tiles.

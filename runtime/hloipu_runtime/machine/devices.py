@@ -1,4 +1,4 @@
-"""Devices of a system: which IPUs an id names, and in which order a program takes them.
+"""Devices of a system: the IPUs of an id, and their order.
 
 Graphcore's tools number a system's single IPUs first, then its pairs, fours and so on up to all of
 it: 0 to 30 in a system of 16 (docs.graphcore.ai: Targeting the IPU from TensorFlow, multi-IPU

@@ -1,4 +1,4 @@
-"""What moving data between IPUs costs: routes over the links and the fullest of them.
+"""Costs of transfers between IPUs: routes, and the fullest link.
 
 The model is the one that graphcore/poplibs gives Poplar's IPU model in
 lib/poplibs_test/Util.cpp (addGlobalExchangeConstraints): a ladder with two IPUs a rung; traffic

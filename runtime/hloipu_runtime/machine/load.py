@@ -1,4 +1,4 @@
-"""Reading machines: built-in ones by name, files by path, with numbers overridden on request."""
+"""Loads machines: built in or from files, with overrides."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""Every key of a machine, in the order of its sections, with unit, range and short name."""
+"""Every key of a machine, with unit, range and short name."""
 
 from collections.abc import Iterator
 from dataclasses import fields

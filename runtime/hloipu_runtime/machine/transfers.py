@@ -1,4 +1,4 @@
-"""What moving data between an IPU and its host or its remote buffers costs, and time as cycles."""
+"""Costs of transfers to host and remote buffers, and time in cycles."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a program takes of each tile besides variables: code, exchange code, vertex state."""
+"""Memory besides variables: code, exchange code, vertex state."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterator

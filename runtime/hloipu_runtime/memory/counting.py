@@ -1,4 +1,4 @@
-"""Bytes on each class of tiles: what is not variables, and what of variables is live at once."""
+"""Bytes on each class of tiles, live variables and the rest."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from operator import itemgetter

@@ -1,4 +1,4 @@
-"""Placing in any order: each request at the lowest address that is free over all its time."""
+"""First-fit allocation: the lowest address free over a request's whole time."""
 
 from collections.abc import Iterator
 

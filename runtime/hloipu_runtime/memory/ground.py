@@ -1,4 +1,4 @@
-"""What is placed first and stays: variables that are always live, and which grids share tiles."""
+"""Allocation of always-live variables, and grids that share tiles."""
 
 import numpy as np
 from numpy.typing import NDArray

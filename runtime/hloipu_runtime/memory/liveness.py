@@ -1,4 +1,4 @@
-"""When each variable takes memory: the points from a write to the last read of what was written.
+"""Live ranges of variables.
 
 Backwards over each region, as in any text on data flow (Aho, Lam, Sethi, Ullman: Compilers, 9.2),
 but by variable: a variable costs as much as it is touched, however long it lives.

@@ -1,4 +1,4 @@
-"""Addresses: no two things that take memory at the same time on the same tile overlap.
+"""Allocates addresses: no overlap in time, tile and memory.
 
 A variable has one address on all its tiles. Finding the least memory is hard (dynamic storage
 allocation: Garey and Johnson, Computers and Intractability, SR2), so some orders are tried: largest

@@ -1,4 +1,4 @@
-"""The memory of a program: an address for every variable, and what each tile's bytes are for."""
+"""The memory plan: an address for every variable, and the use of each tile's bytes."""
 
 from functools import cached_property
 from typing import NamedTuple

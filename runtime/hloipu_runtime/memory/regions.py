@@ -1,4 +1,4 @@
-"""The tree of steps as straight pieces of time, each knowing what it reads first and overwrites.
+"""The step tree as straight pieces of time, with first reads and overwrites.
 
 Time is counted in *points*: one for each leaf step, in the order of the text, functions put in at
 every call. A region's points are counted from its own start, so that a function is taken apart

@@ -1,4 +1,4 @@
-"""What the memory plan says to people: the fullest tile, what fills it, whether it fits."""
+"""Memory report: the fullest tile, what fills it, whether it fits."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Classes of tiles: those that lie in the same grids have the same memory, and are counted once."""
+"""Classes of tiles with the same memory."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Placing by time: an allocator that takes and frees memory as the program would."""
+"""Allocation in time order, as a run would allocate and free."""
 
 from bisect import bisect_left, insort
 from heapq import heappop, heappush

@@ -1,4 +1,4 @@
-"""What a pipeline copies between its positions: exchanges, and copies from and to remote memory."""
+"""Pipeline channels: copies between positions, and from and to remote memory."""
 
 from collections.abc import Iterable, Iterator
 

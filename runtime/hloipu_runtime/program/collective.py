@@ -1,4 +1,4 @@
-"""The steps by which participants of a program meet, and those that reach its remote buffers.
+"""Collective steps, and steps on remote buffers.
 
 Participants are numbered replica * partitions + partition. Each of them runs the same program; a
 collective takes whole tensors from all members of a group and gives each of them its results.

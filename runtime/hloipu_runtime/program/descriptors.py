@@ -1,4 +1,4 @@
-"""What the proof asks of descriptors alone; answers are kept, for programs repeat them."""
+"""Memoised questions of the proof about descriptors."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""The law of a codelet: which parts of its operands a part of its results needs."""
+"""The law of a codelet: the parts of operands that a part of the results needs."""
 
 from collections.abc import Sequence
 

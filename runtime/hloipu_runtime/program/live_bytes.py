@@ -1,4 +1,4 @@
-"""Bytes that are live at each step of a sequence, while its steps are being moved.
+"""Live bytes at each step of a sequence that is being reordered.
 
 Tiles of each IPU are looked at in stretches, each as full as if all its variables lay on one tile.
 """

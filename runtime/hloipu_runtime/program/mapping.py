@@ -1,4 +1,4 @@
-"""Where data lies: a grid of tiles, and for each dimension the part that each tile holds.
+"""Mappings: a grid of tiles, and the span of each dimension.
 
 A mapping is a few numbers whatever the number of tiles: all questions are answered in closed form,
 one dimension at a time.

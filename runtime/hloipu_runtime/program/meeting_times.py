@@ -1,4 +1,4 @@
-"""When steps of several IPUs run: at even times beside each other, at odd ones between IPUs.
+"""Schedules steps of several IPUs in alternating local and meeting times.
 
 Meetings are as early as what they need lets them be; those that nothing needs come last. Steps of
 an IPU keep their order, but for small ones. A step runs before a meeting if something at that

@@ -1,4 +1,4 @@
-"""Fewer and fuller steps: vertices and transfers that do not wait for each other go together.
+"""Merges steps: independent vertices and transfers go together.
 
 A compute set lasts as long as its fullest tile, an exchange too, and before each exchange stands a
 sync. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still

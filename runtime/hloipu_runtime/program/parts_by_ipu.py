@@ -1,4 +1,4 @@
-"""Steps over several IPUs taken apart: what each does by itself, and what leads to others."""
+"""Splits steps over several IPUs into local parts and parts between IPUs."""
 
 from collections.abc import Sequence
 

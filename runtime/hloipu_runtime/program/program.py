@@ -1,4 +1,4 @@
-"""A whole program: variables, values, constants and the tree of steps."""
+"""The program record: variables, values, constants and the tree of steps."""
 
 from dataclasses import field
 from enum import Enum

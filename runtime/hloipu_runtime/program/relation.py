@@ -1,4 +1,4 @@
-"""How the parts of a transfer's two ends lie to each other, one dimension at a time.
+"""Relation of a transfer's two ends, one dimension at a time.
 
 A transfer sees its source in another shape. Where dimensions are merged or split by that, they are
 taken together as one linear dimension, if parts at both ends are ranges of it.

@@ -1,4 +1,4 @@
-"""A program's ends as users see them: arrays that it has in pieces are one, under one number."""
+"""A program's inputs and outputs as users see them, pieces joined."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""IPUs at work at the same time: what each does between meetings is a branch of its own.
+"""Runs IPUs side by side: a branch for each between meetings.
 
 Lowering writes steps in one order, whichever IPU they are on. Every variable lies on one IPU, so
 steps on different IPUs never touch the same one, and need each other only by way of meetings:

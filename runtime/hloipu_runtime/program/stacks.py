@@ -1,4 +1,4 @@
-"""Arrays that users see whole and of which a program has pieces: numbers, cutting, joining.
+"""Arrays that a program holds in pieces: numbering, cutting, joining.
 
 A program numbers parameters and results with every piece as one; users count the whole array once.
 Pieces of one array have neighbouring numbers, in the order of their rows.

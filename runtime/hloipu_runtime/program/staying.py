@@ -1,4 +1,4 @@
-"""Transfers that stay on their tiles: in closed form, as functions of tile numbers.
+"""Transfers that stay on their tiles, in closed form.
 
 Where a tile's part of some dimensions is a run of their row-major order, it begins at a number of
 elements that grows evenly along each axis of the grid. Two layouts are the same if these numbers

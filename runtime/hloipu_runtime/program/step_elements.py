@@ -1,4 +1,4 @@
-"""How many elements a step takes of each infeed and gives to each outfeed."""
+"""Elements that a step takes from each infeed and gives to each outfeed."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""The steps of a program: what the tiles compute, what they exchange, and in which order.
+"""The steps of a program: compute sets, exchanges, control, streams.
 
 Every step says things twice. Its *descriptors* are what tiles do: variables, parts, transfers. Its
 *logical form* is what that means: which numbered value is computed from which. `verify` proves

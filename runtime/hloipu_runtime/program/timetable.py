@@ -1,4 +1,4 @@
-"""When the positions of a pipeline work: slots in closed form, and what is active in each.
+"""Timetable of pipeline positions: slots in closed form.
 
 Position s does micro-batch m in slot `interval * m + s`, for every m below `count`. Between its
 ramps a pipeline repeats itself every `interval` slots, so that however many micro-batches there

@@ -1,4 +1,4 @@
-"""Which variables a step reads and writes, inner steps included."""
+"""Variables that a step reads and writes, inner steps included."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,1 +1,1 @@
-"""Programs in files and as text: one folder for each form, and the records beneath them."""
+"""Programs in files and as text."""

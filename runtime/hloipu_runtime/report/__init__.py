@@ -1,1 +1,1 @@
-"""What users read: the profile of a run or an estimate as records and JSON, and the verdict."""
+"""Reports: the profile as records and JSON, and the verdict."""

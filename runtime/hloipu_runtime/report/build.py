@@ -1,4 +1,4 @@
-"""Making a profile from costs and from how often blocks ran."""
+"""Builds a profile from costs and execution counts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""A change of options or of the model, and what came of compiling with it."""
+"""A change of options or of the model, and the result of compiling with it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

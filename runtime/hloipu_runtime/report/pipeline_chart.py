@@ -1,4 +1,4 @@
-"""A pipeline on the terminal: positions by slots, what each costs and keeps, the bubble.
+"""Pipeline chart for terminals: positions by slots, costs, stashes, bubble.
 
 In each row stand the numbers of the micro-batches that a position does, slot by slot. Where slots
 are more than there is room for, those in the middle are left out, which are alike.

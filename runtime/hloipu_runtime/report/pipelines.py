@@ -1,4 +1,4 @@
-"""What a profile says of pipelines: slots, what each position costs, what waits between them."""
+"""Pipelines in profiles: slots, costs of positions, stashes."""
 
 from collections.abc import Iterator, Sequence
 from math import prod

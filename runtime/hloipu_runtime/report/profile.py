@@ -1,4 +1,4 @@
-"""The profile: where the cycles of a run or an estimate went, as records that add up."""
+"""The profile: where the cycles of a run or an estimate go."""
 
 from collections.abc import Mapping
 from dataclasses import field

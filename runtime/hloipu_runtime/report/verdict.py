@@ -1,4 +1,4 @@
-"""The verdict: twelve lines on a terminal that say whether it fits and where the cycles go."""
+"""The verdict: a short summary of fit and cycles for terminals."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The simulated time of a session: calls of the host, steps, and waiting for what the host makes.
+"""Simulated time of a session: host calls, steps, waits.
 
 A call begins when the one before has ended. With an iteration of `step` cycles, of which nothing
 overlaps the transfer, step k of a call that began at cycle t, whose first element is number n, ends

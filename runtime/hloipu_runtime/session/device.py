@@ -1,4 +1,4 @@
-"""A device that several sessions use: one executable at a time lies on it, and swaps cost time.
+"""A device shared by sessions: one executable at a time, and swaps that cost time.
 
 As in Graphcore's stack (graphcore/tensorflow: tensorflow/compiler/plugin/poplar/driver/
 poplar_executor.cc), running another executable than the last one brings the last one's state to the

@@ -1,4 +1,4 @@
-"""The engine of a session: it has the program and the state, and is changed with constants."""
+"""Session engine: owns program and state, and is replaced with the constants."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field

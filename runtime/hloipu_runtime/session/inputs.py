@@ -1,4 +1,4 @@
-"""What a session is given: state, constants of a run and queues, matched to what a program has."""
+"""Inputs of a session: state, constants of a run and queues."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches

@@ -1,4 +1,4 @@
-"""Sessions: a program's state stays on the device from run to run, queues feed and drain it."""
+"""Sessions: resident state from run to run, fed by queues."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The state of a session's participants: as it begins, as users see it, and after a failure."""
+"""State of a session's participants: initial, visible, and after a failure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a run takes of the host's memory: asked before it is taken, and told where it ran out."""
+"""Host memory of a run: checked before it is allocated, and reported where it ran out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

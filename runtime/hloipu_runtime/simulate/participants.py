@@ -1,4 +1,4 @@
-"""Running all participants of a program at once, each in a thread of its own."""
+"""Runs all participants of a program, a thread each."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""One engine for each participant of a program, seen from outside as one engine."""
+"""Engines of all participants, seen as one engine."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Which array of a dictionary is which parameter: by names, as dumps and pytrees write them.
+"""Binds a dictionary's arrays to parameters by name.
 
 JAX names a parameter by the path of an argument's leaf, `batch['input_ids']`, or, in a dump without
 metadata, `input_ids.1` after the argument.

@@ -1,4 +1,4 @@
-"""How a queue from the device is drained: what program and readers share."""
+"""State of a queue from the device, shared by program and readers."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""What one element of a queue is: the type and shape of each leaf, and how they are nested."""
+"""Element specification of a queue: type, shape and nesting of its leaves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The errors of queues, made in one place so that both directions say the same."""
+"""Errors of queues."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""How a queue to the device is filled: what its two threads share, and the work of one of them.
+"""State of a queue to the device, and its filling thread.
 
 Elements pass through a deque, whose append and popleft need no lock. The lock is for waiting:
 whoever is to wait says so first and looks again, whoever changes something looks after the change

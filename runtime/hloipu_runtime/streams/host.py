@@ -1,4 +1,4 @@
-"""The host of a program that is fed by queues: streams by name, arrays for the others."""
+"""The host of a queue-fed program: streams by name, arrays for the others."""
 
 import threading
 from collections import deque

@@ -1,4 +1,4 @@
-"""Sources of anything iterable, of a function, and of made-up data."""
+"""Sources from iterables, functions and generated data."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, repeat

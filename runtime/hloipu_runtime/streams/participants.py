@@ -1,4 +1,4 @@
-"""Streams of several participants: replicas share the queues, partitions of a replica its elements.
+"""Streams of participants: replicas share queues, partitions share elements.
 
 What partitions give out is the same for all of them, or theirs alone: the first one's is taken.
 """

@@ -1,4 +1,4 @@
-"""Sources of elements, and how one is made of another: repeat, shuffle, batch, map, take."""
+"""Sources of elements, with repeat, shuffle, batch, map and take."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Nested structures of arrays: taken apart to a flat list, and put together again."""
+"""Flattens nested structures of arrays, and rebuilds them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Simulated time of a loop that is fed by a host: when each step begins, and how long it waited.
+"""Simulated time of a queue-fed loop: starts and waits of its steps.
 
 All times are cycles of the device; the host's rate becomes an interval in cycles. For step i:
 

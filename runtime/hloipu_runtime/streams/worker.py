@@ -1,4 +1,4 @@
-"""A thread that runs code of the user's beside the program and can be ended from outside.
+"""A thread for user code that can be stopped from outside.
 
 Python has no way to end a thread. What there is: an exception put into it (`PyThreadState_
 SetAsyncExc`), which is raised at the next bytecode, wherever that is. Raised while the thread holds

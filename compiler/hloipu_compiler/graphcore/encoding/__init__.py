@@ -1,1 +1,1 @@
-"""Steps as Graphcore's plugin prints them: calls of pipelines, stages and updates, and loops."""
+"""Importer of steps in Graphcore's encoding: calls of pipelines, stages and updates, and loops."""

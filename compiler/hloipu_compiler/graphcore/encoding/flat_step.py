@@ -1,4 +1,4 @@
-"""From a module in Graphcore's encoding to a plain step, and what the module asks for.
+"""Converts a module in Graphcore's encoding to a plain step and its requests.
 
 The step is one micro-batch and its update. Its parameters are those of the module, then what queues
 feed, then counters; its results are those of the module, then new state that the module keeps to

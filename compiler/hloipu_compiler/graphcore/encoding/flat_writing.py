@@ -1,4 +1,4 @@
-"""One micro-batch and its update written out flat, with queues as parameters and results.
+"""Writes one micro-batch and its update flat, with queues as parameters and results.
 
 What makes a step of Graphcore's encoding is gone afterwards: calls are marks on ops, accumulators
 are the gradients that they add up, counters are state, and queues feed parameters and take results.

@@ -1,4 +1,4 @@
-"""A loop in which micro-batches are accumulated, written as one plain step.
+"""Writes a loop that accumulates micro-batches as one plain step.
 
 What cannot be a step (values that go on and are no parameters, updates that do something with a
 gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.

@@ -1,4 +1,4 @@
-"""A module with a Pipeline call, written as one plain step."""
+"""Writes a module with a Pipeline call as one plain step."""
 
 from hloipu_compiler.graphcore.encoding.core.call_config import PIPELINE
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError

@@ -1,4 +1,4 @@
-"""A module in Graphcore's encoding with its meaning written out in HLO's own loops.
+"""Writes a module in Graphcore's encoding with HLO's own loops.
 
 This is what the encoding computes, whatever is cut how: the evaluator runs it, and so can
 everything else that knows plain HLO.

@@ -1,4 +1,4 @@
-"""A loop's step whose ops are on several devices, as stages that run one after the other.
+"""Turns a loop's step with ops on several devices into stages.
 
 Each micro-batch goes from device to device, there and back again, as sharded loops do: that is the
 sequential schedule. Devices are stages in the order in which the forward pass comes to them; where

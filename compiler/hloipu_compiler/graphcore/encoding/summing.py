@@ -1,4 +1,4 @@
-"""Accumulators of a step taken in: gradients, and ops that stand for what is added up."""
+"""Imports a step's accumulators: gradients, and what is accumulated besides."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Ops of a step written where they belong: by the call that they are in, or by what they read."""
+"""Places a step's ops in phases, by their call or by what they read."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Accumulators of the older form in a step: sums that only the last micro-batch gives out.
+"""Imports older accumulators of a step: sums that only the last micro-batch gives out.
 
 The update reads them; what an iteration does with the zeros that they give out before must be
 nothing.

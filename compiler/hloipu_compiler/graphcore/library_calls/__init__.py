@@ -1,1 +1,1 @@
-"""Custom ops of Graphcore's libraries as ops of HLO."""
+"""Custom ops of Graphcore's libraries as HLO ops."""

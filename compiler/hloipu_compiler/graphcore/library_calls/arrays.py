@@ -1,4 +1,4 @@
-"""Ops on whole arrays: scaled sums, parts updated, places of largest elements, one-hot codes."""
+"""Array ops: scaled sums, partial updates, arg-max, one-hot codes."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Collectives over replicas as HLO has them, and arrays of which each replica keeps a part.
+"""Collectives over replicas, and arrays sharded over replicas.
 
 The part of replica r of R is elements r ceil(n / R) to (r + 1) ceil(n / R) of all n, zeros after
 the last (graphcore/tensorflow:

@@ -1,4 +1,4 @@
-"""Layers of GRU over time, with scores of attention perhaps.
+"""GRU layers over time, with optional attention scores.
 
 Gates in kernel and bias: reset, update, candidate (graphcore/poplibs: include/popnn/GruDef.hpp).
 """

@@ -1,4 +1,4 @@
-"""Images made ready, and convolutions with turned kernels."""
+"""Image preprocessing, and convolutions with rotated kernels."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Layers of LSTM over time, and their gradients.
+"""LSTM layers over time, and their gradients.
 
 Gates in kernel and bias: forget, input, candidate, output (graphcore/poplibs:
 include/popnn/LstmDef.hpp). The kernel has the rows of the input, then those of the state. What the

@@ -1,4 +1,4 @@
-"""Non-linearities and their gradients, from what came out of them, or, of gelu and swish, went in.
+"""Non-linearities and their gradients.
 
 Formulas: graphcore/poplibs: include/popnn/NonLinearity.hpp, lib/popnn/codelets/NonLinearity*.cpp.
 Computed in f32 where types are narrower.

@@ -1,4 +1,4 @@
-"""Norms over groups of channels, with their statistics and gradients.
+"""Group norms, with their statistics and gradients.
 
 A group's mean is at place (sample, group), flattened. With `strided_channel_grouping` channel c is
 in group c mod G, else in group c div (C / G) (graphcore/poplibs: lib/popnn/GroupNorm.cpp).

@@ -1,4 +1,4 @@
-"""Pools over windows, and their gradients.
+"""Pooling over windows, and its gradients.
 
 An average counts no padding. The gradient of a maximum goes to every element of a window that is
 as large (graphcore/poplibs: lib/popnn/codelets/MaxPoolingGradient.cpp).

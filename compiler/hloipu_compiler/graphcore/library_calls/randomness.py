@@ -1,4 +1,4 @@
-"""Random numbers: of a seed, the same for it every time; or new ones each time.
+"""Random numbers, from a given seed or from a fresh one.
 
 Distributions are those of graphcore/poplibs: include/poprand/RandomGen.hpp; a truncated normal has
 no number beyond 2.

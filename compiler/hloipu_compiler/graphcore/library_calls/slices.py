@@ -1,4 +1,4 @@
-"""Rows read and written by index, as embeddings are; stretches of sequences; histograms."""
+"""Embedding reads and updates, sequence slices, histograms."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What XLA's parser asks of attribute values beyond their form: known words, counts, pairs.
+"""Rules of XLA's parser for attribute values: known words, counts, pairs.
 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateInstruction and the enum readers).
 """

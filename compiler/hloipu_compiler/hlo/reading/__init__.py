@@ -1,1 +1,1 @@
-"""From lines of text to a module."""
+"""Reader of HLO text."""

@@ -1,4 +1,4 @@
-"""From a text's records to a module: computations in order, references resolved, rules checked.
+"""Builds a module from parsed records: computations, references, rules.
 
 Faults that a text may have several of are collected and raised together, in text order.
 """

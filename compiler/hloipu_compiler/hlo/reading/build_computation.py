@@ -1,4 +1,4 @@
-"""One computation from its statements: operands resolved to positions, instructions made."""
+"""Builds one computation from its statements."""
 
 import re
 from collections.abc import Sequence

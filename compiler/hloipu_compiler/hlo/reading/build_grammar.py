@@ -1,4 +1,4 @@
-"""One computation from statements that the grammar has read: every form, faults placed."""
+"""Builds one computation from the grammar's statements: every form, faults with positions."""
 
 from hloipu_compiler.hlo.reading.build_computation import FAILED, ComputationBuilder
 from hloipu_compiler.hlo.reading.special_forms import add_special

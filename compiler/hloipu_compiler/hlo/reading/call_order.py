@@ -1,4 +1,4 @@
-"""Every computation that is referred to exists, and none calls itself."""
+"""Checks that called computations exist and that none calls itself."""
 
 import re
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Statements of older dialects whose modern form takes more than one instruction.
+"""Statements of older dialects that become more than one instruction.
 
 Tokens came in June 2018, comparators of sort and reducers of all-reduce in 2018 and 2019,
 tuple-select went in 2022. The modern instructions get the old one's place and, where users need it,

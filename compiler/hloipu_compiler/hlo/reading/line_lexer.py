@@ -1,4 +1,4 @@
-"""The fast path: lines in the form that printers use, each matched by one regular expression.
+"""Fast path: one regular expression for each line in the printer's form.
 
 To the parser this is a lexer for two terminals: STATEMENTS, a run of printed instruction lines, and
 COMPUTATION_TEXT, a computation printed throughout. A line of any other form is left to the grammar,

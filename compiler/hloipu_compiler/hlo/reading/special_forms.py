@@ -1,4 +1,4 @@
-"""Statements that need more than their operands' positions: checks across operands, rewrites.
+"""Statements with special rules: checks across operands, rewrites.
 
 What is checked is what XLA's parser checks beyond the number of operands; that shapes fit is the
 verifier's concern. Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateInstruction).

@@ -1,4 +1,4 @@
-"""Statements: one instruction each, values read, names not yet resolved.
+"""Statements: one instruction each, values parsed, names not yet resolved.
 
 Both ways of reading end here. The line lexer hands over the texts of a printed line, the grammar
 hands over stretches; shapes and attribute lists are read once per distinct text of one parse.

@@ -1,4 +1,4 @@
-"""The grammar in use: parsers of the tables of `hlo.lark`, each made when first needed.
+"""Parsers of the tables of `hlo.lark`, each made when first needed.
 
 There are two: one for whole texts, one whose start rules are the values of attributes.
 """

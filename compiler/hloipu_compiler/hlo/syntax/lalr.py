@@ -1,4 +1,4 @@
-"""The parser: states and rules of a table, run on the terminals that the lexer finds."""
+"""LALR parser on tables of states and rules."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The lexer that the parser pulls terminals from: contextual, lazy, and able to match balance.
+"""Contextual, lazy lexer that can match balanced brackets.
 
 The regular expression of a parser state is compiled when the parser stands in that state again and
 again, which for a printed text is never: all of them take 0.1 s and more. Lines and columns are not

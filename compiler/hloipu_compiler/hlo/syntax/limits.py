@@ -1,4 +1,4 @@
-"""How much text, nesting and size the parser accepts before it stops with a LimitError."""
+"""Limits of the parser on text, nesting and size."""
 
 from dataclasses import dataclass
 

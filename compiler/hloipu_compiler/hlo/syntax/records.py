@@ -1,4 +1,4 @@
-"""What the grammar makes of a text before names and values mean anything: records of stretches.
+"""Records of spans that the grammar makes of a text, before names and values are resolved.
 
 `SyntaxActions` runs inside the parser, rule by rule and bottom up, so no tree is built and no
 walk recurses. The records hold offsets; `statements.py` turns them into values.

@@ -1,4 +1,4 @@
-"""Quoted strings: C escapes as XLA's lexer undoes them and its printer makes them.
+"""Quoted strings: C escapes as XLA's lexer and printer treat them.
 
 Text is held as Python strings in which bytes beyond ASCII stand as UTF-8 characters; bytes that are
 no UTF-8 stand as lone surrogates, so that any string prints back byte for byte.

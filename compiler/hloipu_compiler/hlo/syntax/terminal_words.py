@@ -1,4 +1,4 @@
-"""What stood at a place of the text and what could have stood there, in plain words."""
+"""Names of terminals in plain words, for messages about what was found and expected."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""How each family of ops is evaluated."""
+"""Evaluation of each op family."""

@@ -1,4 +1,4 @@
-"""Lowerings of collectives: meet the group's members, compute, go on with one's own result."""
+"""Evaluation of collectives: members of a group meet and compute together."""
 
 from collections.abc import Callable, Sequence
 

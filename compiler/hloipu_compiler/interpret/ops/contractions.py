@@ -1,4 +1,4 @@
-"""Lowerings of dot, convolution, FFT, factorisations, solves and batch norm."""
+"""Evaluation of dot, convolution, FFT, factorisations, solves and batch norm."""
 
 from hloipu_compiler.interpret.planning.plan import Action, Array
 from hloipu_compiler.interpret.planning.site import Site, lowers

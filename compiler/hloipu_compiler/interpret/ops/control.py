@@ -1,4 +1,4 @@
-"""Lowerings of calls, loops, branches and asynchronous pairs."""
+"""Evaluation of calls, loops, branches and asynchronous pairs."""
 
 import numpy as np
 

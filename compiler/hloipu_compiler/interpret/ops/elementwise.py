@@ -1,4 +1,4 @@
-"""Lowerings of the elementwise ops, conversions included."""
+"""Evaluation of elementwise ops and conversions."""
 
 import numpy as np
 

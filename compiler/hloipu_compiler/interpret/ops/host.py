@@ -1,4 +1,4 @@
-"""Lowerings of what reaches outside: infeed, outfeed, send, recv, participants' ids."""
+"""Evaluation of infeed, outfeed, send, recv and participants' ids."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Library calls that have meaning here: what their attributes say, and which shapes they take."""
+"""Supported library calls: their attributes and shapes."""
 
 import re
 from collections.abc import Sequence

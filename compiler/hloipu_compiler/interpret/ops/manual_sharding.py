@@ -1,4 +1,4 @@
-"""Custom calls at the border of manually sharded regions: into a device's block and back.
+"""Custom calls at the borders of manually sharded regions: between whole arrays and blocks.
 
 Outside of a region every participant holds whole values, inside only its block. Two dialects:
 Shardy's `xla.sdy.GlobalToLocalShape` and `LocalToGlobalShape`, whose shardings stand in their

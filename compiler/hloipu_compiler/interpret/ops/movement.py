@@ -1,4 +1,4 @@
-"""Lowerings of the ops that move elements: views where views serve."""
+"""Evaluation of ops that move elements, by views where possible."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Lowerings of the random ops; stateful ones draw from the evaluation's seed."""
+"""Evaluation of random ops; stateful ones draw from the evaluation's seed."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Lowerings of reductions, windows, scatters, maps and scans."""
+"""Evaluation of reductions, windows, scatters, maps and scans."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Lowerings of sort, topk and scan."""
+"""Evaluation of sort, topk and scan."""
 
 from collections.abc import Sequence
 from dataclasses import replace

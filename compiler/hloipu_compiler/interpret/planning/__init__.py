@@ -1,1 +1,1 @@
-"""From computations to straight-line plans of steps over slots."""
+"""Evaluation plans: computations as straight-line steps over slots."""

@@ -1,4 +1,4 @@
-"""Recognising the reduction of (values, their places) that argmax and argmin are printed as."""
+"""Recognises argmax and argmin, printed as a reduction of values and their places."""
 
 from collections.abc import Callable
 from functools import cache

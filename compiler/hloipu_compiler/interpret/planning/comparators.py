@@ -1,4 +1,4 @@
-"""What order a sort comparator means: its keys, read off its instructions.
+"""Recognises the keys of a sort comparator.
 
 Recognised: `compare` of the same function of both sides, and the lexicographic form that JAX
 prints, `lt(a0, b0) or (eq(a0, b0) and (…))`, also as a select. Anything else is left to be called.

@@ -1,4 +1,4 @@
-"""Lowerings that differ where scalars became arrays: calls, branches and loops on many elements."""
+"""Evaluation of calls, branches and loops whose scalars became arrays."""
 
 from collections.abc import Iterable
 from math import prod

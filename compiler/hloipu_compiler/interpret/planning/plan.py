@@ -1,4 +1,4 @@
-"""A plan: straight-line steps over slots, each freeing what nobody needs after it."""
+"""Evaluation plan: steps over slots, each freeing its last uses."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""From a computation to its plan: slots for leaves, steps for ops, liveness for frees."""
+"""Plans a computation: slots for leaves, steps for ops, liveness for frees."""
 
 from collections.abc import Sequence
 

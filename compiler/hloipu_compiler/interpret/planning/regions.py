@@ -1,4 +1,4 @@
-"""Scalar computations on whole arrays: reducers, comparators, combiners, mapped functions.
+"""Regions on whole arrays: reducers, comparators, combiners, mapped functions.
 
 A computation on scalars whose ops are elementwise does not mind getting arrays: its plan is run
 once on all elements. Branches inside become selects, loops run until no element goes on.

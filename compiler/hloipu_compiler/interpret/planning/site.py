@@ -1,4 +1,4 @@
-"""What a lowering of one opcode is given, and the table that lowerings are registered in."""
+"""Context of evaluating one instruction, and the table of evaluation functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field

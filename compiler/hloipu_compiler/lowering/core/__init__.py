@@ -1,1 +1,1 @@
-"""What all lowerings use: the builder, values, exchanges, remote memory."""
+"""Shared parts of lowerings: builder, values, exchanges, remote memory."""

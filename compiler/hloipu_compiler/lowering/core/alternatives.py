@@ -1,4 +1,4 @@
-"""Ways to write an op's steps: each is written, priced, and taken back; the cheapest stays."""
+"""Writes candidate lowerings of an op, prices each, and keeps the cheapest."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Writes a program step by step: what lowerings call to get constants, copies and results."""
+"""Program builder: what lowerings call to get constants, copies and results."""
 
 from collections.abc import Hashable, Sequence
 from math import prod

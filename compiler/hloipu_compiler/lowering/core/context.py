@@ -1,4 +1,4 @@
-"""What a lowering is given, and the table that lowerings are registered in."""
+"""The context of a lowering, and the table of lowerings by opcode."""
 
 from collections.abc import Callable, Sequence
 

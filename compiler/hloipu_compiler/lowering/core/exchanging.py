@@ -1,4 +1,4 @@
-"""Constants of a program under construction, and the exchanges that bring values where wanted."""
+"""Builder's constants and exchanges."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Tiles set apart for host streams: buffers lie there, and the rest of the program elsewhere.
+"""IO tiles: tiles with the buffers of host streams, apart from the rest of the program.
 
 What these tiles exchange with the host goes on beside computing (`costs/overlapping.py` of the
 runtime says how that is charged). Graphcore's stack does so in its `io_tiles` options.

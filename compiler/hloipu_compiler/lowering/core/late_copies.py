@@ -1,4 +1,4 @@
-"""Copies from remote memory right before what reads them, and to it right after what is made.
+"""Moves remote copies next to the steps that read or write their values.
 
 So tiles hold what comes from there for as short as can be. Every copy that stands alone pays the
 access again; small ones, that take no longer than an access, stay together where they were written.

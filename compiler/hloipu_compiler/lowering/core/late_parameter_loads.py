@@ -1,4 +1,4 @@
-"""When parameters come in: all at first, or each shortly before it is read, where memory is scarce.
+"""Late parameter loads: parameters come in shortly before use where memory is scarce.
 
 Weights of networks take much memory until they are read for the first and, often, only time.
 """

@@ -1,4 +1,4 @@
-"""The order of a loop's body in which new state can take the place of the old.
+"""Orders a loop body so that new state can overwrite the old.
 
 What makes an array of the next iteration's state goes behind all that reads this iteration's, where
 nothing that reads it needs the new one: then it is written over the old one, and no copy brings it

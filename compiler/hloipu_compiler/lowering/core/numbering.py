@@ -1,4 +1,4 @@
-"""Variables and values of a program under construction, and the blocks that take its steps."""
+"""Builder's variables and values, and the nested blocks that take its steps."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What lies in remote buffers: beside the IPU, and on its tiles only while it is worked on.
+"""Offloaded values: kept in remote buffers, on tiles only while in use.
 
 State that only the update reads, as Graphcore's backend has it by default where gradients are
 accumulated, and on request what waits between positions, weights, and accumulators

@@ -1,4 +1,4 @@
-"""What an instruction's result is, on its way into a program: on tiles, or not yet."""
+"""Values of a lowering: tensors on tiles, and constants and broadcasts not yet written out."""
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes

@@ -1,4 +1,4 @@
-"""Seeing values in other shapes: exchanges that move several of them at once to one mapping."""
+"""Tensors seen in other shapes, and exchanges that move several at once."""
 
 from collections.abc import Sequence
 from math import prod

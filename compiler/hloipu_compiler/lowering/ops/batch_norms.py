@@ -1,4 +1,4 @@
-"""Lowering of batch normalisation: features alone where there are many, else sums over all tiles.
+"""Lowering of batch normalisation: split by features, or by sums over all tiles.
 
 Formulas: openxla/xla: batchnorm_expander.cc.
 """

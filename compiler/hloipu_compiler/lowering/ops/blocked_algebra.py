@@ -1,4 +1,4 @@
-"""Cholesky decomposition and triangular solve of matrices too large for one tile, block by block.
+"""Blocked Cholesky decomposition and triangular solve, for matrices too large for one tile.
 
 G. H. Golub and C. F. Van Loan, Matrix Computations: 4.2.9 (block Cholesky), 3.1.3 (block
 substitution). Blocks on the diagonal are factored or solved on one tile or few, all else is

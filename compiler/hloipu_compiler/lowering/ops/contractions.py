@@ -1,4 +1,4 @@
-"""Lowering of dot products: blocks of rows and columns, the depth cut where that is cheaper."""
+"""Lowering of dot products."""
 
 from collections.abc import Sequence
 

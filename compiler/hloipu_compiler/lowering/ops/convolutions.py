@@ -1,4 +1,4 @@
-"""Lowering of convolutions: a grid for each, pieces of the sum added where that is cheaper."""
+"""Lowering of convolutions."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Images of strided convolutions whose windows skip elements: those are left where they are."""
+"""Drops image elements that no window of a strided convolution reads."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Lowering of the elementwise ops; constants go into the expression, broadcasts into the labels."""
+"""Lowering of elementwise ops, with constants and broadcasts folded in."""
 
 from collections.abc import Sequence
 

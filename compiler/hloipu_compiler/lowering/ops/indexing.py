@@ -1,4 +1,4 @@
-"""Lowering of ops that read where operands say: dynamic slice and gather.
+"""Lowering of dynamic slice and gather.
 
 No exchange depends on data. What reads a place that data decides either has all of the dimension
 on each tile, or each tile offers what it has of it and the offers are put together.

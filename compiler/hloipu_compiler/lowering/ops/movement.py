@@ -1,4 +1,4 @@
-"""Lowering of ops that move elements: broadcasts wait, boxes become exchanges, the rest copies."""
+"""Lowering of ops that move elements: broadcasts, reshapes, transposes, slices, pads."""
 
 from collections.abc import Sequence
 from math import prod

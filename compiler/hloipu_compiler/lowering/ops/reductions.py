@@ -1,4 +1,4 @@
-"""Lowering of reductions: the stages that the planner chose, the partial ones first."""
+"""Lowering of reductions: the stages that the planner chose, partial sums first."""
 
 from collections.abc import Sequence
 from math import prod

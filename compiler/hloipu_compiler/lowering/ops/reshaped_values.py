@@ -1,4 +1,4 @@
-"""Lowering of reshapes that are left: where a value lies already, or where its users wish it."""
+"""Lowering of reshapes: in place, or at the layout that their users prefer."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""Running totals over tiles: of pieces of each row, then of the pieces' totals, then both added.
+"""Running totals over tiles: of pieces of each row, of the pieces' totals, then their sum.
 
 As prefix sums are computed in parallel (Blelloch 1990: Prefix sums and their applications). Rows
 are cut where there are fewer of them than tiles, and where that takes fewer cycles.

@@ -1,4 +1,4 @@
-"""Results that are made in slices, one after the other, and put together."""
+"""Results that are made slice by slice, where memory is scarce."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Lowering of sort and top-k: by keys where the comparator says so, else by the comparator."""
+"""Lowering of sort: by keys where the comparator allows it, else by the comparator."""
 
 from collections.abc import Sequence
 from dataclasses import replace

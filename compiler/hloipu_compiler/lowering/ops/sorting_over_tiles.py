@@ -1,4 +1,4 @@
-"""Sorting dimensions that are too long, or too slow, for one tile (steps: codelets/ops/sort.py)."""
+"""Sorting over tiles, for dimensions too long for one tile (steps: codelets/ops/sort.py)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

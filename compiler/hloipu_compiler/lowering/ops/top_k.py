@@ -1,4 +1,4 @@
-"""Lowering of top-k: pieces of rows on many tiles, then candidates merged a few at a time."""
+"""Lowering of top-k: candidates of row pieces on many tiles, merged a few at a time."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Lowering of ops that write where operands say: dynamic update and scatter.
+"""Lowering of dynamic update and scatter.
 
 No exchange depends on data: every tile has the updates, or its part of their width, and writes
 what falls into its range.

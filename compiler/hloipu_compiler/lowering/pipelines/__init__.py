@@ -1,1 +1,1 @@
-"""Lowerings of whole steps: pipelines of stages, gradients, the loop on the device."""
+"""Lowering of whole steps: pipelines of stages, gradients, the device loop."""

@@ -1,4 +1,4 @@
-"""Lowers the entry as a step that stays on the device: state, queues, and a loop around it.
+"""Lowers the entry as a device loop: resident state, queues, and the step in a loop.
 
 State lies in variables of its own from run to run, and what no queue feeds is loaded with the
 program, as constants are. With a loop, each iteration takes the next elements of the feeds before

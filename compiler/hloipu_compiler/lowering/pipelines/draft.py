@@ -1,4 +1,4 @@
-"""A step that is cut into micro-batches, under construction: what its parts share."""
+"""Shared state of lowering a step of micro-batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

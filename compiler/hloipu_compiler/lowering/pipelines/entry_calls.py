@@ -1,4 +1,4 @@
-"""The entry of a step that was cut into calls: what each of its values is."""
+"""Roles of the values of an entry that was cut into calls."""
 
 from functools import cached_property
 

@@ -1,4 +1,4 @@
-"""Takes in what queues feed to the positions of a pipeline, in the first one that reads it."""
+"""Reads queue elements in the first pipeline position that uses them."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Accumulators: gradients of micro-batches combined on the tiles, in a type of their own.
+"""Gradient accumulators on the tiles, in an element type of their own.
 
 With n micro-batches before it, of K, a gradient g is taken in as
 

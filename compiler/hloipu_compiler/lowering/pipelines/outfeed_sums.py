@@ -1,4 +1,4 @@
-"""Outfeeds that the device adds up over the iterations of the loop around a step.
+"""Outfeeds that the device sums over the iterations of the device loop.
 
 A sum begins at zero before the loop, takes in each iteration's array, and is handed over once,
 after the last iteration; a mean is divided by the number of iterations then. Floats narrower than

@@ -1,4 +1,4 @@
-"""Lowers a step that is cut into micro-batches: a pipeline of its calls, then the update.
+"""Lowers a step of micro-batches: a pipeline of its calls, then the update.
 
     repeat STEPS { zeros -> accumulators; pre; pipeline K { … }; update; new state home }
 

@@ -1,4 +1,4 @@
-"""Lowers the positions of a pipeline: what each runs for a micro-batch, and what comes to it."""
+"""Lowers pipeline positions: their ops for a micro-batch, and their inputs."""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack

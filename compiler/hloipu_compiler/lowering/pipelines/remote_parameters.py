@@ -1,4 +1,4 @@
-"""Parameters of a step that is cut whose arrays lie in remote buffers, at the IPUs that read them.
+"""Parameters in remote buffers, fetched to the IPUs that read them.
 
 State that only the update reads is there for the update alone, and weights that are cast before the
 micro-batches for that as well. Weights come to each position that reads them, for each micro-batch

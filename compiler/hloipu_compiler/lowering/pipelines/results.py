@@ -1,4 +1,4 @@
-"""What a step that is cut into micro-batches hands over, in the pipeline or after the update."""
+"""Results of a step of micro-batches, handed over in the pipeline or after the update."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""Lowerings of what runs computations: fusions, rows, loops and branches."""
+"""Lowering of ops that run computations: fusions, row regions, loops and branches."""

@@ -1,4 +1,4 @@
-"""Lowering of loops and branches: carried variables, and results that branches share."""
+"""Lowering of loops and conditionals."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A fusion of elementwise ops and reductions, taken apart: values in one space of dimensions.
+"""Row regions taken apart: values in one common space of dimensions.
 
 Values have an element for each element of the space, or for each row: those that reductions along
 rows leave, and what follows from them. Broadcasts vanish: an operand names the dimensions of the

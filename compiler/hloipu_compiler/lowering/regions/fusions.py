@@ -1,4 +1,4 @@
-"""Lowering of fusions: of elementwise ops one expression, broadcasts in its labels."""
+"""Lowering of elementwise fusions to one expression."""
 
 from collections.abc import Sequence
 from functools import partial

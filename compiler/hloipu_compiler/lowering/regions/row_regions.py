@@ -1,4 +1,4 @@
-"""Lowering of fusions that reduce: whole rows, a reduction with its producer, or op by op."""
+"""Lowering of fusions that reduce: by whole rows, with a fused producer, or op by op."""
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial

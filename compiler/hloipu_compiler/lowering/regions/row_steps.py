@@ -1,4 +1,4 @@
-"""The steps of a region of rows: when each value is computed, which are kept, which made again.
+"""Compute sets of a row region: when each value is computed, kept or recomputed.
 
 A value of all elements is computed in the step of its first reader. Where a later step reads it
 too, it is kept in the place of a result that is written later; where there is no such place, it is

@@ -1,1 +1,1 @@
-"""Ops of one step on several IPUs: as annotated, or in blocks of like cost."""
+"""Placement of a step's ops on IPUs, as annotated or in blocks of like cost."""

@@ -1,4 +1,4 @@
-"""Ops of a plain step in blocks, one for each IPU: alike in cycles and memory, with little between.
+"""Cuts a plain step into blocks of like cycles and memory, one for each IPU.
 
 Cuts are those of a pipeline of one micro-batch (`staging.balancing`): forward and backward ops of a
 block are on one IPU, and so are its weights with what updates them.

@@ -1,4 +1,4 @@
-"""A module as cells that each lie on one IPU: ops, and what holds parameters and loops' state.
+"""Placement cells: ops, parameters and loop state that must lie on one IPU.
 
 Tuples and what is taken out of them are no cells: a cell is found behind them. The state of a loop
 has a cell for each array, read by what the body takes it for and made by what it starts from and

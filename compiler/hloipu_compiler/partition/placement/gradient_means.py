@@ -1,4 +1,4 @@
-"""Means of gradients over replicas, written into a module that is placed: all-reduces of its own.
+"""Writes all-reduces that average gradients over replicas into a placed module.
 
 One all-reduce for all gradients of an element type on an IPU, as where steps are cut
 (`lowering/pipelines/replica_means.py`); what the update reads are the means. For that the update's

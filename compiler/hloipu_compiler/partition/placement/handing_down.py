@@ -1,4 +1,4 @@
-"""What calls say of their IPU, said by the ops that they run, so that it outlives inlining.
+"""Copies a call's IPU to the ops that it runs, so that it survives inlining.
 
 A call, fusion, loop or branch that states an IPU states it for all that it runs and that says
 nothing itself; what is run on several IPUs is copied for each. A tuple of shardings goes to what

@@ -1,4 +1,4 @@
-"""The IPU of every op of a module, and of all that holds state, as the plan has it."""
+"""The IPU of every op and of all state of a module."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""IPUs of all cells from those of some: of their users, then where most of their operands are.
+"""Propagates IPUs from placed cells to all others, along users and operands.
 
 Graphcore's order (graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/driver/passes/sharding_pass.cc): what says nothing takes the IPU

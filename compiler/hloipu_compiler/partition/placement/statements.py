@@ -1,4 +1,4 @@
-"""What an op says of the IPU that it runs on.
+"""Reads an op's IPU from its annotations.
 
 `sharding={maximal device=N}`, a tuple of these for each leaf, or
 `frontend_attributes={ipu_shard="N"}`, which wins. Where a module is partitioned, maximal shardings

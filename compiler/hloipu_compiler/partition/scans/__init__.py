@@ -1,1 +1,1 @@
-"""Loops over stacked weights, cut by trips, and the arrays that they read, cut into pieces."""
+"""Loops over stacked weights, cut into ranges of trips, and stacked arrays, cut into pieces."""

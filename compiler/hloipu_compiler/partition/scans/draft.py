@@ -1,4 +1,4 @@
-"""The new entry in the making: its ops, and the computations of the loops that it runs."""
+"""The new entry under construction: its ops, and the computations of its loops."""
 
 from dataclasses import replace
 

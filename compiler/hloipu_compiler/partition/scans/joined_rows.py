@@ -1,4 +1,4 @@
-"""Sums of rows that lie apart, each with zeros around it, as what they are: rows side by side.
+"""Rewrites sums of zero-padded rows as concatenations.
 
     before: a = f32[3,8] pad(da, zero), padding=0_2x0_0
             b = f32[3,8] pad(db, zero), padding=1_1x0_0

@@ -1,4 +1,4 @@
-"""Counted loops over stacked arrays: which element of a loop's state is what, and which rows of it.
+"""Recognises counted loops over stacked arrays: counter, carried values, rows read and written.
 
 An element of the state is the counter, a stack that the body reads a row of in each trip, a stack
 that it writes a row of, something that it reads whole and never changes, or a plain value that each

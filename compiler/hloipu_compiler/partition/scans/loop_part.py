@@ -1,4 +1,4 @@
-"""One part of a loop: a loop over some of the trips, on the rows of these trips alone."""
+"""A loop over a range of trips, on the rows of these trips alone."""
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

@@ -1,4 +1,4 @@
-"""One trip of a loop written out: its counter is a constant, and its rows are arrays."""
+"""One trip of a loop written out, with its counter as a constant."""
 
 from hloipu_compiler.analysis.order import has_side_effect
 from hloipu_compiler.ir.graph import Instruction, Module

@@ -1,4 +1,4 @@
-"""A step whose stacked arrays are pieces: weights, gradients, optimizer state, caches.
+"""Cuts a step's stacked arrays into pieces: weights, gradients, optimizer state, caches.
 
     in_pieces:  p = f32[4,8] parameter(0)            p.rows.0 = f32[2,8] parameter(0)
                 a = slice(p), slice={[0:2],[0:8]}    p.rows.2 = f32[2,8] parameter(1)

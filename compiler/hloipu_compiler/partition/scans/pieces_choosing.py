@@ -1,4 +1,4 @@
-"""Which values of the entry are cut into pieces, along which axis and where.
+"""Chooses which entry values are cut into pieces, along which axis and where.
 
 Of what may be cut, that is of which some user reads pieces. Parameters are cut only where every
 user does, and state together with its next value.

@@ -1,4 +1,4 @@
-"""Dimensions of values that are one, and where slices and concatenations cut them.
+"""Classes of equal dimensions, and where slices and concatenations cut them.
 
 Dimensions that ops make one, and those of a state and of its next value, are a class (union-find).
 Where one of them is cut, all are, as far as their sizes allow it.

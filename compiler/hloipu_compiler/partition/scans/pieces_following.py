@@ -1,4 +1,4 @@
-"""How pieces of a result follow from pieces of operands: which axis of an op goes with which."""
+"""Per opcode: how pieces of a result follow from pieces of the operands."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod

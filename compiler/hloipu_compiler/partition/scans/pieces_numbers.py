@@ -1,4 +1,4 @@
-"""Parameters and results numbered anew where some of them become several."""
+"""Renumbers parameters and results where some become several."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

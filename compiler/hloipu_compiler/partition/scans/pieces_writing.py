@@ -1,4 +1,4 @@
-"""The entry anew, values that are cut written piece by piece."""
+"""Rewrites the entry with cut values piece by piece."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stacks that are turned before a loop, so that their rows come first, read as they are instead.
+"""Undoes transposes that only move the layer axis first.
 
     before: t = f32[32,8,6] transpose(w), dimensions={1,0,2}; the loop reads t[i]
     after:  the loop reads w[:,i], and reshapes that

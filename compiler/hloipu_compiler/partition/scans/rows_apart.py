@@ -1,4 +1,4 @@
-"""Stacks whose rows are read one by one without a loop, as unrolled scans print it.
+"""Stacks whose rows are read one by one without a loop, as unrolled scans do.
 
 Stages are found with every row on its own; then rows that lie in one stage are one piece again.
 """

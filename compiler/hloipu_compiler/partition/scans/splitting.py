@@ -1,4 +1,4 @@
-"""Loops over stacked arrays written as several, one after the other, each over a range of trips.
+"""Splits a loop over stacked arrays into loops over ranges of trips.
 
 What a loop reads rows of goes into each part as those rows alone (`slice`), what it writes rows of
 comes out as those rows, and what the whole loop gave is their `concatenate`. A part of one trip is

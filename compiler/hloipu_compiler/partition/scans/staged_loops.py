@@ -1,4 +1,4 @@
-"""Loops over layers cut into stages: first all trips are looked at one by one, then put together.
+"""Cuts loops over layers into stages: judged trip by trip, then joined again.
 
 With every trip written out the step is priced and cut as any other. Trips in a row that lie in one
 stage become one loop again, so that their code is there once; a trip that is cut inside is written

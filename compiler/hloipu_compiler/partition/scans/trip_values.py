@@ -1,4 +1,4 @@
-"""What integers of a loop's body are in each trip, where the counter and constants alone decide.
+"""Integers of a loop's body in each trip, where counter and constants decide them.
 
 Whatever arithmetic a tracer writes around the counter (counting down, wrapping of negative
 indices, clamping) is simply computed, for all trips at once.

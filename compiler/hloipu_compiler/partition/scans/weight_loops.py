@@ -1,4 +1,4 @@
-"""Which loops run over layers: those that read rows of weights, and those that go back over them.
+"""Finds loops over layers, forward and backward, by the rows of weights that they read.
 
 Weights are floats that stay on the device and do not differ by micro-batch. A loop over time reads
 rows of data, and is left whole.

@@ -1,1 +1,1 @@
-"""Which of many ways to cut a step a machine takes best to, by estimate and without compiling."""
+"""Search over partitionings with a cost model."""

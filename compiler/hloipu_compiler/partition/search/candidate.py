@@ -1,4 +1,4 @@
-"""One way to cut a step over IPUs, and what it would cost."""
+"""A candidate partitioning of a step, and its estimate."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace

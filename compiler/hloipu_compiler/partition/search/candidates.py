@@ -1,4 +1,4 @@
-"""Which ways to cut a step are looked at, and what users say of them."""
+"""Enumeration of candidates, within what users ask for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One cut of a step: what its stages do and keep, for any number of micro-batches and replicas."""
+"""A cut of a step: work and memory of its stages, for any micro-batches and replicas."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a way to cut a step would cost, from a survey of the step and the closed forms of slots.
+"""Cost model of candidates, from a survey of the step and closed forms of slots.
 
     update = slots of the slowest IPUs + ends of slots + update + remote memory + all-reduce
     memory = state + accumulators + what waits + copies of weights + what is made + code

@@ -1,4 +1,4 @@
-"""A step in the forms in which it is compiled: loops over layers whole, in parts, or written out.
+"""Forms of a step to compile: loops over layers whole, in parts, or unrolled.
 
 Where a step is cut says which trips of such loops stay one loop. What that costs differs from trips
 written out: rows are copied, and nothing is fused from trip to trip. So each form is looked at by

@@ -1,4 +1,4 @@
-"""What a way to cut a step needs of the memory of IPUs."""
+"""Memory that a candidate needs on its IPUs."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Cycles of what lies in remote memory, beside IPUs, as programs bring it and take it back.
+"""Cycles of transfers to and from remote memory.
 
 Each copy that takes longer than an access stands alone; smaller ones go one after the other
 (`codegen.late_copies`).

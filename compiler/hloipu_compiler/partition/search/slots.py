@@ -1,4 +1,4 @@
-"""The slots of a pipeline in closed form: what they take, and how busy IPUs are in them."""
+"""Pipeline slots in closed form: their cycles, and how busy IPUs are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Surveys of a step: by the program of it as one stage, or op by op where it is long."""
+"""Cost surveys of a step: as one stage, or op by op where it is long."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,1 +1,1 @@
-"""Stages of a pipeline: where a step is cut, and the calls it becomes."""
+"""Stages of a pipeline: where a step is cut, and the calls that it becomes."""

@@ -1,4 +1,4 @@
-"""Which stage every op of a step belongs to, from the stages of its forward ops.
+"""The stage of every op, from the stages of the forward ops.
 
 Backward values flow down the stages: an op is at most where its cotangents come from. Of the
 stages that are left it takes the highest at which what it reads of the forward pass is at hand.

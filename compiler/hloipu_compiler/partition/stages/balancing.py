@@ -1,4 +1,4 @@
-"""Where to cut forward ops into stages, so that the dearest stage costs least and all have room.
+"""Balances forward ops over stages: least cost of the dearest stage within the memory budget.
 
 A stage costs its forward and backward cycles and what crosses its borders; it needs room for its
 state, accumulators and as many stashes as its schedule keeps. Cuts are found from the last stage

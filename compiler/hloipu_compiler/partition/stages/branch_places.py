@@ -1,4 +1,4 @@
-"""Where ops of stages on several IPUs run: on which branch, and at which level of the position.
+"""The IPU of each op in stages on several IPUs.
 
 A position of the pipeline goes through levels: at each, its IPUs work beside each other, between
 levels they hand over what others read. Levels follow from branches: what reads a value of another

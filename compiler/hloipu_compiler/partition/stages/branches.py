@@ -1,4 +1,4 @@
-"""Stages whose branches run at once on several IPUs: which branch every op belongs to.
+"""The branch of every op in stages whose branches run at once on several IPUs.
 
 Forward ops say `frontend_attributes={ipu_branch="1"}`, and others take the branch of what they
 read, or else of what reads them; where a stage says nothing, `independent_parts` finds branches.

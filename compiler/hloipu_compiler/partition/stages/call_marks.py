@@ -1,4 +1,4 @@
-"""Marks on calls, handed down to the ops that they call, so that they outlive inlining.
+"""Copies marks of calls to the ops that they run, so that they survive inlining.
 
 A call says `frontend_attributes={ipu_stage="1",ipu_phase="fwd"}`, or as Graphcore's plugin prints
 it CALL_CONFIG_TYPE="PipelineStage", "PipelineStageBackward" or "ResourceUpdate" with

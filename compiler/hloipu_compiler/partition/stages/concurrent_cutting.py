@@ -1,4 +1,4 @@
-"""Where to cut forward ops into stages of which some have several IPUs for branches at once.
+"""Balances forward ops over stages of which some have several IPUs.
 
 Such a stage costs what its fullest branch does, with what joins branches, where `independent_parts`
 finds as many as it has IPUs; that is looked up only for stages of cuts that would be best if its

@@ -1,4 +1,4 @@
-"""Where a forward pass is cut into stages: as annotated, or in parts of like cost.
+"""Cuts the forward pass into stages, as annotated or in parts of like cost.
 
 Forward ops are taken in their order; `balancing` finds the best places between them.
 """

@@ -1,4 +1,4 @@
-"""The rewrite: an entry that calls its stages and its update, and computes what it did before.
+"""Rewrites the entry as calls of its stages and its update.
 
     step   = call(...), to_apply=step, frontend_attributes={ipu_phase="step"}
     update = call(...), to_apply=update, frontend_attributes={ipu_phase="wu"}

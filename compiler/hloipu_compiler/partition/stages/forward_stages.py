@@ -1,4 +1,4 @@
-"""Which stage every forward op belongs to, from the cut of those that the loss is made of.
+"""The stage of every forward op, from the cut of the loss's ancestors.
 
 Other forward ops (what makes statistics, keys and counts for the next micro-batch) are where what
 they read is first at hand. State that goes from micro-batch to micro-batch has one stage that reads

@@ -1,4 +1,4 @@
-"""Parts of a stage that do not depend on one another, found where no annotation tells them.
+"""Finds independent parts of a stage, without annotations.
 
 Ops of a stage hang together where one reads another's result, or both read a weight. Stages that
 end in something that all parts go into, or begin with what all read, would be one part. So ops near

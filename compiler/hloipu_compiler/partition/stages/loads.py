@@ -1,4 +1,4 @@
-"""What each forward op brings to the stage that it is in: cycles, state, stashes, what crosses.
+"""Load of each forward op on its stage: cycles, state, stashes, traffic.
 
 A backward op counts where its forward op does: at the last place, not behind its cotangents, at
 which something is at hand that it reads. State counts where it is read first, values that the

@@ -1,4 +1,4 @@
-"""From a flat step and what is asked of it to a module of calls, and the plan of its pipeline."""
+"""Partitions a flat step: a module of stage calls, and the plan of its pipeline."""
 
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace

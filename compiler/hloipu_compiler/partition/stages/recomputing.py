@@ -1,4 +1,4 @@
-"""What a backward stage makes again of its forward stage, in place of having it stashed.
+"""Recomputation: forward values that a backward stage computes again instead of stashing.
 
 With `full` everything, from the inputs of the stage; with `cheap` only ops that take little beside
 products. What state of micro-batches goes into (keys of random numbers) cannot be made again: by

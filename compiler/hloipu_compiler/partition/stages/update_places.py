@@ -1,4 +1,4 @@
-"""On which IPU each op of the update runs: where the variable is that it helps to update."""
+"""The IPU of each update op: that of the variable it updates."""
 
 from collections.abc import Mapping
 

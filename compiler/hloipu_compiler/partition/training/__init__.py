@@ -1,1 +1,1 @@
-"""From a plain training step to micro-batches, stages and one update: who does what, and when."""
+"""Finds a training step's loss, gradients, update and the phase of every op."""

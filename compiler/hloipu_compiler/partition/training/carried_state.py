@@ -1,4 +1,4 @@
-"""Which state goes from micro-batch to micro-batch, told by what its new value is made of.
+"""Finds state carried from micro-batch to micro-batch, by what its new value is made of.
 
 New state is walked backwards through elementwise ops and such as move elements. What is met then is
 its origin: of a weight it is a gradient; of a moving average, a count or a queue of features it is

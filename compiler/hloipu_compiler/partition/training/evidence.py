@@ -1,4 +1,4 @@
-"""What a step is taken for, and by which evidence: said to people, and refused where it conflicts.
+"""Evidence for what a step was taken for, told to users and checked for conflicts.
 
 Optimizers are told by what their updates hold: how many arrays of state for each weight, square
 roots of them, signs, products with the weight itself (weight decay). Names follow the papers:

@@ -1,4 +1,4 @@
-"""Whether a gradient that is made of the forward pass element by element surely ends where it does.
+"""Whether a gradient that is elementwise in the forward pass surely ends where it does.
 
 Where no product or sum over rows lies between the forward pass and a weight, the text does not say
 which functions are the loss's derivative and which the update's: a clamp may be either. A gradient

@@ -1,4 +1,4 @@
-"""The walk from new state to gradients, done anew until what it ends at fits together.
+"""Walks from new state back to gradients, until their ends are consistent.
 
 A first walk may end too early: at a product of gradients, as a preconditioner makes it. And too
 late: where a batch is one row, cotangents come to biases without any op in between at which a walk

@@ -1,4 +1,4 @@
-"""Where a step's gradients end and its update begins.
+"""Finds where gradients end and the update begins.
 
 From the new value of each weight the update is walked backwards: through elementwise ops and the
 like, and through everything that depends on optimizer state, which no gradient does. The walk ends

@@ -1,4 +1,4 @@
-"""Which result of a step is its loss: what is asked for, or what may be it."""
+"""Finds the loss among a step's results, as asked for or by its form."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a dump itself says of an op's phase: attributes first, then the names that tracers leave."""
+"""Phases that a dump states: by attributes, or by names that tracers leave."""
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.attributes.metadata import read_metadata

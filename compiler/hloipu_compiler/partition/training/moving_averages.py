@@ -1,4 +1,4 @@
-"""Whether new state is a moving average: a share of the old and the rest of something else.
+"""Recognises moving averages: a share of the old state and the rest of something else.
 
 An update by a gradient keeps all of a weight, or all but a decay that has nothing to do with the
 factor of the gradient. An average keeps c and adds 1 - c, as constants say or an op that subtracts.

@@ -1,4 +1,4 @@
-"""Which state that the forward pass reads is no weight, whatever its new value looks like.
+"""Finds non-trainable state that the forward pass reads.
 
 A weight has a derivative: it goes into the loss by floats alone, and its new value comes of what
 goes backward, where the dump names that. State that micro-batches make anew often lacks one or the
@@ -14,7 +14,7 @@ from hloipu_compiler.partition.training.moving_averages import is_moving_average
 from hloipu_compiler.partition.training.reach import Mask, dependants
 
 
-class Unlearned:
+class NonTrainableState:
     """What the loss has a derivative by, and what comes of the backward pass, of one step."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which numbers are gradients of weights of one element, and which only scale these.
+"""Tells gradients of one-element weights from numbers that only scale gradients.
 
 The update of a number mixes nothing but numbers: its gradient, norms of all gradients, and what an
 update may not read, such as a measure of the forward pass. The gradient is what new weights are

@@ -1,4 +1,4 @@
-"""The phase of every op, once it is known which values are gradients and what state is for."""
+"""The phase of every op, given gradients and state."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The phases of a training step: forward, backward and update, and what passes between them.
+"""Phases of a training step: forward, backward and update, and what passes between them.
 
 Micro-batches run forward and backward, then the update runs once, on their gradients combined.
 State that the forward pass makes anew without a gradient (statistics of batch normalisation, keys
@@ -23,7 +23,7 @@ from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_nu
 from hloipu_compiler.partition.training.losses import losses_of, no_loss
 from hloipu_compiler.partition.training.marks import made_by_each, marked_phases
 from hloipu_compiler.partition.training.moving_averages import is_moving_average
-from hloipu_compiler.partition.training.non_trainable_state import Unlearned
+from hloipu_compiler.partition.training.non_trainable_state import NonTrainableState
 from hloipu_compiler.partition.training.op_phases import OpPhases
 from hloipu_compiler.partition.training.optimizer_state import optimizing
 from hloipu_compiler.partition.training.reach import (
@@ -115,7 +115,7 @@ class _Finding:
             entry, self.varying, self.forward, self._at([x.parameter for x in roles.state])
         )
         self._hand_on()
-        self.unlearned = self._unlearned(goal)
+        self.non_trainable = self._non_trainable(goal)
         walk = self._walk_of_weights()
         if self._count_with(walk.gradients):
             walk = self._walk_of_weights()
@@ -214,13 +214,13 @@ class _Finding:
         self.varying = self.kinds.varying = self._varying()
         return bool(found)
 
-    def _unlearned(self, losses: Sequence[int]) -> set[Pair]:
+    def _non_trainable(self, losses: Sequence[int]) -> set[Pair]:
         """Return the state that the forward pass reads and that is no weight of the losses."""
         rest = self._rest()
         read = [x for x in rest if self._is_read_forward(x.parameter)]
         others = [x for x in rest if x not in set(read)]
         aside = [(self.parameters[x.parameter], self._result(x.result)) for x in others]
-        told = Unlearned(self.entry, self.kinds, self.marks, losses, aside)
+        told = NonTrainableState(self.entry, self.kinds, self.marks, losses, aside)
         return {x for x in read if told.holds(self.parameters[x.parameter], self._result(x.result))}
 
     def _looks_updated(self, pair: Pair) -> bool:
@@ -235,7 +235,7 @@ class _Finding:
     def _walk_of_weights(self) -> GradientWalk:
         rest = self._rest()
         read = {x for x in rest if self._is_read_forward(x.parameter)}
-        weights = [x for x in rest if x in read and x not in self.unlearned]
+        weights = [x for x in rest if x in read and x not in self.non_trainable]
         aside = [self.parameters[x.parameter] for x in rest if x not in read]
         learned = [self._result(x.result) for x in weights]
         optimized = optimizing(self.entry, aside, learned, self.varying, self.forward)
@@ -311,7 +311,7 @@ class _Finding:
         own = frozenset(self.parameters[pair.parameter])
         if self.kinds.is_shifted(position, own):
             return True
-        if pair in self.unlearned:
+        if pair in self.non_trainable:
             return is_moving_average(self.entry, own, position)
         return self._is_metric(pair, weights)
 

@@ -1,4 +1,4 @@
-"""What depends on what in one computation, as masks over positions."""
+"""Reachability in one computation, as masks over positions."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Whether an update can be put off until all micro-batches are through; if not, why."""
+"""Whether an update can wait until all micro-batches are done; if not, why."""
 
 from collections.abc import Sequence, Set
 

@@ -1,4 +1,4 @@
-"""The update rewritten so that each of R replicas keeps and updates one part of the state.
+"""Shards the update: each of R replicas keeps and updates one part of the state.
 
 Arrays are taken flat, in R parts of one size, zeros behind the last element. Gradients that only
 parts of the update read are combined by a reduce-scatter, in place of an all-reduce; new weights

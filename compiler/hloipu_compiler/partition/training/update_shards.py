@@ -1,4 +1,4 @@
-"""Which of the update's ops a replica can do on its part alone, and what they read and leave.
+"""Which update ops a replica can do on its part alone.
 
 State that is read by elementwise ops only, and by nothing but what they make, can be split over the
 replicas: each updates its part. With the state goes every op that depends on it, and every

@@ -1,1 +1,1 @@
-"""Rewrites that give the same bits by simpler ops."""
+"""Algebraic rewrites with bit-identical results."""

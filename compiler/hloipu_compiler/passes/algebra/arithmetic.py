@@ -1,4 +1,4 @@
-"""Rewrites of elementwise ops that give the same bits: identities, and ops that undo each other.
+"""Rewrites of elementwise ops: identities, and ops that undo each other.
 
 As in XLA's AlgebraicSimplifier, `x * 1` is `x` although a multiplication would flush a subnormal
 and quieten a signalling nan. `x + 0` is `x` for integers only, where `x + -0` is for floats:

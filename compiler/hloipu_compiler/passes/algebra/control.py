@@ -1,4 +1,4 @@
-"""Rewrites of reductions, loops and branches that come down to something simpler."""
+"""Simplifies reductions, loops and branches."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Bitcasts written out: what memory holds in one layout, read in another, as transposes.
+"""Expands bitcasts between layouts to transposes and reshapes.
 
 After this no value depends on a layout, and passes may put one value in another's place although
 their layouts differ.

@@ -1,4 +1,4 @@
-"""Ops on constants computed now, with the evaluator's own kernels.
+"""Constant folding, with the interpreter's kernels.
 
 A value is known where it is a constant, an iota or an op of known values. Known values of few
 elements are computed; a large one is known where all its elements are one scalar, and then only

@@ -1,4 +1,4 @@
-"""Transposes taken into the ops beside them, which find any order of dimensions as easily.
+"""Folds transposes into neighbouring dots, convolutions, reductions and broadcasts.
 
 Products, convolutions, reductions and broadcasts name their dimensions, so that they need other
 names only. A product transposed as a whole is the product of its operands the other way round.

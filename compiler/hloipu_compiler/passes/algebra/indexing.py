@@ -1,4 +1,4 @@
-"""Rewrites of gathers and scatters at one constant place: slices and updates of slices.
+"""Rewrites gathers and scatters at one constant place as slices and updates.
 
 A gather clamps its place so that the window lies inside; a scatter leaves a window out that does
 not (openxla/xla `xla/hlo/evaluator/hlo_evaluator.cc`, HandleGather and HandleScatter).

@@ -1,4 +1,4 @@
-"""Rewrites of ops that move elements: what moves nothing goes, what moves twice moves once."""
+"""Simplifies data movement: drops no-ops, joins pairs of moves."""
 
 from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
 from hloipu_compiler.ir.graph import Instruction

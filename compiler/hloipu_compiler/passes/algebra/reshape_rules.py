@@ -1,4 +1,4 @@
-"""Reshapes moved behind the ops that need not know of them, until two of them meet and are none.
+"""Sinks reshapes below ops that do not depend on shape, until pairs cancel.
 
     s = f32[8] reduce(x, zero)                 s = f32[8] reduce(x, zero)
     k = f32[8,1] reshape(s)                    r = f32[8] divide(s, n)

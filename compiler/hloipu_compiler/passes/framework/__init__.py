@@ -1,1 +1,1 @@
-"""What a pass is, and what all passes use."""
+"""Pass framework."""

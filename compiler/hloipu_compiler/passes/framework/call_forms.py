@@ -1,4 +1,4 @@
-"""What calls what how: which ops are written out, and how much that makes."""
+"""Call kinds: which calls are inlined, and how much code that makes."""
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.graph import Computation, Module

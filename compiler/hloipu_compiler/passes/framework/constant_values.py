@@ -1,4 +1,4 @@
-"""The values of constants, as arrays and as keys to compare them by."""
+"""Values of constants, as arrays and as comparable keys."""
 
 from functools import lru_cache
 

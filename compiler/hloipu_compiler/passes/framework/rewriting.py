@@ -1,4 +1,4 @@
-"""Computations made anew, instruction by instruction, by rules that look at one op at a time.
+"""Rewrites computations instruction by instruction, with rules that see one op.
 
 A rule sees operands that the rules have been through already. Where no rule finds anything, the
 old computation itself comes back, so that whoever asked can tell by identity.

@@ -1,1 +1,1 @@
-"""Fusion of elementwise ops and of rows, and recomputing what is cheap."""
+"""Fusion of elementwise ops and of row regions, and recomputation."""

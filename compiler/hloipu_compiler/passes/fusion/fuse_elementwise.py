@@ -1,4 +1,4 @@
-"""Chains and trees of elementwise ops as one op: values in between never reach a tile's memory.
+"""Fuses trees of elementwise ops, so that no value between them is stored.
 
 Going backwards, an op joins the group of its users if all of them are in one group of its own
 sizes. So no path leaves a group and comes back, whatever else the computation does. Broadcasts and

@@ -1,4 +1,4 @@
-"""Reductions, what they reduce and what follows from them row by row, as one op.
+"""Fuses row regions: reductions with what they reduce and what follows row by row.
 
 A region has a space, the sizes of what is reduced, and the dimensions that reductions run along.
 To it belong elementwise ops and fusions of that space, reductions of it along those dimensions, and

@@ -1,4 +1,4 @@
-"""Cheap values made again where they are used late, in place of being kept.
+"""Recomputes cheap values at late uses instead of keeping them.
 
 A value is cut where nothing reads it for a while in which much is live: its later readers get a
 copy of the few elementwise ops that made it, from values that are live there anyhow. Nothing lives

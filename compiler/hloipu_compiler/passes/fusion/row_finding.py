@@ -1,4 +1,4 @@
-"""Finding regions of rows: in text order, an op joins a region if nothing outside lies between.
+"""Finds row regions in text order.
 
 That is, if nothing outside of the region is on a path from the region to it. So a region can be
 computed at one moment: after all that it reads, and before all that reads it. Ops with effects end

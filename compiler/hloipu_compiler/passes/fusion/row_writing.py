@@ -1,4 +1,4 @@
-"""Writing regions of rows as fusions: in the text's order, but for what waits for a region."""
+"""Writes row regions as fusions."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Trip counts found by running: only what decides the end of a loop, for a few trips."""
+"""Finds trip counts by running the loop condition for a few trips."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING

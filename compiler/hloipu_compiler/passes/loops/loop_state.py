@@ -1,4 +1,4 @@
-"""Elements of tuples that loops and branches carry for nobody."""
+"""Drops unused elements of loop and branch tuples."""
 
 from collections.abc import Sequence, Set
 from dataclasses import replace

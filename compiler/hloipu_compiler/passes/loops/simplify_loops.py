@@ -1,4 +1,4 @@
-"""What loops carry without changing it, and constants handed to loops and branches.
+"""Hoists loop-invariant state and constants out of loops and branches.
 
 A part of a loop's state that the body hands on unchanged is, after the loop, what it was before.
 Where that is a constant, the body and the condition can have it of their own, and so can a branch:

@@ -1,4 +1,4 @@
-"""Tuples taken apart and put together again for nothing."""
+"""Drops tuples that are only taken apart again."""
 
 from typing import ClassVar
 

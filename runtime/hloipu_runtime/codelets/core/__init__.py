@@ -1,1 +1,1 @@
-"""What all codelets share: their interface, expressions, and views of parts of tiles."""
+"""Shared parts of codelets: interface, expressions, views of tiles' parts."""

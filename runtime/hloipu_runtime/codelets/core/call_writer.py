@@ -1,4 +1,4 @@
-"""Putting expressions and reductions on small whole tensors together as straight lines of calls."""
+"""Writes expressions and reductions on small tensors as straight-line calls."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What every codelet answers: how its indices split, what it computes, what that costs."""
+"""The codelet interface: how indices split, what is computed, what it costs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, TypeVar

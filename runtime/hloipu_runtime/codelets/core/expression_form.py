@@ -1,4 +1,4 @@
-"""What an expression is: elementwise ops written down as plain data.
+"""Expressions as data: elementwise ops on operands that broadcast together.
 
 Numbers name values: operands come first, nodes follow in order. What a node means is its HLO opcode
 with the types of its arguments.

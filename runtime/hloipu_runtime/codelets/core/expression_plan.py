@@ -1,4 +1,4 @@
-"""Computing expressions whose nodes are bound to kernels: at once, in blocks, or as calls."""
+"""Runs planned expressions: at once, in blocks, or as calls."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial

@@ -1,4 +1,4 @@
-"""Planning expressions: each node bound to its kernel once, and given a buffer to write to."""
+"""Plans expressions: binds each node to its kernel and an output buffer."""
 
 from functools import lru_cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""What computes each op of an expression: kernels bound to element types and parameters.
+"""Kernels of expression ops, bound to element types and parameters.
 
 A step takes its arguments, which broadcast together, and perhaps an array of the result's shape to
 write into, which may be an argument. Floating-point warnings are off around it.

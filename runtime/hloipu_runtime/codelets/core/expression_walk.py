@@ -1,4 +1,4 @@
-"""Computing the nodes of an expression on large arrays, block by block.
+"""Runs expressions on large arrays, block by block.
 
 Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
 and no page is mapped for them.

@@ -1,4 +1,4 @@
-"""Computing for a whole grid of tiles at once, what tiles share only once."""
+"""Computes a whole grid of tiles at once, shared work only once."""
 
 from collections.abc import Callable, Sequence
 from itertools import product

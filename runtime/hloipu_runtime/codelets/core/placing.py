@@ -1,4 +1,4 @@
-"""How codelets hand over results that are views, and read where the parts of a class begin."""
+"""Shared handling of results that are views, and of offsets of a class's parts."""
 
 from collections.abc import Sequence
 

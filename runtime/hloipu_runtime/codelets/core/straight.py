@@ -1,4 +1,4 @@
-"""Codelets on whole tensors as straight lines of calls, for engines that write programs of them."""
+"""Codelets on whole tensors as straight-line calls, for engines that write Python."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What taking one more value into an accumulator costs a worker, by type and reducer."""
+"""Worker cycles of combining one value into an accumulator, by type and reducer."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How many cycles a worker takes for one elementwise op, by op and element type.
+"""Worker cycles of elementwise ops, by op and element type.
 
 Tables: graphcore/poplibs: lib/popops/popopsCycleEstimators.hpp. Rates are written as there is
 measured: `6/2` is six cycles for two elements, loads and stores included; `2/v` two cycles for one

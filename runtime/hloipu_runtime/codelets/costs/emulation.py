@@ -1,4 +1,4 @@
-"""What it costs that the chip lacks some element types: their ops run on others.
+"""Cost of element types that the chip lacks.
 
 The prices are the machine's (`emulation`); values do not change.
 """

@@ -1,4 +1,4 @@
-"""What factoring and solving small dense matrices costs on a tile."""
+"""Cost of factoring and solving small dense matrices on a tile."""
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles

@@ -1,4 +1,4 @@
-"""What it costs to move elements within a tile: copies, rearrangements, fills and transposes."""
+"""Cost of moving elements within a tile: copies, rearrangements, fills, transposes."""
 
 from collections.abc import Iterable, Sequence
 

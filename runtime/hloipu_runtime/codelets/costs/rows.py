@@ -1,4 +1,4 @@
-"""Cycles of work on whole rows. There is no published formula for code made of such a program.
+"""Cycles of row-wise work, assumed: no formula is published for such code.
 
 Assumed: rows are dealt to the workers, or each row is shared by all of them, whichever is faster.
 Each step is a loop over the row: it loads what it reads of operands and of values that earlier

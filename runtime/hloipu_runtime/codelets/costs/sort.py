@@ -1,4 +1,4 @@
-"""What sorting rows on one tile costs."""
+"""Cost of sorting rows on one tile."""
 
 from typing import NamedTuple
 

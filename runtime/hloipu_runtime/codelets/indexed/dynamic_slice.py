@@ -1,4 +1,4 @@
-"""Codelets that take or replace a window whose place is known at run time only.
+"""Dynamic slice and update: windows at run-time places.
 
 Operands that say where are scalars, one for each dimension, on every tile. No tile sends what its
 data decides: a dimension that is indexed lies whole on each tile, or each tile holds a range of it

@@ -1,4 +1,4 @@
-"""The codelet that offers, of a window at a run-time place, what each range of the data has."""
+"""Dynamic slice from ranges: each tile gives the elements that it has."""
 
 from collections.abc import Sequence
 from typing import ClassVar

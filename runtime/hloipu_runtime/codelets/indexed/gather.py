@@ -1,4 +1,4 @@
-"""Codelets that pick slices where an index operand says."""
+"""Gather: slices picked by an index operand."""
 
 from collections.abc import Sequence
 from math import ceil

@@ -1,4 +1,4 @@
-"""Gathering on many tiles at once: grid axes become dimensions that the kernel knows."""
+"""Gather on many tiles at once, with grid axes as dimensions of the kernel."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

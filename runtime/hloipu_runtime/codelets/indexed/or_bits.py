@@ -1,4 +1,4 @@
-"""The codelet that puts candidates together: of each element one part has the bits."""
+"""Joins candidates by a bitwise or: one part has each element's bits."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Reading and writing windows whose place all tiles are told, on all tiles at once."""
+"""Windows at places known to all tiles, read and written on all tiles at once."""
 
 from collections.abc import Callable, Sequence
 from itertools import product

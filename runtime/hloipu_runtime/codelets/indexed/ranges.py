@@ -1,4 +1,4 @@
-"""Where a window lies whose place is known at run time only, on tiles that hold ranges."""
+"""Places of run-time windows on tiles that hold ranges."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The codelet that combines windows of updates into operands where an index operand says."""
+"""Scatter: windows of updates combined into operands by an index operand."""
 
 from collections.abc import Sequence
 from math import ceil, prod

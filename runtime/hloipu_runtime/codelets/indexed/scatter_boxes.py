@@ -1,4 +1,4 @@
-"""Scattering a few windows on many tiles whose parts lie side by side: no element is indexed.
+"""Scatter of few windows on many tiles side by side, without indexing elements.
 
 Parts of tiles that follow each other in memory are one box of the whole tensor. A window that all
 tiles share is cut to what falls into the box, and combined in one go.

@@ -1,4 +1,4 @@
-"""Scattering on many tiles at once, each of which holds ranges of the operands' dimensions.
+"""Scatter on many tiles at once, each with ranges of the operands.
 
 All tiles of a class go through one call of the kernel: a grid axis becomes one more coordinate of
 each window, one more dimension of the windows, or a batch dimension.

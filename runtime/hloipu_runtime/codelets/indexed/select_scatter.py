@@ -1,4 +1,4 @@
-"""Select-and-scatter: each tile computes blocks of results from the windows that reach them."""
+"""Select-and-scatter, tile by tile from the windows that reach its results."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The codelet of all elementwise work: an expression on operands that broadcast into the result."""
+"""The elementwise codelet: an expression on operands that broadcast into the result."""
 
 from collections.abc import Callable, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Reductions of what an expression makes of operands: no element of it is ever stored."""
+"""Reduction of an expression, whose elements are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import replace

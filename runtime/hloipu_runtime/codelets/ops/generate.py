@@ -1,4 +1,4 @@
-"""Codelets that make values out of nothing but where they are: counts and constants."""
+"""Codelets without operands: iota and constants."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar

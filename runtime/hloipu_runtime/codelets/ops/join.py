@@ -1,4 +1,4 @@
-"""Codelets that make one tensor of several: padding and concatenation."""
+"""Padding and concatenation."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Codelets that put elements in other places: copy, transpose, reverse, slice, broadcast."""
+"""Data movement: copy, transpose, reverse, slice, broadcast."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Codelets that see the same elements in another shape or as another type."""
+"""Reshapes and bit casts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

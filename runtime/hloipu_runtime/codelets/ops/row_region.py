@@ -1,4 +1,4 @@
-"""Rows in one go: elementwise ops, reductions along the row, and what follows from their results.
+"""Row regions: elementwise ops, reductions along the row, and what follows from them.
 
 Softmax, layer and batch norms and their gradients are of this form. A row, all elements that share
 the indices of the dimensions that are not reduced, is whole on one tile.

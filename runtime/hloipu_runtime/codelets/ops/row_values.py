@@ -1,4 +1,4 @@
-"""The values of a region of rows: their types, and which have an element for each of a row."""
+"""Values of a row region: their types, and whether they have one element a row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Sorting by one key of at most 32 bits and by places: both in one 64-bit integer."""
+"""Sorting by one key of at most 32 bits, packed with its place into 64 bits."""
 
 from collections.abc import Sequence
 

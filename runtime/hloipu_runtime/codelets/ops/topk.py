@@ -1,4 +1,4 @@
-"""The k best elements of rows: of whole rows, of pieces of long rows, of candidates of pieces.
+"""Top-k of rows, of pieces of rows, and of candidates of pieces.
 
 Floats compare in total order; equal elements come in the order of their places (kernels/topk.py).
 """

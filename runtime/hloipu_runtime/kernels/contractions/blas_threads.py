@@ -1,4 +1,4 @@
-"""Products by BLAS, on a number of threads that their size alone decides, so that runs repeat.
+"""BLAS products on a number of threads set by size alone, for reproducible runs.
 
 OpenBLAS rounds otherwise on two threads than on one. A thread hand-over costs more than a small
 product, and on a busy machine far more: its workers spin, and a product of 2 MFLOP on two threads

@@ -1,1 +1,1 @@
-"""What all kernels share: storage, rounding, blocks in the cache, monoids, movement."""
+"""Shared parts of kernels: storage, rounding, cache blocks, monoids, movement."""

@@ -1,4 +1,4 @@
-"""Walking arrays in pieces that stay in the cache, whatever their strides."""
+"""Iterates over arrays in blocks that fit the cache, whatever their strides."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Between the arrays users hold (numpy and ml_dtypes) and the storage form of kernels."""
+"""Converts between users' arrays (numpy, ml_dtypes) and the kernels' storage form."""
 
 from functools import lru_cache
 from typing import Any

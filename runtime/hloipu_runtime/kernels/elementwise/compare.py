@@ -1,4 +1,4 @@
-"""Comparing, choosing and clamping."""
+"""Compare, select and clamp."""
 
 import numpy as np
 

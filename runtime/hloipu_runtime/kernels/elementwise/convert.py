@@ -1,4 +1,4 @@
-"""Changing the element type: by value, by value with random rounding, and by bits."""
+"""Conversions of element types: by value, with random rounding, and by bits."""
 
 import numpy as np
 

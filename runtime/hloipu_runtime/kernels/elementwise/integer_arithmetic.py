@@ -1,4 +1,4 @@
-"""Elementwise operations on two arrays of integers, with XLA:CPU's answers where C has none.
+"""Integer arithmetic on two arrays, with XLA:CPU's answers where C has none.
 
 Division by zero yields -1 (all ones), its remainder the dividend; the quotient that does not fit,
 min / -1, wraps to min with remainder 0; shift amounts count as unsigned, and at or beyond the width

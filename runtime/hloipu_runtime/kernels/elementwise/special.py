@@ -1,4 +1,4 @@
-"""Functions that numpy lacks, as rational approximations over whole arrays.
+"""Special functions that numpy lacks, as rational approximations.
 
 Coefficients are our own relative minimax fits (reweighted least squares at Chebyshev points, 50
 digits); the stated errors are those of the fit, before rounding.

@@ -1,4 +1,4 @@
-"""What all LAPACK calls share: reading attributes, and looping over a batch of matrices."""
+"""Shared parts of LAPACK calls: attributes, and loops over a batch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a LAPACK call takes and gives, asked before it runs; and the call itself."""
+"""Checks and calls of LAPACK routines."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,1 +1,1 @@
-"""The proof of a program: every rule that a compiled or loaded program must keep."""
+"""The proof: every rule that a compiled or loaded program must keep."""

@@ -1,4 +1,4 @@
-"""The rule of barriers: what crosses tiles goes right after a sync of all that take part.
+"""Barrier rule: a sync of all participants right before what crosses tiles.
 
 An exchange is scheduled from the sync on, cycle by cycle, without a word between the tiles. So
 whatever writes what is sent, or uses what is overwritten, must be over on every tile when it

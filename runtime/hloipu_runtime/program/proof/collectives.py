@@ -1,4 +1,4 @@
-"""The rules of collectives and of remote buffers that need no state."""
+"""Stateless rules of collectives and remote buffers."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The proof of an exchange: its transfers bring exactly the pieces that its logical form names."""
+"""Proof of exchanges: transfers bring exactly the pieces of the logical form."""
 
 from collections.abc import Mapping as MappingType
 

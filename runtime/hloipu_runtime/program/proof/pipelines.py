@@ -1,4 +1,4 @@
-"""The rules by which a pipeline's slots do what its logical form says.
+"""Pipeline rules: slots do what the logical form says.
 
 In a slot, positions of other micro-batches run beside each other, so that the order of the logical
 form does not protect them: nothing may be written that another position uses, and what is handed on

@@ -1,4 +1,4 @@
-"""The rules of roles: what a variable is for follows from how it is loaded, kept and streamed.
+"""Role rules: a variable's role follows from how it is loaded, kept and streamed.
 
 Roles decide how long variables live and what is told of them: the memory of what does not stay is
 others' after its last use.

@@ -1,4 +1,4 @@
-"""The rules of arrays in pieces: that their pieces are there, and are theirs."""
+"""Rules of arrays in pieces: all pieces exist and belong."""
 
 from collections.abc import Iterator, Sequence
 

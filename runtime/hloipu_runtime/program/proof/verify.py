@@ -1,4 +1,4 @@
-"""The proof: on every path, each tile holds what its vertices read, and results are complete.
+"""The verifier of programs: on every path, tiles hold what vertices read.
 
 An abstract run over the tree. Its state says which value each variable holds, all of its mapped
 parts written. Parts are compared as descriptors, dimension by dimension, so the work grows with the

@@ -1,4 +1,4 @@
-"""What any program keeps, and a forged file may not: numbers that name something, sizes that fit.
+"""Checks of program files: numbers that name something, sizes that fit.
 
 After these checks a program can be walked, proved and costed without leaving its own tables and
 in time and memory of the order of its file. That it is right is for the proof to say.

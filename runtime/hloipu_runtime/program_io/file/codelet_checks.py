@@ -1,4 +1,4 @@
-"""The codelets of a program from a file: their parameters fit the tensors that they work on."""
+"""Checks of a file's codelets: parameters fit their tensors."""
 
 from typing import NoReturn
 

@@ -1,4 +1,4 @@
-"""What state and queues of any program keep, and those of a forged file may not."""
+"""Checks of a file's state and queues."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The steps of a program from a file: every number names something, every record has its parts."""
+"""Checks of a file's steps: valid numbers, complete records."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""Trying a vertex once: the only way to learn that a codelet's parameters make sense to it."""
+"""Tries a vertex once, to check a codelet's parameters."""
 
 from collections.abc import Sequence
 from math import prod

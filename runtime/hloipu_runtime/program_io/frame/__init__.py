@@ -1,1 +1,1 @@
-"""Files that hloipu writes and reads back: one frame for executables and profiles."""
+"""The file frame of executables and profiles."""

@@ -1,4 +1,4 @@
-"""Frames: named arrays and JSON data in one file that is refused whole if one bit of it changed."""
+"""Frames: named arrays and JSON data in one file with a checksum."""
 
 import hashlib
 import mmap

@@ -1,4 +1,4 @@
-"""Records as plain data and back: by their annotations alone, so that no field is forgotten.
+"""Codec of records as plain data, driven by annotations.
 
 `coders` make data of records and records of data, `pools` keep what occurs often once.
 """

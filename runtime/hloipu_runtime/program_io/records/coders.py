@@ -1,4 +1,4 @@
-"""From a type annotation to a coder: how its values are written as JSON data and read back.
+"""Coders from type annotations: values to JSON data and back.
 
 A record is a list of its fields, in the order of their declaration. Where an annotation allows
 several records, the list begins with the record's name. Nothing is made but what an annotation of

@@ -1,4 +1,4 @@
-"""Records that occur thousands of times are written once and named by their number."""
+"""Pools: repeated records are written once and referred to by number."""
 
 from typing import Any
 

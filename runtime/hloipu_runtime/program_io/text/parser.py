@@ -1,4 +1,4 @@
-"""A program from its text, as `printer` writes it."""
+"""Parser of program text."""
 
 from collections.abc import Callable
 from collections.abc import Mapping as MappingType

@@ -1,4 +1,4 @@
-"""A program as text for people; `parser` reads it back."""
+"""Printer of program text."""
 
 import json
 from collections.abc import Iterator, Sequence

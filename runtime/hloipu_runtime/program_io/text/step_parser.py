@@ -1,4 +1,4 @@
-"""Steps from a program's text; what a line leaves out is read off the variables."""
+"""Parser of steps; omitted details follow from the variables."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The words of a program's text, and a cursor over them."""
+"""Lexer of program text, and a cursor over its tokens."""
 
 import json
 import re

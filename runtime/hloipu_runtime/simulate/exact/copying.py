@@ -1,4 +1,4 @@
-"""Running exchanges on tile memories, as their transfers say, with no look at what they mean."""
+"""Exchanges on tile memories."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""A pipeline in the exact mode: slot by slot, micro-batches side by side, as the tiles would."""
+"""Pipelines in exact mode, slot by slot."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The memory of variables on tiles: made at the first use, used for others after the last one."""
+"""Allocation of tile memories: made at first use, reused after the last."""
 
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId

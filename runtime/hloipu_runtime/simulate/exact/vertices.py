@@ -1,4 +1,4 @@
-"""Running vertex groups on tile memories: views of each class's parts, one kernel call a class."""
+"""Vertex groups on tile memories: one kernel call for each size class."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Writing a block of the logical form as text in Python: a line for each call on arrays.
+"""Generates Python source of a block of the logical form.
 
 The text is made of numbers and of names that numpy or this module gave: `v` holds the values of the
 program, `b1` is memory that is used over and over, `c1` a constant, `f1` a function, `n1` a node

@@ -1,4 +1,4 @@
-"""From a proved program to its logical form: nodes over values, and when each value dies."""
+"""Logical form of a proved program: nodes over values, and last uses."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Writing one node of calls: which memory each call writes to, and when values are dropped.
+"""Generates Python source of one node: output memory, and dropped values.
 
 Calls write to buffers where their values live and die within the block. A large value that leaves
 the block is written over an operand that dies here, if nobody else holds that when it runs.

@@ -1,4 +1,4 @@
-"""Nodes on whole tensors: codelets called on values, and values put together from pieces."""
+"""Nodes on whole tensors: codelet calls, and values joined from pieces."""
 
 from collections.abc import Callable, Sequence
 from math import prod

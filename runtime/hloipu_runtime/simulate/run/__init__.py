@@ -1,1 +1,1 @@
-"""What a run has besides values: participants, host, queues, seeds and kept state."""
+"""Context of a run: participants, host, queues, seeds and kept state."""

@@ -1,4 +1,4 @@
-"""What a collective makes of the tensors of a group's members; arrays in storage form."""
+"""Collectives on tensors of a group's members, in storage form."""
 
 from collections.abc import Callable, Sequence
 from typing import cast

@@ -1,4 +1,4 @@
-"""What a run has outside of the tiles: streams by name, and how often each block was run."""
+"""The host side of a run: streams by name, and execution counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The state of a program between runs, and what of it is left of a run that failed."""
+"""State kept between runs, also after a failed run."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""Where participants meet at a collective, and wait for each other.
+"""Meeting point of participants at a collective.
 
 Participants are numbered replica * partitions + partition.
 """

@@ -1,4 +1,4 @@
-"""Whether an array is held by its last user alone, who may then write into it or give it away.
+"""Whether an array has one owner, who may overwrite it or give it away.
 
 Writing into a transposed view would make later steps walk memory across, so it counts as held.
 """

@@ -1,4 +1,4 @@
-"""Who an engine is among the participants of a program, and how it meets the others."""
+"""An engine's place among participants, and how it meets the others."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Arrays of the user's at a program's ports: checked, and brought to storage form and back."""
+"""Checks users' arrays at ports, and converts them to storage form and back."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""Graphcore's calls, values and statements, read and written."""
+"""Reader and writer of Graphcore's calls, values and statements."""

@@ -1,4 +1,4 @@
-"""Accumulators: what is added to each, and which reduction their arithmetic amounts to.
+"""Accumulators: their inputs, and the reduction that their arithmetic amounts to.
 
 `AddWithScale(a, g, s)` is a s + g, g converted to a's type. Where all accumulators of a module
 follow one known reduction, its factors are left out, and the reduction asked for in their place:

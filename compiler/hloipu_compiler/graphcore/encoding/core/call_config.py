@@ -1,4 +1,4 @@
-"""What a call says of its part in a step, in either spelling of Graphcore's plugin.
+"""Configuration of a call's part in a step, in either spelling of Graphcore's plugin.
 
 `frontend_attributes={CALL_CONFIG_TYPE="Pipeline",PIPELINE_SCHEDULE="1",…}` is what TensorFlow's
 bridge writes, `{"callConfig":{"type":"Pipeline",…}}` in `backend_config` what the plugin makes of

@@ -1,4 +1,4 @@
-"""Custom calls of Graphcore's plugin that a step's structure consists of, and their attributes.
+"""Structural custom calls of Graphcore's plugin, and their attributes.
 
 Names: graphcore/tensorflow: tensorflow/compiler/plugin/poplar/kernels/ops.proto. Attributes stand
 in `backend_config`, as JSON.

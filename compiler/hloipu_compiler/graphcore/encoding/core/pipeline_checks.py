@@ -1,4 +1,4 @@
-"""What pipelines of Graphcore's encoding keep to, checked before one is read.
+"""Checks of Graphcore's pipelines before they are read.
 
 The rules are those of its verifier and of the passes before it (graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/driver/passes/pipeline_verifier.cc, pipeline_fixer.cc and

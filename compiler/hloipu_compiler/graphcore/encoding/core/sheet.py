@@ -1,4 +1,4 @@
-"""Where ops are written, one after the other, with names of their own and marks."""
+"""Writer of a computation: ops one after the other, with unique names and marks."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a module in Graphcore's encoding asks for, as hloipu's own options and requests.
+"""Options and requests that a module in Graphcore's encoding states.
 
 A flat step says it in its header, `frontend_attributes={ipu_schedule="interleaved",…}`, so that it
 is a whole program by itself, and whatever the command line says comes before it.

@@ -1,4 +1,4 @@
-"""Which pipeline, loop and update a module has: found once, and looked at for what cannot be."""
+"""Finds a module's pipeline, loop and update, and refuses what cannot be read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What values of a micro-batch depend on, and what is kept of its queues, sums and counters."""
+"""Dependences of a micro-batch's values, and records of its queues, sums and counters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Values of computations written anew: positions, tuples of them, or things not yet made."""
+"""Values of computations under construction: positions, tuples, or deferred values."""
 
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Computations written out into one: values are positions, tuples of them, or things not yet made.
+"""Writes called computations out into one.
 
 What Graphcore's encoding is made of besides plain ops (calls, accumulators, counters, queues) is
 left to whoever writes: methods to be overridden. Tuples are taken apart, so that no call hides what

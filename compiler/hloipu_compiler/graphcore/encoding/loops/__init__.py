@@ -1,1 +1,1 @@
-"""Loops of Graphcore's encoding as HLO's own loops."""
+"""Converts loops of Graphcore's encoding to HLO's own loops."""

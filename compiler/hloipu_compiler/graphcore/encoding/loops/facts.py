@@ -1,4 +1,4 @@
-"""What computations have of Graphcore's ops, themselves or by what they call."""
+"""Which of Graphcore's ops each computation uses, itself or by its calls."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

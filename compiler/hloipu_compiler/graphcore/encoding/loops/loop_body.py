@@ -1,4 +1,4 @@
-"""Writes what an iteration of a loop does, queues and effects left as they are.
+"""Writes a loop body, with queues and effects left as they are.
 
 A body is written in one of three ways. `DirectBody`: all of it, every iteration. `MicroBatchBody`:
 the update left out; what the update makes is `Late`. `UpdateBody`: the update alone, after its

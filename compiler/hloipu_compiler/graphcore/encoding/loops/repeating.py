@@ -1,4 +1,4 @@
-"""Loops of Graphcore's encoding as loops of HLO's, with the meaning that its lowering gives them.
+"""Converts loops of Graphcore's encoding to `while`, with the meaning that its lowering gives them.
 
 A RepeatLoop call becomes a `while`. Where micro-batches are accumulated, a loop of N iterations
 becomes one of N / K updates around one of K micro-batches (graphcore/tensorflow:

@@ -1,4 +1,4 @@
-"""Writes a loop of updates in two parts: a micro-batch without the update, and the update alone."""
+"""Splits a loop of updates in two: a micro-batch without the update, and the update alone."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Accumulators of the older form: a sum every K-th turn of a loop, and zeros between.
+"""Accumulators of the older form: a sum every K-th iteration of a loop, and zeros between.
 
 `StatefulGradientAccumulate(g…)` keeps the sum itself. `…WithMomentum(a…, g…, m)` adds to values a
 that are given and given back, multiplied by m at the beginning of each window. `…AndAllReduce` and
