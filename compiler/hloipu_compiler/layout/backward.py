@@ -265,6 +265,6 @@ def _seen_before(x: Instruction, source: Tensor, demand: Demand) -> Demand | Non
         )
     if x.opcode == "slice" and prod(source.shape) < 4 * prod(shape):
         cut = moving_dimensions(source.shape, shape)
-        found = _fitting(demand.born, source.shape, cut)
-        return None if found is None else demand._replace(born=found, need=found)
+        fitting = _fitting(demand.born, source.shape, cut)
+        return None if fitting is None else demand._replace(born=fitting, need=fitting)
     return None

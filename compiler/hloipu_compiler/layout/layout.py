@@ -116,12 +116,12 @@ def cost_of_layout(
 
     `code_cycles`: what a byte of the exchanges' code is worth.
     """
-    found = 0
+    cycles = 0
     for x in demands:
         redistributed = redistribution(
             machine, tensor.element_type, tensor.shape, initial_layout, x.need
         )
-        found += min(
+        cycles += min(
             x.times * redistributed.cycles + code_cycles * redistributed.code_bytes,
             x.times * x.most,
         )
@@ -129,5 +129,5 @@ def cost_of_layout(
         redistributed = redistribution(
             machine, tensor.element_type, tensor.shape, made, initial_layout
         )
-        found += iterations * redistributed.cycles + code_cycles * redistributed.code_bytes
-    return found
+        cycles += iterations * redistributed.cycles + code_cycles * redistributed.code_bytes
+    return cycles

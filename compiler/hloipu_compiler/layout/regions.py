@@ -26,10 +26,10 @@ def region_demands(
     Without the wish each of its reductions has partial results to bring together. Where rows are so
     few that most tiles would have none, the elementwise ops among them would rather be spread.
     """
-    found = list(_reductions(module, module.computation[x.attributes.called[0]]))
-    if not found:
+    reductions = list(_reductions(module, module.computation[x.attributes.called[0]]))
+    if not reductions:
         return
-    space, dimensions = found[0]
+    space, dimensions = reductions[0]
     for position in dict.fromkeys(x.operands):
         source = computation.instructions[position]
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
@@ -41,7 +41,7 @@ def region_demands(
         if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:
             yield (
                 position,
-                Demand(preference[0], preference[0], 1, x.name, len(found) * preference[1]),
+                Demand(preference[0], preference[0], 1, x.name, len(reductions) * preference[1]),
             )
 
 

@@ -47,11 +47,11 @@ def demands_of_dot(
         return []
     tiles = beginning(placed, first)
     indexing = placed.codelet.indexing(operands, [placed.result])
-    found = []
+    demands = []
     for tensor, indices in zip(operands, indexing.operands, strict=True):
         need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
-        found.append(Demand(_born(machine, tensor, need), need, 1, x.name))
-    return found
+        demands.append(Demand(_born(machine, tensor, need), need, 1, x.name))
+    return demands
 
 
 def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
@@ -101,15 +101,15 @@ def made_by_dot(
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
     indexing = placed.codelet.indexing(operands, [placed.result])
     spans = placed.placement.spans(indexing.results[0], placed.result.shape)
-    made = Mapping(beginning(placed, first), spans)
+    mapping = Mapping(beginning(placed, first), spans)
     if not placed.codelet.part:
-        return made
+        return mapping
     shape = tensor_of(x).shape
-    found = gathered(made, shape)
-    if found is None:
+    reduced = gathered(mapping, shape)
+    if reduced is None:
         return None
-    along = dict(found.labels)
-    return Mapping(found.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+    along = dict(reduced.labels)
+    return Mapping(reduced.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
 
 def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None:

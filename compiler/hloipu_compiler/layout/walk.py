@@ -68,8 +68,8 @@ def layout_of(
     walk.entry(kept or {})
     demands = {
         (computation, *key): heaviest(x)
-        for computation, found in walk.demands.items()
-        for key, x in found.items()
+        for computation, by_value in walk.demands.items()
+        for key, x in by_value.items()
     }
     return Layout(walk.initial_layouts, walk.parameters, demands, walk.first_tiles)
 
@@ -115,13 +115,13 @@ class _Walk(Backwards):
                     continue
                 tensor = Tensor(shape.element_type.name, shape.dimensions)
                 follows = kept.get(number, -1)
-                made = results[follows] if 0 <= follows < len(results) else None
+                mapping = results[follows] if 0 <= follows < len(results) else None
                 key = entry.name, x.name, leaf
-                found = self._initial_layout(tensor, key, made, 1)
-                if found is not None:
-                    self.parameters[number] = found
+                initial = self._initial_layout(tensor, key, mapping, 1)
+                if initial is not None:
+                    self.parameters[number] = initial
                     if follows >= 0:
-                        ends[follows] = found.mapping
+                        ends[follows] = initial.mapping
                 number += 1
         if ends:
             self.backwards(entry, ends)
@@ -225,7 +225,7 @@ class _Walk(Backwards):
         trips = self.plan.trips(computation.name, x.name) or UNKNOWN_ITERATIONS
         parameter = body.instructions[body.parameters[0]].name
         other = condition.instructions[condition.parameters[0]].name
-        found: list[Mapping | None] = []
+        mappings: list[Mapping | None] = []
         for leaf, shape in enumerate(leaves_of(x.shape)):
             tensor = Tensor(shape.element_type.name, shape.dimensions)
             demands = [*self.known(body.name, parameter, leaf)]
@@ -235,11 +235,11 @@ class _Walk(Backwards):
             initial_layout = self._chosen(tensor, every, made, trips)
             if initial_layout is not None:
                 self.initial_layouts[(computation.name, x.name, leaf)] = initial_layout
-            found.append(initial_layout.mapping if initial_layout is not None else None)
-        ends = {leaf: mapping for leaf, mapping in enumerate(found) if mapping is not None}
+            mappings.append(initial_layout.mapping if initial_layout is not None else None)
+        ends = {leaf: mapping for leaf, mapping in enumerate(mappings) if mapping is not None}
         if ends:
             self.backwards(body, ends)
-        return tuple(found)
+        return tuple(mappings)
 
 
 def _condition_and_body(module: Module, x: Instruction) -> tuple[Computation, Computation]:

@@ -74,18 +74,18 @@ def blocks_of(size: int, grain: int) -> tuple[int, ...]:
 
     Counts of blocks all differ.
     """
-    found: list[int] = []
+    blocks: list[int] = []
     count, units = 1, over(max(1, size), grain)
     while True:
         block = over(units, min(count, units)) * grain
-        if not found or block != found[-1]:
-            found.append(block)
+        if not blocks or block != blocks[-1]:
+            blocks.append(block)
         if count >= units:
             break
         count = max(count + 1, count + count // _STEPS_AN_OCTAVE)
-    while found[-1] > 1:
-        found.append(found[-1] // 2)
-    return tuple(found)
+    while blocks[-1] > 1:
+        blocks.append(blocks[-1] // 2)
+    return tuple(blocks)
 
 
 @lru_cache(1 << 12)
@@ -106,7 +106,7 @@ def blocks_of_labels(
 
     `pieces`: into how many the sum is cut, counted by the first label, each on its own tiles.
     """
-    found: list[Amounts] = []
+    label_blocks: list[Amounts] = []
     used = np.full(1, pieces)
     first = 1 if codelet.part else 0
     grouped = codelet.feature_groups * codelet.batch_groups > 1
@@ -124,10 +124,10 @@ def blocks_of_labels(
             counts = -(-max(1, size) // choices)
         both = used[:, None] * counts[None, :]
         rows, columns = np.nonzero(both <= tiles)
-        found = [x[rows] for x in found]
-        found.append(np.minimum(choices, max(1, size))[columns])
+        label_blocks = [x[rows] for x in label_blocks]
+        label_blocks.append(np.minimum(choices, max(1, size))[columns])
         used = both[rows, columns]
-    return tuple(found)
+    return tuple(label_blocks)
 
 
 def part_sizes(
@@ -135,11 +135,11 @@ def part_sizes(
 ) -> tuple[Amounts, ...]:
     """Return the sizes of the largest part of a tensor whose dimensions follow labels' blocks."""
     ones = np.ones_like(blocks[0]) if blocks else np.ones(1, np.int64)
-    found = []
+    sizes = []
     for index, size in zip(indices, shape, strict=True):
         if index.label < 0:
-            found.append(ones * size)
+            sizes.append(ones * size)
         else:
             reach = (blocks[index.label] - 1) * index.stride + index.window
-            found.append(np.minimum(reach, size))
-    return tuple(found)
+            sizes.append(np.minimum(reach, size))
+    return tuple(sizes)

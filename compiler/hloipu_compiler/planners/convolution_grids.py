@@ -240,8 +240,8 @@ def _placed(
     order = [label for label in range(len(sizes)) if label != features]
     order.insert(len(order) if candidates.features_last[number] else features, features)
     counts = [(label, -(-sizes[label] // blocks[label]), blocks[label]) for label in order]
-    found = grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
-    tiles, bus = found.tiles, machine.chip.tiles_per_exchange_bus
+    placement = grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
+    tiles, bus = placement.tiles, machine.chip.tiles_per_exchange_bus
     spare_tiles = machine.chip.tiles_per_ipu - tiles.count
     # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
     begin = (
@@ -249,7 +249,7 @@ def _placed(
         if 2 * tiles.count <= machine.chip.tiles_per_ipu
         else 0
     )
-    return spread, Placement(Tiles(tiles.extents, tiles.strides, begin), found.labels)
+    return spread, Placement(Tiles(tiles.extents, tiles.strides, begin), placement.labels)
 
 
 def _grain(size: int, count: int, block: int) -> int:
@@ -265,15 +265,19 @@ def _detailed(
     begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
     exchange = code = needed = 0
     parts = []
-    for tensor, indices, held in zip(asked.operands, spread.indexing.operands, lying, strict=True):
+    for tensor, indices, current_mapping in zip(
+        asked.operands, spread.indexing.operands, lying, strict=True
+    ):
         part = _part(placement, tensor, indices)
         parts.append(part)
         wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
-        if held is None:
+        if current_mapping is None:
             exchange += begin + over(_bytes(part), machine.exchange.receive_bytes_per_cycle)
             needed += _bytes(part)
             continue
-        redistributed = redistribution(machine, tensor.element_type, tensor.shape, held, wanted)
+        redistributed = redistribution(
+            machine, tensor.element_type, tensor.shape, current_mapping, wanted
+        )
         exchange += redistributed.cycles
         code += redistributed.code_bytes * code_price
         needed += _bytes(part) if redistributed.cycles else 0

@@ -19,19 +19,19 @@ def staying(
     """
     if lying.replicated_axes or not lying.is_partition:
         return []
-    found = []
+    placements = []
     for spread in spreads:
         labels = _labels(spread, operands[0], lying)
         if labels is not None:
-            found.append((spread, Placement(lying.tiles, tuple(sorted(labels)))))
-    return found
+            placements.append((spread, Placement(lying.tiles, tuple(sorted(labels)))))
+    return placements
 
 
 def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Span]] | None:
     """Return the part of each label that follows the image's parts; None where there is none."""
     indexing, codelet = spread.indexing, spread.codelet
     first = 1 if spread.cut.part else 0
-    found: dict[int, Span] = {}
+    labels: dict[int, Span] = {}
     for d, span in enumerate(lying.spans):
         if span.axis < 0:
             continue
@@ -39,13 +39,13 @@ def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Sp
         label = indexing.operands[0][d].label
         if label < 0 and d == codelet.lhs[1] and codelet.feature_groups == 1:
             label = first
-        if label < 0 or label in found:
+        if label < 0 or label in labels:
             return None
         size = indexing.sizes[label]
         block = over(size, extent)
         if over(size, max(1, block)) != extent:
             return None
-        found[label] = Span(span.axis, block, 0, block)
-    if first and 0 not in found:
+        labels[label] = Span(span.axis, block, 0, block)
+    if first and 0 not in labels:
         return None
-    return list(found.items())
+    return list(labels.items())

@@ -77,15 +77,15 @@ def _batches(batch: int, tiles: int) -> list[int]:
 def _numbers(most: int) -> Amounts:
     """Return numbers from 1 to `most`: all small ones, then fewer and fewer."""
     most = max(1, most)
-    found = list(range(1, min(most, 2 * _STEPS_AN_OCTAVE) + 1))
+    numbers = list(range(1, min(most, 2 * _STEPS_AN_OCTAVE) + 1))
     step = 2
-    while found[-1] < most:
-        top = min(most, 2 * found[-1])
-        found += range(found[-1] + step, top + 1, step)
-        if found[-1] < top:
-            found.append(top)
+    while numbers[-1] < most:
+        top = min(most, 2 * numbers[-1])
+        numbers += range(numbers[-1] + step, top + 1, step)
+        if numbers[-1] < top:
+            numbers.append(top)
         step *= 2
-    return np.array(found, np.int64)
+    return np.array(numbers, np.int64)
 
 
 def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, Amounts]:
@@ -102,8 +102,8 @@ def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, 
         if number == len(sizes) - 1:
             each = -(-each // grain) * grain
         each = np.minimum(each, size)
-        made = -(-size // np.maximum(each, 1))
-        block, count = block * each, count * made
+        pieces = -(-size // np.maximum(each, 1))
+        block, count = block * each, count * pieces
         left = np.maximum(1, left // np.maximum(here, 1))
     return block, count
 

@@ -130,19 +130,19 @@ def dot_grid(
     best, fits = _cheapest(machine, whole, types, budget_bytes)
     if fits == 2:
         return best
-    found = [best] if fits else []
+    fitting = [best] if fits else []
     least = best
     for columns in (False, True):
         for sides in _sliced(whole, columns=columns):
             other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
-                found.append(other)
+                fitting.append(other)
             elif other.bytes_per_tile < least.bytes_per_tile:
                 least = other
             if fits == 2:
                 # Memory no longer bites: finer slices only cost more.
                 break
-    return min(found, key=lambda x: x.cycles) if found else least
+    return min(fitting, key=lambda x: x.cycles) if fitting else least
 
 
 def dot_alternatives(
@@ -156,12 +156,12 @@ def dot_alternatives(
         tuning.partial_type(result.element_type),
     )
     whole = _sides(machine, tuning, codelet, lhs, result)
-    found = []
+    grids = []
     for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
         candidates = _all_priced(machine, sides, types)
         for place in candidates.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
-            found.append(_grid_at(sides, candidates, place))
-    return found
+            grids.append(_grid_at(sides, candidates, place))
+    return grids
 
 
 def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
@@ -198,15 +198,15 @@ def _cheapest(
 
     The one that needs least, and 0, if none fits.
     """
-    found = _all_priced(machine, sides, types)
-    prices = found.prices
+    priced = _all_priced(machine, sides, types)
+    prices = priced.prices
     free = int(prices.cycles.argmin())
     cycles = np.where(prices.bytes_per_tile <= budget_bytes, prices.cycles, np.iinfo(np.int64).max)
     place = int(cycles.argmin())
     fits = 2 if place == free and prices.bytes_per_tile[free] <= budget_bytes else 1
     if prices.bytes_per_tile[place] > budget_bytes:
         fits, place = 0, int(prices.bytes_per_tile.argmin())
-    return _grid_at(sides, found, place), fits
+    return _grid_at(sides, priced, place), fits
 
 
 class _PricedCandidates(NamedTuple):
@@ -341,8 +341,8 @@ def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts)
         _over(shared, rates.paired_receive_bytes_per_cycle),
         _over(shared, rates.receive_bytes_per_cycle),
     )
-    found: Amounts = each + _over(other, rates.receive_bytes_per_cycle)
-    return found
+    received: Amounts = each + _over(other, rates.receive_bytes_per_cycle)
+    return received
 
 
 def _over(amounts: Amounts | int, parts: Amounts | int) -> Amounts:

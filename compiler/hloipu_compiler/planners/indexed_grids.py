@@ -136,14 +136,14 @@ def planned_options(
     """Return the record of an op that indices decide."""
 
     def choice(option: Option) -> Choice:
-        made = option.results[0].shape
-        ranged = len(made) > len(results[0].shape)
+        first_shape = option.results[0].shape
+        ranged = len(first_shape) > len(results[0].shape)
         words = "what is indexed whole on each tile"
         if ranged:
-            words = f"{made[0]:,} ranges offered, then put together"
+            words = f"{first_shape[0]:,} ranges offered, then put together"
         elif option.stays:
             words = "where the first operand lies"
-        names = [*(["ranges"] if ranged else []), *(f"index {n}" for n in range(len(made)))]
+        names = [*(["ranges"] if ranged else []), *(f"index {n}" for n in range(len(first_shape)))]
         return Choice(
             words,
             splits_of(option.placement, names),

@@ -77,14 +77,14 @@ def reshaped(mapping: Mapping, shape: Sizes, new: Sizes) -> Mapping | None:
     strides: list[int] = []
     spans = [whole(size) for size in new]
     for places, sources in dimension_groups(new, shape):
-        held = [(mapping.spans[d], shape[d]) for d in sources]
-        if all(span.axis < 0 for span, _ in held):
+        parts = [(mapping.spans[d], shape[d]) for d in sources]
+        if all(span.axis < 0 for span, _ in parts):
             continue
         sizes = [new[d] for d in places]
-        found = _regrouped(mapping.tiles, held, sizes)
-        if found is None:
+        regrouped = _regrouped(mapping.tiles, parts, sizes)
+        if regrouped is None:
             return None
-        for place, part in zip(places, found, strict=True):
+        for place, part in zip(places, regrouped, strict=True):
             if part is not None:
                 digit, block = part
                 spans[place] = Span(len(extents), block, 0, block)
@@ -173,8 +173,8 @@ def _blocks(sizes: Sequence[int], run: int, parts: int) -> list[int] | None:
         blocks[place] = block
         blocks[:place] = [1] * place
         break
-    made = prod(-(-size // block) for size, block in zip(sizes, blocks, strict=True))
-    return blocks if made == parts else None
+    part_count = prod(-(-size // block) for size, block in zip(sizes, blocks, strict=True))
+    return blocks if part_count == parts else None
 
 
 def _taken(digits: Sequence[_Digit], parts: int) -> tuple[_Digit, list[_Digit]] | None:

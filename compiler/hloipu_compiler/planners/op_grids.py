@@ -51,18 +51,18 @@ def candidates(
     element_counts: Sequence[int],
 ) -> list[Placement]:
     """Return placements on at least so many tiles, that of the largest operand first."""
-    found: dict[Placement, None] = {}
+    placements: dict[Placement, None] = {}
     order = sorted(range(len(lying)), key=lambda n: -element_counts[n])
     for number in order:
         placement = followed(indexing, indexing.operands[number], lying[number])
         if placement is not None and placement.tiles.count >= least_tiles:
-            found[placement] = None
+            placements[placement] = None
     for preference in preferences[:MOST_PREFERENCES]:
         if len(preference.born.spans) == len(indexing.results[0]):
             placement = followed(indexing, indexing.results[0], preference.born)
             if placement is not None and placement.tiles.count >= least_tiles:
-                found[placement] = None
-    return list(found)
+                placements[placement] = None
+    return list(placements)
 
 
 class MovableOp(NamedTuple):
@@ -105,10 +105,10 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
             code += redistributed.code_bytes
         parts.append(_part(tensor, spans))
     parts += op.numbers
-    made = []
+    result_parts = []
     for number, (tensor, indices) in enumerate(zip(results, indexing.results, strict=True)):
         spans = placement.spans(indices, tensor.shape)
-        made.append(_part(tensor, spans))
+        result_parts.append(_part(tensor, spans))
         if not number:
             lies = Mapping(placement.tiles, spans)
             for preference in op.preferences:
@@ -120,7 +120,7 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
                     continue
                 cycles += redistributed.cycles
                 code += redistributed.code_bytes
-    cycles += op.codelet.work(machine, parts, made).cycles
+    cycles += op.codelet.work(machine, parts, result_parts).cycles
     return op.iterations * cycles + op.code_cycles * code
 
 

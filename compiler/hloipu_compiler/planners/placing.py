@@ -83,16 +83,16 @@ def _block(size: int, grain: int, left: int, behind: int) -> int:
     smallest = -(-smallest // grain) * grain
     if behind < 2:
         return smallest
-    found, least = smallest, 0
+    best, least = smallest, 0
     for times in range(1, _TRIED + 1):
         block = times * smallest
         parts = left // -(-size // block)
         load = block * -(-behind // max(1, parts))
         if times == 1 or load < least:
-            found, least = block, load
+            best, least = block, load
         if block >= size:
             break
-    return found
+    return best
 
 
 def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> Mapping:
@@ -204,5 +204,5 @@ def _finer(mapping: Mapping, shape: Sizes, count: int) -> Placement | None:
         cut = min(count, max(1, block))
         parts.append((d, cut * (extents[span.axis] if span.axis >= 0 else 1), 1))
         count //= cut
-    found = grid(parts, shape, mapping.tiles.first)
-    return found if 1 < found.tiles.count <= mapping.tiles.count else None
+    finer_grid = grid(parts, shape, mapping.tiles.first)
+    return finer_grid if 1 < finer_grid.tiles.count <= mapping.tiles.count else None

@@ -134,12 +134,12 @@ def losers(
     chosen: Choice, others: Iterable[Choice], budget_bytes: int | None = None
 ) -> tuple[Alternative, ...]:
     """Return the best of the choices that lost; `budget_bytes`: what one may take of a tile."""
-    found = sorted(
+    ordered = sorted(
         (x for x in others if x != chosen), key=lambda x: (x.cycles.total, x.bytes_per_tile)
     )
     kept: list[Alternative] = []
     shown = {_looks(chosen)}
-    for choice in found:
+    for choice in ordered:
         too_large = budget_bytes is not None and choice.bytes_per_tile > budget_bytes
         if _looks(choice) in shown:
             continue

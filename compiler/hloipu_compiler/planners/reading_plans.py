@@ -54,16 +54,18 @@ def readings(
     `moving`: the dimensions that indices walk along.
     """
     table = operands[0]
-    found = list(_searched(machine, direct, operands, (result,), 0))
+    options = list(_searched(machine, direct, operands, (result,), 0))
     if not moving:
-        return tuple(found)
+        return tuple(options)
     spans = table.mapping.spans if table.mapping is not None else ()
     split = {d for d in moving if spans and spans[d].axis >= 0}
     for d in sorted(split | {max(moving, key=lambda d: table.tensor.shape[d])}):
         kept = {spans[d].size} if d in split else set()
-        few = [x.cycles.total for x in found if x.held_bytes <= most_gathered(machine)]
-        found += _from_ranges(machine, direct, d, kept, operands, result, min(few, default=1 << 62))
-    return tuple(found)
+        few = [x.cycles.total for x in options if x.held_bytes <= most_gathered(machine)]
+        options += _from_ranges(
+            machine, direct, d, kept, operands, result, min(few, default=1 << 62)
+        )
+    return tuple(options)
 
 
 def gather_codelet(x: Instruction, table: Sizes) -> tuple[Gather, tuple[int, ...]]:
@@ -113,19 +115,19 @@ def _searched(
         [label for label in every if label not in of_table],
     ]
     tiles = machine.chip.tiles_per_ipu // max(1, ranges)
-    found: list[Option] = []
+    options: list[Option] = []
 
     def price(candidate: Candidate) -> float:
         wanted = [(first, ranges), *zip(groups, candidate, strict=True)]
         placement = placed(indexing.sizes, wanted, machine.chip.tiles_per_ipu)
-        found.append(priced(machine, codelet, operands, results, placement))
-        return worth(machine, found[-1])
+        options.append(priced(machine, codelet, operands, results, placement))
+        return worth(machine, options[-1])
 
     sizes = (math.prod(indexing.sizes[label] for label in group) for group in groups)
     limits = tuple(max(1, min(tiles, n)) for n in sizes)
     beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
     descend(beginnings, limits, tiles, price)
-    yield from found
+    yield from options
 
 
 def _from_ranges(

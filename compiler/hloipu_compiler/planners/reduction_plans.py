@@ -93,14 +93,14 @@ def reduction_alternatives(
 ) -> list[ReductionPlan]:
     """Return the cheapest plan for each way to begin."""
     left = _Left(codelet, element_types, shape, mapping)
-    found = []
+    plans = []
     for first in _beginnings(machine, left, partial_types, _MOST_STAGES):
         rest = _rest(machine, left, first, partial_types, budget_bytes, _MOST_STAGES - 1, None)
         if rest is None:
             rest = _rest(machine, left, first, partial_types, 1 << 62, _MOST_STAGES - 1, None)
         if rest is not None:
-            found.append(_joined(first, rest))
-    return found
+            plans.append(_joined(first, rest))
+    return plans
 
 
 def _best(
@@ -216,9 +216,9 @@ def _beginnings(
             over(left.shape[dimensions[0]], part),
             *(n for d, n in enumerate(left.shape) if d not in dimensions),
         )
-        made = tuple(Tensor(kind, shape) for kind in partial_types)
-        for placement in _cut_grids(machine, left, cut, arrays, made):
-            yield staged(machine, cut, arrays, made, placement)
+        partials = tuple(Tensor(kind, shape) for kind in partial_types)
+        for placement in _cut_grids(machine, left, cut, arrays, partials):
+            yield staged(machine, cut, arrays, partials, placement)
 
 
 def _whole_grids(

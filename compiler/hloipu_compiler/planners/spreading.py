@@ -39,7 +39,7 @@ def finer(
     before = _work(machine, codelet, indexing, operands, results, default)
     word = TileTraffic(received_bytes=4, received_fragments=1)
     moving = sync(machine).cycles + exchange(machine, [word]).cycles
-    found: list[Placement] = []
+    placements: list[Placement] = []
     ones = (1,) * len(sizes)
     while count < most and before > moving:
         count = min(most, _FINER * count)
@@ -47,8 +47,8 @@ def finer(
         work = _work(machine, codelet, indexing, operands, results, placement)
         if before - work <= moving:
             continue
-        found.append(placement)
-    return tuple(found)
+        placements.append(placement)
+    return tuple(placements)
 
 
 def _work(
@@ -61,5 +61,7 @@ def _work(
 ) -> int:
     """Return the cycles of the tile with the largest parts."""
     parts = [part_of(placement, i, x) for x, i in zip(operands, indexing.operands, strict=True)]
-    made = [part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)]
-    return codelet_work(codelet, machine, tuple(parts), tuple(made)).cycles
+    result_parts = [
+        part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
+    ]
+    return codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles

@@ -59,26 +59,28 @@ def staged(
     """Price a codelet on a grid; what several operands are brought for is one exchange."""
     indexing = codelet.indexing([x.tensor for x in operands], results)
     parts = []
-    exchange = syncs = code = held = 0
+    exchange = syncs = code = held_bytes = 0
     for (tensor, lying), indices in zip(operands, indexing.operands, strict=True):
         wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
         parts.append(part_of(placement, indices, tensor))
         if lying is None:
             continue
-        found = redistribution(machine, tensor.element_type, tensor.shape, lying, wanted)
-        exchange += found.cycles
-        code += found.code_bytes
-        if found.cycles:
-            held += bytes_of(parts[-1])
-        if found.code_bytes:
+        moved = redistribution(machine, tensor.element_type, tensor.shape, lying, wanted)
+        exchange += moved.cycles
+        code += moved.code_bytes
+        if moved.cycles:
+            held_bytes += bytes_of(parts[-1])
+        if moved.code_bytes:
             # All come in one exchange after one sync, unless they go by other tiles.
             starting = sync(machine).cycles
             exchange -= starting
-            syncs = starting if found.via is None else 2 * starting
-            if found.via is not None:
+            syncs = starting if moved.via is None else 2 * starting
+            if moved.via is not None:
                 exchange -= starting
-    made = [part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)]
-    work = codelet_work(codelet, machine, tuple(parts), tuple(made)).cycles
+    result_parts = [
+        part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
+    ]
+    work = codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles
     mappings = tuple(
         Mapping(placement.tiles, placement.spans(indices, x.shape))
         for x, indices in zip(results, indexing.results, strict=True)
@@ -90,7 +92,7 @@ def staged(
         mappings,
         Cycles(work, max(0, exchange), syncs),
         code,
-        held + sum(map(bytes_of, made)),
+        held_bytes + sum(map(bytes_of, result_parts)),
     )
 
 

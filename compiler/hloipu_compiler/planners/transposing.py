@@ -27,16 +27,16 @@ def transpositions(
     `lying`: where the operand lies; None: it will lie where it is wanted.
     """
     codelet = Transpose(permutation)
-    made = Tensor(tensor.element_type, tuple(tensor.shape[d] for d in permutation))
-    indexing = codelet.indexing([tensor], [made])
+    result = Tensor(tensor.element_type, tuple(tensor.shape[d] for d in permutation))
+    indexing = codelet.indexing([tensor], [result])
     tiles = machine.chip.tiles_per_ipu
-    found: dict[Placement, Stage] = {}
+    stages: dict[Placement, Stage] = {}
 
     def price(placement: Placement) -> int:
-        if placement not in found:
+        if placement not in stages:
             operands = (PlacedOperand(tensor, lying),)
-            found[placement] = staged(machine, codelet, operands, (made,), placement)
-        return found[placement].price
+            stages[placement] = staged(machine, codelet, operands, (result,), placement)
+        return stages[placement].price
 
     if lying is not None:
         there = followed(indexing, indexing.operands[0], lying)
@@ -60,7 +60,7 @@ def transpositions(
             return price(grid(counts, sizes))
 
         descend(beginnings, sizes, most, of_candidate)
-    return tuple(sorted(found.values(), key=lambda x: x.price))
+    return tuple(sorted(stages.values(), key=lambda x: x.price))
 
 
 def transposition_preference(
@@ -90,12 +90,12 @@ def planned_transpose(op: str, tensor: Tensor, stages: tuple[Stage, ...]) -> Pla
         )
 
     chosen = choice(stages[0])
-    made = stages[0].results[0]
+    result = stages[0].results[0]
     return PlannedOp(
         op,
         "transpose",
         (shape_text(*tensor),),
-        (shape_text(*made),),
+        (shape_text(*result),),
         chosen,
         losers(chosen, map(choice, stages[1:])),
     )
