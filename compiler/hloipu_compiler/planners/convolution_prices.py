@@ -110,14 +110,14 @@ def priced(
         if len(keep):
             parts = _parts(spread, operands, [x[keep] for x in each], number, labels)
             groups[1 if spread.cut.part else 0].append(parts)
-    found = [
+    columns = [
         _priced(machine, operands, kind, _joined(group), cut=cut)
         for group, kind, cut in zip(
             groups, (result.element_type, partial_type), (False, True), strict=True
         )
         if group
     ]
-    return Candidates(spreads, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+    return Candidates(spreads, *(np.concatenate(arrays) for arrays in zip(*columns, strict=True)))
 
 
 def _parts(

@@ -83,7 +83,7 @@ class Builder(Exchanging):
             return self.tuning
         return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
-    def held(self, leaf: Value) -> TileTensor:
+    def tile_tensor(self, leaf: Value) -> TileTensor:
         """Return a leaf on tiles: constants get a variable, broadcasts are written out."""
         match leaf:
             case TileTensor():
@@ -214,18 +214,18 @@ class Builder(Exchanging):
         if 2 * default.tiles.count <= self.tile_count:
             shown = _shown(indexing, results)
             tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
-            made = tuple(Tensor(*x) for x in results)
-            spread = finer(self.machine, codelet, tensors, made, shown, default)
+            result_tensors = tuple(Tensor(*x) for x in results)
+            spread = finer(self.machine, codelet, tensors, result_tensors, shown, default)
             if spread:
                 places = [*(places or [default]), *spread]
         if not places:
             return self._turned(default)
         if len(places) == 1:
             return places[0]
-        held = zip(operands, lying, strict=True)
+        placed = zip(operands, lying, strict=True)
         op = MovableOp(
             codelet,
-            tuple((Tensor(x.element_type, x.shape), m) for x, m in held),
+            tuple((Tensor(x.element_type, x.shape), m) for x, m in placed),
             tuple(Tensor(*x) for x in results),
             tuple(self.preferences),
             self.iterations,

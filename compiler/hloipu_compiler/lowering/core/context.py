@@ -39,9 +39,9 @@ class LoweringContext:
         """Return an operand that is an array."""
         return self.operands[number][0]
 
-    def held(self, number: int) -> TileTensor:
+    def tile_tensor(self, number: int) -> TileTensor:
         """Return an operand that is an array, on tiles."""
-        return self.builder.held(self.leaf(number))
+        return self.builder.tile_tensor(self.leaf(number))
 
     def operand_shape(self, number: int) -> ArrayShape:
         """Return the HLO shape of an operand that is an array."""

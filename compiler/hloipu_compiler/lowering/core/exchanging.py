@@ -53,21 +53,21 @@ class Exchanging(Numbering):
 
     def copied(self, wanted: Sequence[tuple[TileTensor, Mapping]]) -> list[int]:
         """Return variables that hold these values in these mappings, moved there if need be."""
-        found: list[int] = []
+        values: list[int] = []
         gathering: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         waiting: dict[int, tuple[list[s.Transfer], list[s.Definition]]] = {}
         for leaf, mapping in wanted:
             leaf = self.nearest(leaf, self.ipu)
             lying = self.variables[leaf.variable]
             if lying.ipu == self.ipu and serves(lying.mapping, mapping, leaf.shape):
-                found.append(leaf.variable)
+                values.append(leaf.variable)
                 continue
             known = self._copy_of(leaf.value, mapping)
             if known is None:
                 depth = self._depth_to_copy(leaf)
                 crosses = lying.ipu != self.ipu
                 if (crosses or not depth) and self._is_loaded_where_wanted(leaf, mapping):
-                    found.append(self._loaded_copy(leaf, mapping))
+                    values.append(self._loaded_copy(leaf, mapping))
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
                 self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
@@ -77,12 +77,12 @@ class Exchanging(Numbering):
                 if near is not leaf:
                     self._add(gathering, depth, leaf, near.variable)
                 self._add(waiting, depth, near, known)
-            found.append(known)
+            values.append(known)
         for steps in (gathering, waiting):
             for depth, (transfers, definitions) in steps.items():
                 scope = self.scopes[depth]
                 scope.steps += self.exchange_steps(transfers, definitions, scope)
-        return found
+        return values
 
     def brought_here(self, leaf: Value) -> Value:
         """Return a leaf on the IPU at hand, copied there once however often it is asked for."""
@@ -233,9 +233,9 @@ class Exchanging(Numbering):
         transfers = [
             self.transfer(leaf, variable, view, box, shift) for leaf, view, box, shift in pieces
         ]
-        made = tuple(s.Piece(leaf.value, view, box, shift) for leaf, view, box, shift in pieces)
+        sources = tuple(s.Piece(leaf.value, view, box, shift) for leaf, view, box, shift in pieces)
         self.exchange(
             transfers,
-            [s.Definition(variable, value, None if base is None else base.value, made)],
+            [s.Definition(variable, value, None if base is None else base.value, sources)],
         )
         return TileTensor(value, variable, element_type, shape)

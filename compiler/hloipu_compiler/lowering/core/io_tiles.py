@@ -65,22 +65,22 @@ def taken_in(
     buffers = []
     for port in ports:
         variable = builder.variable(port.element_type, port.shape, tiles.mapping(port), Role.BUFFER)
-        held = TileTensor(
+        buffer = TileTensor(
             builder.value(port.element_type, port.shape), variable, port.element_type, port.shape
         )
         builder.emit(s.Sync())
-        builder.emit(s.StreamIn(port.stream, variable, held.value))
-        buffers.append(held)
-    transfers, definitions, found = [], [], []
-    for held, mapping in zip(buffers, born, strict=True):
-        mapping = mapping or builder.default_mapping(held.element_type, held.shape)
-        own = builder.variable(held.element_type, held.shape, mapping)
-        transfer, definition = builder.plain_copy(held, own)
+        builder.emit(s.StreamIn(port.stream, variable, buffer.value))
+        buffers.append(buffer)
+    transfers, definitions, values = [], [], []
+    for buffer, mapping in zip(buffers, born, strict=True):
+        mapping = mapping or builder.default_mapping(buffer.element_type, buffer.shape)
+        own = builder.variable(buffer.element_type, buffer.shape, mapping)
+        transfer, definition = builder.plain_copy(buffer, own)
         transfers.append(transfer)
         definitions.append(definition)
-        found.append(TileTensor(held.value, own, held.element_type, held.shape))
+        values.append(TileTensor(buffer.value, own, buffer.element_type, buffer.shape))
     builder.exchange(transfers, definitions)
-    return found
+    return values
 
 
 def brought_out(builder: Builder, tiles: IoTiles, port: Port, leaf: TileTensor) -> TileTensor:

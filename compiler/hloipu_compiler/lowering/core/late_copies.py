@@ -53,12 +53,12 @@ def early_parts(steps: Sequence[Step], parts: Sequence[range]) -> list[Step]:
         place = max((last.get(v, -1) for v in touched), default=-1)
         after.setdefault(place, []).extend(mine)
         last.update(dict.fromkeys(touched, place))
-    found = after.get(-1, [])
+    early = after.get(-1, [])
     for number, step in enumerate(steps):
         if number not in moved:
-            found.append(step)
-        found += after.get(number, ())
-    return found
+            early.append(step)
+        early += after.get(number, ())
+    return early
 
 
 def _before_use(
@@ -84,17 +84,17 @@ def _before_use(
             next_touch.update(dict.fromkeys(touched[id(step)], place))
         else:
             next_touch.update(dict.fromkeys(touched[id(step)], number))
-    found: list[Step] = []
+    ordered: list[Step] = []
     for number in range(end + 1):
         waiting = before.get(number, [])[::-1]
         if waiting:
-            place = len(found)
-            while barriers_lead and place and isinstance(found[place - 1], Sync):
+            place = len(ordered)
+            while barriers_lead and place and isinstance(ordered[place - 1], Sync):
                 place -= 1
-            found[place:place] = waiting
+            ordered[place:place] = waiting
         if number < end and id(steps[number]) not in moved:
-            found.append(steps[number])
-    return found
+            ordered.append(steps[number])
+    return ordered
 
 
 def _touched(step: Step) -> frozenset[VariableId]:

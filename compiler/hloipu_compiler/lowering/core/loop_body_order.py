@@ -48,7 +48,7 @@ def _waiting(body: Computation) -> dict[int, set[int]]:
     if not isinstance(shape, TupleShape):
         return {}
     readers = _readers(body)
-    found: dict[int, set[int]] = {}
+    waiting: dict[int, set[int]] = {}
     reached: Mapping[int, int] | None = None
     for number, position in enumerate(root.operands):
         reading = readers.get(number, set()) - {position, body.root}
@@ -59,21 +59,21 @@ def _waiting(body: Computation) -> dict[int, set[int]]:
             reached = _makers(body, root.operands)
         # Bit n of `reached`: whether the new state n is needed.
         if not any(reached[p] >> number & 1 for p in late):
-            found[position] = late
-    return found
+            waiting[position] = late
+    return waiting
 
 
 def _readers(body: Computation) -> dict[int, set[int]]:
     """Return, by number of an array of the state, the positions that read it or a view of it."""
     users = body.users
-    found: dict[int, set[int]] = {}
+    readers: dict[int, set[int]] = {}
     for position in users[body.parameters[0]]:
         x = body.instructions[position]
         if x.opcode != "get-tuple-element":
             continue
         number = x.attributes.integer("index")
         waiting = list(users[position])
-        seen = found.setdefault(number, set())
+        seen = readers.setdefault(number, set())
         while waiting:
             reader = waiting.pop()
             if reader in seen:
@@ -81,7 +81,7 @@ def _readers(body: Computation) -> dict[int, set[int]]:
             seen.add(reader)
             if body.instructions[reader].opcode in _HANDED_ON:
                 waiting += users[reader]
-    return found
+    return readers
 
 
 def _makers(body: Computation, positions: tuple[int, ...]) -> dict[int, int]:
@@ -91,10 +91,10 @@ def _makers(body: Computation, positions: tuple[int, ...]) -> dict[int, int]:
     for number, position in enumerate(positions):
         own[position] = own.get(position, 0) | 1 << number
     for position, x in enumerate(body.instructions):
-        found = own.get(position, 0)
+        maker = own.get(position, 0)
         for i in x.operands:
-            found |= bits[i]
-        bits[position] = found
+            maker |= bits[i]
+        bits[position] = maker
     return bits
 
 
@@ -113,12 +113,12 @@ def _sorted(body: Computation, edges: Mapping[int, set[int]]) -> list[int] | Non
             followers[position].append(late)
     ready = [n for n, count in enumerate(waits) if not count]
     heapify(ready)
-    found: list[int] = []
+    order: list[int] = []
     while ready:
         position = heappop(ready)
-        found.append(position)
+        order.append(position)
         for user in followers[position]:
             waits[user] -= 1
             if not waits[user]:
                 heappush(ready, user)
-    return found if len(found) == len(instructions) else None
+    return order if len(order) == len(instructions) else None

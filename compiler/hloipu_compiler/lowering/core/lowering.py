@@ -128,13 +128,13 @@ def _ends(
     root = computation.instructions[computation.root]
     if root.opcode != "tuple" or not destinations:
         return {}
-    found: dict[int, TileTensor] = {}
+    ends: dict[int, TileTensor] = {}
     leaf = 0
     for i in root.operands:
         if leaf in destinations and root.operands.count(i) == 1:
-            found[i] = destinations[leaf]
+            ends[i] = destinations[leaf]
         leaf += len(leaves_of(computation.instructions[i].shape))
-    return found
+    return ends
 
 
 def code_bytes_of(
@@ -249,10 +249,10 @@ def lower(
             born = builder.layout.born(len(parameters))
             stream = f"parameter.{len(parameters)}"
             parameters.append(Port(stream, kind, sizes))
-            held = streamed_in(builder, stream, kind, sizes, born, late=late)
-            leaves.append(held)
+            tensor = streamed_in(builder, stream, kind, sizes, born, late=late)
+            leaves.append(tensor)
             if late:
-                waiting.append((stream, held, uses.get(position, len(entry.instructions))))
+                waiting.append((stream, tensor, uses.get(position, len(entry.instructions))))
         arguments.append(leaves)
     arrivals.wait(waiting)
     builder.ipu = 0
@@ -264,11 +264,15 @@ def lower(
         builder.origin = entry.instructions[entry.root].name
         if isinstance(leaf, Token):
             continue
-        held = leaf if isinstance(leaf, TileTensor) else builder.held(builder.brought_here(leaf))
+        tensor = (
+            leaf
+            if isinstance(leaf, TileTensor)
+            else builder.tile_tensor(builder.brought_here(leaf))
+        )
         stream = f"result.{number}"
         builder.emit(s.Sync())
-        builder.emit(s.StreamOut(stream, held.variable, held.value))
-        ports.append(Port(stream, held.element_type, held.shape))
+        builder.emit(s.StreamOut(stream, tensor.variable, tensor.value))
+        ports.append(Port(stream, tensor.element_type, tensor.shape))
     queues = tuple(builder.queues.values())
     require_unique((*parameters, *ports), queues)
     return Program(

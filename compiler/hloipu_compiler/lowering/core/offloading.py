@@ -168,6 +168,6 @@ def handed_over(builder: Builder, there: TileTensor, ipu: int) -> TileTensor:
     landing = builder.variable(*kind, mapping)
     transfer, definition = builder.plain_copy(here, landing)
     builder.exchange([transfer], [definition])
-    found = TileTensor(there.value, remote_variable(builder, kind), *kind)
-    builder.emit(RemoteCopy(landing, found.variable, there.value))
-    return found
+    remote = TileTensor(there.value, remote_variable(builder, kind), *kind)
+    builder.emit(RemoteCopy(landing, remote.variable, there.value))
+    return remote

@@ -14,12 +14,12 @@ def without_spare_constants(program: Program) -> Program:
     read = used(program.body, program).union(
         *(used(x, program) for x in program.functions.values())
     )
-    held = {value for number, (value, _) in program.constants.items() if number in read}
+    loaded = {value for number, (value, _) in program.constants.items() if number in read}
     constants = {}
     for number, (value, array) in program.constants.items():
-        if number in read or (value in program.loaded and value not in held):
+        if number in read or (value in program.loaded and value not in loaded):
             constants[number] = (value, array)
-            held.add(value)
+            loaded.add(value)
     variables = list(program.variables)
     for number in program.constants.keys() - constants.keys():
         variables[number] = replace(variables[number], role=Role.TEMPORARY)

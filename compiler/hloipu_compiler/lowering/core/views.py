@@ -29,7 +29,7 @@ def seen_as(
         boxes = ((shape, whole_box(shape), (0,) * len(shape)),)
     transfers: list[s.Transfer] = []
     definitions: list[s.Definition] = []
-    made: list[TileTensor] = []
+    tensors: list[TileTensor] = []
     for leaf in leaves:
         place = mapping or builder.default_mapping(leaf.element_type, shape)
         variable = builder.variable(leaf.element_type, shape, place)
@@ -37,9 +37,9 @@ def seen_as(
         transfers += [builder.transfer(leaf, variable, *piece) for piece in boxes]
         pieces = tuple(s.Piece(leaf.value, *piece) for piece in boxes)
         definitions.append(s.Definition(variable, value, None, pieces))
-        made.append(TileTensor(value, variable, leaf.element_type, shape))
+        tensors.append(TileTensor(value, variable, leaf.element_type, shape))
     builder.exchange(transfers, definitions)
-    return made
+    return tensors
 
 
 def spread_out(
@@ -68,10 +68,10 @@ def compute_spread(
     For codelets that compute much on each row: the default placement weighs bytes alone.
     """
     given = [Tensor(x.element_type, x.shape) for x in operands]
-    made = [Tensor(*x) for x in results]
+    result_tensors = [Tensor(*x) for x in results]
     placement = None
-    if prod(codelet.indexing(given, made).sizes) < 2 * builder.tile_count:
-        placement = spread_out(codelet, given, made, builder.tile_count)
+    if prod(codelet.indexing(given, result_tensors).sizes) < 2 * builder.tile_count:
+        placement = spread_out(codelet, given, result_tensors, builder.tile_count)
         count = placement.tiles.count
         if 2 * count <= builder.tile_count:
             # Many small computations are not all to lie on the first tiles.

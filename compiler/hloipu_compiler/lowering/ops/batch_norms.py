@@ -28,7 +28,7 @@ _FEATURE_ELEMENTS = 1 << 13
 @lowers("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
 def _batch_norm(context: LoweringContext) -> Sequence[Value]:
     feature = context.attributes.integer("feature_index")
-    operands = [context.held(n) for n in range(len(context.operands))]
+    operands = [context.tile_tensor(n) for n in range(len(context.operands))]
     count = operands[0].shape[feature]
     each = prod(operands[0].shape) // max(1, count)
     enough = _FEATURES_PER_TILE * count >= context.builder.tile_count
@@ -145,8 +145,12 @@ class _Norm:
         a, b, c, times, along, below = formula.operands
         sloping = formula.op("multiply", formula.op("subtract", a, b), along)
         left = formula.op("subtract", formula.op("subtract", c, sloping), below)
-        made = formula.converted(formula.op("multiply", left, times), self.kind)
-        return [self._large(formula.whole(made), operands), scale_gradient, offset_gradient]
+        operand_gradient = formula.converted(formula.op("multiply", left, times), self.kind)
+        return [
+            self._large(formula.whole(operand_gradient), operands),
+            scale_gradient,
+            offset_gradient,
+        ]
 
     def factor(self, variance: TileTensor, scale: TileTensor) -> Expression:
         """Return scale / sqrt(variance + epsilon) as an expression."""

@@ -109,8 +109,8 @@ def _met(context: LoweringContext, **of_form: object) -> list[TileTensor]:
     plan, x = context.plan, context.instruction
     groups = groups_of(x, plan.replicas, plan.partitions)
     form = CollectiveForm(x.opcode, groups, **of_form)  # type: ignore[arg-type]
-    operands = [context.held(number) for number in range(len(x.operands))]
-    kinds = [(held.element_type, held.shape) for held in operands]
+    operands = [context.tile_tensor(number) for number in range(len(x.operands))]
+    kinds = [(operand.element_type, operand.shape) for operand in operands]
     participants = plan.replicas * plan.partitions
     left_out = _left_out(form, participants)
     for message in (*left_out, *c.form_faults(form, kinds, context.results, participants)):

@@ -19,7 +19,14 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
 
 @lowers("dot")
 def _dot(context: LoweringContext) -> Sequence[Value]:
-    return [dot(context, dot_codelet(context.instruction), context.held(0), context.held(1))]
+    return [
+        dot(
+            context,
+            dot_codelet(context.instruction),
+            context.tile_tensor(0),
+            context.tile_tensor(1),
+        )
+    ]
 
 
 def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> TileTensor:
@@ -96,16 +103,16 @@ def _in_slices(
         high = min(size, low + step)
         shape = resized(whole.shape, dimension, high - low)
         starts = resized((0,) * len(shape), dimension, low)
-        made = Tensor(result.element_type, resized(result.shape, at, high - low))
+        slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
         tensors = [Tensor(x.element_type, x.shape) for x in operands]
         tensors[number] = Tensor(whole.element_type, shape)
-        indices = placed.codelet.indexing(tensors, [_pieces(placed, made)]).operands[number]
+        indices = placed.codelet.indexing(tensors, [_pieces(placed, slice_result)]).operands[number]
         mapping = Mapping(placed.placement.tiles, placed.placement.spans(indices, shape))
         piece = (whole, whole.shape, whole_box(shape), starts)
         slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         other = operands[1 - number]
         pair = (other, slice_) if number else (slice_, other)
-        parts.append(_once(context, placed, *pair, made))
+        parts.append(_once(context, placed, *pair, slice_result))
     return put_together(builder, parts, at, result)
 
 

@@ -21,8 +21,8 @@ from hloipu_runtime.program.mapping import Mapping, whole_box
 def _convolution(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
     result = Tensor(*context.results[0])
-    codelet, image = decimated(builder, _codelet(context), context.held(0), result.shape)
-    operands = image, context.held(1)
+    codelet, image = decimated(builder, _codelet(context), context.tile_tensor(0), result.shape)
+    operands = image, context.tile_tensor(1)
     tensors = (
         Tensor(image.element_type, image.shape),
         Tensor(operands[1].element_type, operands[1].shape),
@@ -103,8 +103,10 @@ def _in_slices(
         mapping = Mapping(plan.placement.tiles, spans)
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
-        found = _once(context, plan, codelet, (other, part) if number else (part, other), made)
-        into = written(builder, into, found, low, at, result)
+        slice_value = _once(
+            context, plan, codelet, (other, part) if number else (part, other), made
+        )
+        into = written(builder, into, slice_value, low, at, result)
     if into is None:
         raise ValueError("a convolution of no slices")
     return into

@@ -37,7 +37,7 @@ def _custom_call(context: LoweringContext) -> Sequence[Value]:
     if is_identity(context.instruction):
         return [leaf for leaves in context.operands for leaf in leaves][: len(context.results)]
     if target == OPAQUE:
-        operands = [context.held(n) for n in range(len(context.operands))]
+        operands = [context.tile_tensor(n) for n in range(len(context.operands))]
         work = OpaqueWork(int(read_backend_config(context.instruction.backend_config)))
         return context.builder.compute(work, operands, context.results)
     if target == TOP_K or target in LAPACK_TARGETS:
@@ -45,9 +45,11 @@ def _custom_call(context: LoweringContext) -> Sequence[Value]:
         shapes = [instructions[n].shape for n in context.instruction.operands]
         require_library_form(context.instruction, shapes)
     if target == TOP_K:
-        return top_k(context.builder, context.held(0), context.results[0][1][-1], largest=True)
+        return top_k(
+            context.builder, context.tile_tensor(0), context.results[0][1][-1], largest=True
+        )
     if target in LAPACK_TARGETS:
-        operands = [context.held(n) for n in range(len(context.operands))]
+        operands = [context.tile_tensor(n) for n in range(len(context.operands))]
         call = LapackCall(target, _attributes(context))
         if call.routine in _CUT and is_worth_cutting(context.builder, operands[0]):
             return _CUT[call.routine](context.builder, call, operands)

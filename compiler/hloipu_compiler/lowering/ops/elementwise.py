@@ -81,8 +81,8 @@ def sourced(
             return source, leaf.dimensions
     if isinstance(leaf, Scalar):
         return leaf, ()
-    held = context.builder.held(leaf)
-    return held, tuple(range(rank)) if held.shape else ()
+    tensor = context.builder.tile_tensor(leaf)
+    return tensor, tuple(range(rank)) if tensor.shape else ()
 
 
 @lowers("map")
@@ -94,7 +94,7 @@ def _map(context: LoweringContext) -> Sequence[Value]:
     labels: list[tuple[int, ...]] = []
     for number in range(len(context.operands)):
         source, dimensions = sourced(context.leaf(number), rank, context)
-        operands.append(context.builder.held(source))
+        operands.append(context.builder.tile_tensor(source))
         labels.append(dimensions)
     codelet = Elementwise(expression, tuple(labels), rank)
     return context.builder.compute(codelet, operands, context.results, last_uses=context.last_uses)

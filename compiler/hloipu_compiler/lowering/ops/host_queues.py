@@ -32,7 +32,9 @@ def _infeed(context: LoweringContext) -> Sequence[Value]:
 @lowers("outfeed")
 def _outfeed(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
-    leaves = [builder.held(leaf) for leaf in context.operands[0] if not isinstance(leaf, Token)]
+    leaves = [
+        builder.tile_tensor(leaf) for leaf in context.operands[0] if not isinstance(leaf, Token)
+    ]
     queue = _queue(context, "outfeed", [(leaf.element_type, leaf.shape) for leaf in leaves])
     for port, leaf in zip(queue.streams, leaves, strict=True):
         builder.emit(s.Sync())

@@ -35,8 +35,8 @@ def starts_of(context: LoweringContext, first: int) -> list[TileTensor]:
     """
     numbers = range(first, len(context.operands))
     if len(numbers) != 1 or not context.operand_shape(first).dimensions:
-        return [context.held(n) for n in numbers]
-    builder, vector = context.builder, context.held(first)
+        return [context.tile_tensor(n) for n in numbers]
+    builder, vector = context.builder, context.tile_tensor(first)
     kind = vector.element_type
     singles = [
         builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]

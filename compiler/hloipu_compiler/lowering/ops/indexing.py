@@ -26,11 +26,11 @@ def _dynamic_slice(context: LoweringContext) -> Sequence[Value]:
     source = context.leaf(0)
     if isinstance(source, Spread) and isinstance(source.source, Scalar):
         return [Spread(source.source, (), shape)]
-    held = context.held(0)
-    if held.shape == shape:
-        return [held]
-    moving = [d for d, n in enumerate(shape) if n != held.shape[d]]
-    operands = [held, *starts_of(context, 1)]
+    tensor = context.tile_tensor(0)
+    if tensor.shape == shape:
+        return [tensor]
+    moving = [d for d, n in enumerate(shape) if n != tensor.shape[d]]
+    operands = [tensor, *starts_of(context, 1)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
 
     return [_read(context, DynamicSlice(), moving, operands)]
@@ -42,7 +42,7 @@ def _gather(context: LoweringContext) -> Sequence[Value]:
     if isinstance(source, Spread) and isinstance(source.source, Scalar):
         return [Spread(source.source, (), context.shape.dimensions)]
     codelet, moving = gather_codelet(context.instruction, source.shape)
-    return [_read(context, codelet, moving, [context.held(0), context.held(1)])]
+    return [_read(context, codelet, moving, [context.tile_tensor(0), context.tile_tensor(1)])]
 
 
 def _read(
@@ -70,12 +70,12 @@ def _read(
             options,
         )
     )
-    made = builder.compute(
+    candidates = builder.compute(
         chosen.codelet,
         operands,
         [(kind, chosen.results[0].shape)],
         placement=settled(builder, chosen),
     )
     if chosen.codelet == direct:
-        return made[0]
-    return builder.compute(OrBits(), made, [(kind, shape)])[0]
+        return candidates[0]
+    return builder.compute(OrBits(), candidates, [(kind, shape)])[0]

@@ -18,12 +18,12 @@ from hloipu_runtime.codelets.dense.linear_algebra import Cholesky, TriangularSol
 
 @lowers("cholesky")
 def _cholesky(context: LoweringContext) -> Sequence[Value]:
-    builder, a, lower = context.builder, context.held(0), context.attributes.flag("lower")
+    builder, a, lower = context.builder, context.tile_tensor(0), context.attributes.flag("lower")
     if is_worth_cutting(builder, a):
         factor = blocked_cholesky(builder, in_wide_type(builder, a), lower=lower)
         return [converted(builder, factor, a.element_type)]
     codelet = Cholesky(lower, context.shape.element_type.name)
-    return compute_spread(context.builder, codelet, [context.held(0)], context.results)
+    return compute_spread(context.builder, codelet, [context.tile_tensor(0)], context.results)
 
 
 @lowers("triangular-solve")
@@ -36,7 +36,7 @@ def _triangular_solve(context: LoweringContext) -> Sequence[Value]:
         context.attributes.text("transpose_a", "NO_TRANSPOSE"),
         context.shape.element_type.name,
     )
-    builder, a, b = context.builder, context.held(0), context.held(1)
+    builder, a, b = context.builder, context.tile_tensor(0), context.tile_tensor(1)
     if is_worth_cutting(builder, a):
         wide, other = in_wide_type(builder, a), in_wide_type(builder, b)
         solving = replace(codelet, element_type=wide.element_type)

@@ -76,7 +76,7 @@ def _reshape(context: LoweringContext) -> Sequence[Value]:
         return [Spread(leaf.source, (), shape)]
     if isinstance(leaf, Scalar):
         return [Spread(leaf, (), shape)]
-    source = context.held(0)
+    source = context.tile_tensor(0)
     if source.shape == shape:
         return [source]
     return [reshaped_value(context.builder, source, shape)]
@@ -91,16 +91,16 @@ def _transpose(context: LoweringContext) -> Sequence[Value]:
         return [
             Spread(leaf.source, tuple(back[d] for d in leaf.dimensions), context.shape.dimensions)
         ]
-    return [_transposed(context, context.held(0), permutation)]
+    return [_transposed(context, context.tile_tensor(0), permutation)]
 
 
 def _transposed(
     context: LoweringContext, source: TileTensor, permutation: tuple[int, ...]
 ) -> TileTensor:
     """Transpose on the cheapest grid."""
-    builder, made = context.builder, context.results
+    builder, results = context.builder, context.results
     if not prod(source.shape):
-        return builder.compute(Transpose(permutation), [source], made)[0]
+        return builder.compute(Transpose(permutation), [source], results)[0]
     tensor = Tensor(source.element_type, source.shape)
     lying = builder.variables[source.variable].mapping
     from hloipu_compiler.planners.transposing import planned_transpose, transpositions
@@ -111,13 +111,13 @@ def _transposed(
     if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:
         first = builder.first_tile(placement.tiles.count)
         placement = moved(placement, first, builder.tile_count)
-    return builder.compute(Transpose(permutation), [source], made, placement=placement)[0]
+    return builder.compute(Transpose(permutation), [source], results, placement=placement)[0]
 
 
 @lowers("reverse")
 def _reverse(context: LoweringContext) -> Sequence[Value]:
     dimensions = context.attributes.integers("dimensions")
-    return context.builder.compute(Reverse(dimensions), [context.held(0)], context.results)
+    return context.builder.compute(Reverse(dimensions), [context.tile_tensor(0)], context.results)
 
 
 @lowers("slice")
@@ -129,7 +129,7 @@ def _slice(context: LoweringContext) -> Sequence[Value]:
     leaf = context.leaf(0)
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         return [Spread(leaf.source, (), shape)]
-    source = context.held(0)
+    source = context.tile_tensor(0)
     if all(step == 1 or n < 2 for step, n in zip(strides, shape, strict=True)):
         piece = (source, source.shape, whole_box(shape), starts)
         return [context.builder.assembled(source.element_type, shape, [piece])]
@@ -143,7 +143,7 @@ def _concatenate(context: LoweringContext) -> Sequence[Value]:
     pieces = []
     first = 0
     for number in range(len(context.operands)):
-        leaf = context.held(number)
+        leaf = context.tile_tensor(number)
         size = leaf.shape[dimension]
         if prod(leaf.shape):
             box = tuple(
@@ -158,11 +158,13 @@ def _concatenate(context: LoweringContext) -> Sequence[Value]:
 @lowers("pad")
 def _pad(context: LoweringContext) -> Sequence[Value]:
     padding = tuple((p.low, p.high, p.interior) for p in context.instruction.attributes["padding"])  # type: ignore[union-attr]
-    source, shape = context.held(0), context.shape.dimensions
+    source, shape = context.tile_tensor(0), context.shape.dimensions
     if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
         from hloipu_runtime.codelets.ops.join import Pad
 
-        return context.builder.compute(Pad(padding), [source, context.held(1)], context.results)
+        return context.builder.compute(
+            Pad(padding), [source, context.tile_tensor(1)], context.results
+        )
     kind = source.element_type
     same = Expression((kind,), (), (0,))
     fill = context.leaf(1)
@@ -172,7 +174,7 @@ def _pad(context: LoweringContext) -> Sequence[Value]:
         (base,) = context.builder.compute(codelet, [], context.results)
     else:
         codelet = Elementwise(same, ((),), len(shape))
-        (base,) = context.builder.compute(codelet, [context.held(1)], context.results)
+        (base,) = context.builder.compute(codelet, [context.tile_tensor(1)], context.results)
     box = tuple(
         (max(low, 0), max(max(low, 0), min(low + n, total)))
         for (low, _, _), n, total in zip(padding, source.shape, shape, strict=True)

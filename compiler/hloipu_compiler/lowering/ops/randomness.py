@@ -23,7 +23,7 @@ from hloipu_runtime.program.program import RANDOM_STATE
 @lowers("rng-bit-generator")
 def _rng_bit_generator(context: LoweringContext) -> Sequence[Value]:
     """Make (state, bits), or bits alone where the result is no tuple."""
-    state = context.held(0)
+    state = context.tile_tensor(0)
     element_type, shape = context.results[-1]
     codelet = RngBits(context.attributes.text("algorithm").lower(), element_type)
     results = [(state.element_type, state.shape), (element_type, shape)]
@@ -37,7 +37,7 @@ def _rng(context: LoweringContext) -> Sequence[Value]:
     element_type, shape = context.shape.element_type.name, context.shape.dimensions
     uniform = context.attributes.text("distribution") == "rng_uniform"
     codelet = RngValues("uniform" if uniform else "normal", element_type)
-    operands = [context.held(0), context.held(1), state_in(context.builder)]
+    operands = [context.tile_tensor(0), context.tile_tensor(1), state_in(context.builder)]
     (values,) = context.builder.compute(codelet, operands, [(element_type, shape)])
     _advance(context, state_units(shape, element_type))
     return [values]

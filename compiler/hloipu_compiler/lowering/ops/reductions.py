@@ -32,7 +32,7 @@ def _reduce(context: LoweringContext) -> Sequence[Value]:
     body = context.expression(context.attributes.called[0])
     monoid = monoid_of(body) if len(context.operands) == 2 else None
     kinds = tuple(kind for kind, _ in context.results)
-    operands = [context.held(n) for n in range(len(context.operands))]
+    operands = [context.tile_tensor(n) for n in range(len(context.operands))]
     codelet = Reduce(
         context.attributes.integers("dimensions"), monoid or "", None if monoid else body, kinds
     )

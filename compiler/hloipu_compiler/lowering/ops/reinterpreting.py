@@ -17,7 +17,9 @@ def _bitcast_convert(context: LoweringContext) -> Sequence[Value]:
     if source.dimensions == target.dimensions and source.rank:
         node = Node("bitcast-convert", (), kinds[1])
         return [apply(context, node, [context.leaf(0)], context.last_uses)]
-    return context.builder.compute(BitcastConvert(*kinds), [context.held(0)], context.results)
+    return context.builder.compute(
+        BitcastConvert(*kinds), [context.tile_tensor(0)], context.results
+    )
 
 
 @lowers("get-dimension-size")
@@ -38,9 +40,9 @@ def _set_dimension_size(context: LoweringContext) -> Sequence[Value]:
     )
     if isinstance(size, Scalar) and size.text == str(whole):
         return context.operands[0]
-    found = size.text if isinstance(size, Scalar) else "a size that is known at run time only"
+    size_text = size.text if isinstance(size, Scalar) else "a size that is known at run time only"
     raise CodegenError(
         "E0401",
-        f"{name!r} sets a dimension of {whole} to {found}",
+        f"{name!r} sets a dimension of {whole} to {size_text}",
         hint="pad to the bound and mask instead: shapes are static here",
     )

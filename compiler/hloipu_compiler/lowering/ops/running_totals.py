@@ -132,11 +132,11 @@ def _in_pieces(
     is_reverse = codelet.window[d][2] == 0
     cut: Sizes = (*shape[:d], pieces, block, *shape[d + 1 :])
     rank = len(cut)
-    start = builder.held(init)
+    start = builder.tile_tensor(init)
     inner = replace(codelet, window=_window(rank, d + 1, block, is_reverse=is_reverse))
-    made = [Tensor(kind, cut)]
-    placement = spread_out(inner, [*made, Tensor(kind, ())], made, builder.tile_count)
-    seen = seen_as(builder, [operand], cut, mapping=mapping_in(placement, inner, made))
+    results = [Tensor(kind, cut)]
+    placement = spread_out(inner, [*results, Tensor(kind, ())], results, builder.tile_count)
+    seen = seen_as(builder, [operand], cut, mapping=mapping_in(placement, inner, results))
     (totals,) = builder.compute(inner, [*seen, start], [(kind, cut)], placement=placement)
     last = 0 if is_reverse else block - 1
     ends: Sizes = (*shape[:d], pieces, *shape[d + 1 :])
@@ -145,7 +145,7 @@ def _in_pieces(
     labels = (tuple(n for n in every if n != d + 1), every)
     adding = _adding(codelet.monoid, kind, labels, rank)
     # Where the totals lie, whose labels are the adding's own.
-    indexing = adding.indexing([Tensor(kind, ends), *made], made)
+    indexing = adding.indexing([Tensor(kind, ends), *results], results)
     lying = builder.variables[totals.variable].mapping
     (sums,) = builder.compute(
         adding,
@@ -174,9 +174,9 @@ def _before(
     box = tuple((0, n) for n in flat)
     shift = tuple(last if k == d + 1 else 0 for k in range(len(flat)))
     running = replace(codelet, window=_window(len(flat), d, flat[d], is_reverse=is_reverse))
-    made = [Tensor(kind, flat)]
-    placement = spread_out(running, [*made, Tensor(kind, ())], made, builder.tile_count)
-    where = mapping_in(placement, running, made)
+    results = [Tensor(kind, flat)]
+    placement = spread_out(running, [*results, Tensor(kind, ())], results, builder.tile_count)
+    where = mapping_in(placement, running, results)
     (each,) = seen_as(builder, [totals], flat, ((totals.shape, box, shift),), mapping=where)
     (inclusive,) = builder.compute(running, [each, start], [(kind, flat)], placement=placement)
     # One place on: the first piece begins with the start.
@@ -197,9 +197,9 @@ def _planned(builder: Builder, row: _Row, operand: TileTensor, pieces: int) -> P
         words = "rows whole" if count == 1 else "rows in pieces, then the totals of pieces"
         tiles = min(builder.tile_count, row.rows * count)
         block = row.length // count
-        held = 2 * over(row.rows * count, builder.tile_count) * block
+        elements_per_tile = 2 * over(row.rows * count, builder.tile_count) * block
         splits = (("pieces", count),) if count > 1 else ()
-        size = held * ELEMENT_TYPES[row.element_type].byte_width
+        size = elements_per_tile * ELEMENT_TYPES[row.element_type].byte_width
         return Choice(words, splits, tiles, options[count], size)
 
     chosen = choice(pieces)

@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.ops.scan import Scan
 @lowers("scan")
 def _scan(context: LoweringContext) -> Sequence[Value]:
     (dimension,) = context.attributes.integers("dimensions")
-    operands = [context.held(n) for n in range(len(context.operands))]
+    operands = [context.tile_tensor(n) for n in range(len(context.operands))]
     carries = context.attributes.integer("num_carries")
     inputs = len(operands) - carries
     body = _on_elements(context, context.module.computation[context.attributes.text("to_apply")])

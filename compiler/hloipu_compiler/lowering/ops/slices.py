@@ -90,7 +90,7 @@ def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mappin
     if not others:
         return []
     along = max(others, key=lambda d: shape[d])
-    found = []
+    aligned = []
     slices = over(shape[dimension], step)
     for parts in range(1, tiles // slices + 1):
         if step % parts:
@@ -99,8 +99,8 @@ def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mappin
         placement = grid(sorted(counts), shape)
         labels = dict(placement.labels)
         spans = tuple(labels.get(d, whole(n)) for d, n in enumerate(shape))
-        found.append(Mapping(placement.tiles, spans))
-    return found
+        aligned.append(Mapping(placement.tiles, spans))
+    return aligned
 
 
 def written(

@@ -24,7 +24,7 @@ from hloipu_runtime.kernels.sorting import SortKey
 @lowers("sort")
 def _sort(context: LoweringContext) -> Sequence[Value]:
     given = context.attributes.integers("dimensions")
-    operands = [context.held(n) for n in range(len(context.operands))]
+    operands = [context.tile_tensor(n) for n in range(len(context.operands))]
     dimension = given[0] if given else len(operands[0].shape) - 1
     if operands[0].shape[dimension] < 2 or 0 in operands[0].shape:
         return operands

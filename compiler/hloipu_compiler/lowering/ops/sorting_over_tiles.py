@@ -107,13 +107,13 @@ def _planned(
     def choice(option: Priced) -> Choice:
         cut = option.cut
         words = "rows whole" if cut.parts == 1 else "blocks, then runs of blocks"
-        held = -(-rows * cut.parts // builder.tile_count) * cut.block
+        elements_per_tile = -(-rows * cut.parts // builder.tile_count) * cut.block
         return Choice(
             words,
             (("blocks", cut.parts),) if cut.parts > 1 else (),
             min(builder.tile_count, rows * cut.parts),
             Cycles(together=option.cycles),
-            held * _element_bytes([x.element_type for x in operands]),
+            elements_per_tile * _element_bytes([x.element_type for x in operands]),
             (("radix", cut.radix),) if cut.parts > 1 else (),
         )
 

@@ -27,13 +27,13 @@ def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
     groups = context.attributes.integers("rhs_group_dims")
     (ragged,) = context.attributes.integers("lhs_ragged_dims")
     codelet = RaggedDot(_dot_of(context), ragged, groups[0] if groups else -1)
-    operands = [context.held(n) for n in range(3)]
+    operands = [context.tile_tensor(n) for n in range(3)]
     return compute_spread(context.builder, codelet, operands, context.results)
 
 
 @lowers("scaled-dot")
 def _scaled_dot(context: LoweringContext) -> Sequence[Value]:
-    operands = [context.held(n) for n in range(4)]
+    operands = [context.tile_tensor(n) for n in range(4)]
     a, b, c, d = (x.element_type for x in operands)
     codelet = ScaledDot(_dot_of(context), (a, b, c, d))
     return compute_spread(context.builder, codelet, operands, context.results)

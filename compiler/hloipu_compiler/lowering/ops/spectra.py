@@ -23,7 +23,7 @@ LONG = 1024
 @lowers("fft")
 def _fft(context: LoweringContext) -> Sequence[Value]:
     kind, lengths = context.attributes.text("fft_type"), context.attributes.integers("fft_length")
-    x, ((element_type, shape),) = context.held(0), context.results
+    x, ((element_type, shape),) = context.tile_tensor(0), context.results
     if not lengths:
         return [x]
     if not prod(shape):

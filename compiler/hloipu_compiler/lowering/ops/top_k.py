@@ -33,7 +33,7 @@ from hloipu_runtime.machine.model import Machine
 @lowers("topk")
 def _topk(context: LoweringContext) -> Sequence[Value]:
     k, largest = context.attributes.integer("k"), context.attributes.flag("largest", True)
-    return top_k(context.builder, context.held(0), k, largest=largest)
+    return top_k(context.builder, context.tile_tensor(0), k, largest=largest)
 
 
 def top_k(builder: Builder, x: TileTensor, k: int, *, largest: bool) -> list[TileTensor]:
@@ -98,21 +98,21 @@ def merging_options(
 ) -> dict[_Merging, Cycles]:
     """Return pieces and fans, powers of two, with their predicted cycles; none gathers too much."""
     size = ELEMENT_TYPES[element_type].byte_width
-    found = {}
+    options = {}
     if length * size <= MOST_GATHERED_BYTES:
-        found[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
+        options[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
     pieces = 2
     most = machine.chip.tiles_per_ipu * machine.tile.worker_contexts
     while rows * pieces <= most and length >= 2 * k * (pieces // 2):
         fan = 2
         while fan <= pieces and (fan * k * (size + 4) <= MOST_GATHERED_BYTES or fan == 2):
             cut = _Merging(pieces, fan)
-            found[cut] = _merging_cycles(machine, element_type, rows, length, k, *cut)
+            options[cut] = _merging_cycles(machine, element_type, rows, length, k, *cut)
             fan *= 2
         pieces *= 2
-    if not found:
-        found[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
-    return found
+    if not options:
+        options[_Merging(1, 2)] = _merging_cycles(machine, element_type, rows, length, k, 1, 2)
+    return options
 
 
 def _merging_cycles(

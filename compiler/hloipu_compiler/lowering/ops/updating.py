@@ -35,7 +35,7 @@ from hloipu_runtime.program.mapping import Mapping
 
 @lowers("dynamic-update-slice")
 def _dynamic_update_slice(context: LoweringContext) -> Sequence[Value]:
-    operands = [context.leaf(0), context.held(1), *starts_of(context, 2)]
+    operands = [context.leaf(0), context.tile_tensor(1), *starts_of(context, 2)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 
     return _written(context, DynamicUpdateSlice(), operands, 1)
@@ -71,7 +71,7 @@ def _scatter(context: LoweringContext) -> Sequence[Value]:
     return _written(
         context,
         codelet,
-        [*operands, *(context.held(n) for n in range(count, len(context.operands)))],
+        [*operands, *(context.tile_tensor(n) for n in range(count, len(context.operands)))],
         count,
     )
 
@@ -83,7 +83,7 @@ def _written(
     builder = context.builder
     results = [Tensor(*x) for x in context.results]
     if not results[0].elements:
-        return builder.compute(codelet, [builder.held(x) for x in operands], context.results)
+        return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], context.results)
     given = tuple(lying(builder, x) for x in operands)
     options = _writings(builder.machine, codelet, given, tuple(results), count)
     chosen = best_of(builder.machine, options)
@@ -100,9 +100,11 @@ def _written(
     )
     placement = settled(builder, chosen)
     base = _base(context, operands[0], placement)
-    held = [base, *(builder.held(x) for x in operands[1:])]
-    last_uses = [True] + [False] * (len(held) - 1)
-    return builder.compute(codelet, held, context.results, last_uses=last_uses, placement=placement)
+    tensors = [base, *(builder.tile_tensor(x) for x in operands[1:])]
+    last_uses = [True] + [False] * (len(tensors) - 1)
+    return builder.compute(
+        codelet, tensors, context.results, last_uses=last_uses, placement=placement
+    )
 
 
 @lru_cache(1 << 10)
@@ -115,7 +117,7 @@ def _writings(
 ) -> tuple[Option, ...]:
     """Return grids: where the data lies, and splits of what updates follow and of what not."""
     indexing = codelet.indexing([x.tensor for x in operands], results)
-    found = [
+    options = [
         priced(machine, codelet, operands, results, placement, stays=True)
         for placement in where_it_lies(indexing, 0, operands[0])
     ]
@@ -130,14 +132,14 @@ def _writings(
     def price(candidate: Candidate) -> float:
         wanted = list(zip(groups, candidate, strict=True))
         placement = placed(indexing.sizes, wanted, tiles)
-        found.append(priced(machine, codelet, operands, results, placement))
-        return worth(machine, found[-1])
+        options.append(priced(machine, codelet, operands, results, placement))
+        return worth(machine, options[-1])
 
     sizes = (prod(indexing.sizes[label] for label in group) for group in groups)
     limits = tuple(max(1, min(tiles, n)) for n in sizes)
     beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
     descend(beginnings, limits, tiles, price)
-    return tuple(found)
+    return tuple(options)
 
 
 def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:
@@ -148,15 +150,15 @@ def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTe
         node = text_node(leaf.source.text, kind)
         filled = Elementwise(Expression((), (node,), (0,)), (), len(shape))
         return builder.compute(filled, [], [(kind, shape)], placement=placement)[0]
-    held = builder.held(leaf)
-    result = [(held.element_type, held.shape)]
-    tensor = Tensor(held.element_type, held.shape)
+    base = builder.tile_tensor(leaf)
+    result = [(base.element_type, base.shape)]
+    tensor = Tensor(base.element_type, base.shape)
     indices = Copy().indexing([tensor], [tensor]).results[0]
     mapping = Mapping(placement.tiles, placement.spans(indices, shape))
-    if builder.variables[held.variable].mapping != mapping:
+    if builder.variables[base.variable].mapping != mapping:
         from hloipu_compiler.lowering.core.views import seen_as
 
-        return seen_as(builder, [held], shape, mapping=mapping)[0]
-    if context.last_uses[0] and held.variable in builder.scope.owned:
-        return held
-    return builder.compute(Copy(), [held], result, placement=placement)[0]
+        return seen_as(builder, [base], shape, mapping=mapping)[0]
+    if context.last_uses[0] and base.variable in builder.scope.owned:
+        return base
+    return builder.compute(Copy(), [base], result, placement=placement)[0]

@@ -28,10 +28,10 @@ def _reduce_window(context: LoweringContext) -> Sequence[Value]:
     kinds = tuple(kind for kind, _ in context.results)
     codelet = ReduceWindow(window_of(context), monoid or "", None if monoid else body, kinds)
     if len(context.operands) == 2:
-        totals = running_totals(context.builder, codelet, context.held(0), context.leaf(1))
+        totals = running_totals(context.builder, codelet, context.tile_tensor(0), context.leaf(1))
         if totals is not None:
             return totals
-    operands = [context.held(n) for n in range(len(context.operands))]
+    operands = [context.tile_tensor(n) for n in range(len(context.operands))]
     return context.builder.compute(codelet, operands, context.results)
 
 
@@ -48,7 +48,9 @@ def _select_and_scatter(context: LoweringContext) -> Sequence[Value]:
         None if monoid else body,
         context.shape.element_type.name,
     )
-    return context.builder.compute(codelet, [context.held(n) for n in range(3)], context.results)
+    return context.builder.compute(
+        codelet, [context.tile_tensor(n) for n in range(3)], context.results
+    )
 
 
 def _direction_of(stays: Expression) -> str:

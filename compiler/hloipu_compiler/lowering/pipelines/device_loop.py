@@ -232,7 +232,7 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Value]:
     )
     step.queues.append(Queue(feed.name, True, ports, feed.places, names=feed.names))
     step.builder.origin = feed.name
-    found: dict[int, Value] = {}
+    elements: dict[int, Value] = {}
     here = step.builder.ipu
     for ipu in dict.fromkeys(step.ipus[number] for number in feed.places):
         step.builder.ipu = ipu
@@ -248,9 +248,9 @@ def _fed(step: _Step, feed: FeedBinding) -> dict[int, Value]:
                 streamed_in(step.builder, port.stream, port.element_type, port.shape, mapping)
                 for port, mapping in zip(arriving, born, strict=True)
             ]
-        found.update(zip((number for number, _ in mine), taken, strict=True))
+        elements.update(zip((number for number, _ in mine), taken, strict=True))
     step.builder.ipu = here
-    return found
+    return elements
 
 
 def _computed(
@@ -270,11 +270,11 @@ def _computed(
     if kept and kept[-1].name == RANDOM_STATE and kept[-1].parameter < 0:
         builder.random_state = kept[-1].in_loop
     destinations = {item.result: item.in_loop for item in kept if item.parameter >= 0}
-    made = lower_instructions(
+    results = lower_instructions(
         builder, module, plan, step.entry, _arguments(step.entry, known), owned, destinations
     )
     builder.origin = step.entry.instructions[step.entry.root].name
-    leaves = [None if isinstance(leaf, Token) else builder.held(leaf) for leaf in made]
+    leaves = [None if isinstance(leaf, Token) else builder.tile_tensor(leaf) for leaf in results]
     for outfeed in wrapping.outfeeds:
         if not outfeed.reduction:
             step.queues.append(_handed_over(step, outfeed, leaves))
@@ -319,10 +319,12 @@ def _hand_over_sums(step: _Step, totals: Sequence[ValueId], iterations: int) -> 
     ports: dict[FeedBinding, list[Port]] = {}
     for item, value in zip(step.sums, totals, strict=True):
         step.builder.origin = item.outfeed.name
-        found = ports.setdefault(item.outfeed, [])
+        outfeed_ports = ports.setdefault(item.outfeed, [])
         step.builder.ipu = step.builder.variables[item.storage.variable].ipu
         leaf = finished(step.builder, item, replace(item.storage, value=value), iterations)
-        found.append(_streamed_out(step.builder, f"{item.outfeed.name}.{len(found)}", leaf))
+        outfeed_ports.append(
+            _streamed_out(step.builder, f"{item.outfeed.name}.{len(outfeed_ports)}", leaf)
+        )
     for outfeed, streams in ports.items():
         queue = Queue(outfeed.name, False, tuple(streams), outfeed.places, outfeed.reduction)
         step.queues.append(queue)

@@ -96,12 +96,12 @@ class Making:
         computation = self.module.computation[x.attributes.called[0]]
         if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
             computation = order_by_results(computation)
-        found = lower_instructions(
+        results = lower_instructions(
             self.builder, self.module, self.plan, computation, operands, owned
         )
-        for number, leaf in enumerate(found):
+        for number, leaf in enumerate(results):
             self.made[(x.name, number)] = leaf
-        return found
+        return results
 
     def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""

@@ -49,7 +49,7 @@ class EntryCalls:
     @cached_property
     def result_positions(self) -> list[int]:
         """The value of each result, tuples walked in order."""
-        found: list[int] = []
+        positions: list[int] = []
         waiting = [self.entry.root]
         while waiting:
             position = waiting.pop()
@@ -57,8 +57,8 @@ class EntryCalls:
             if x.opcode == "tuple":
                 waiting.extend(reversed(x.operands))
             else:
-                found.append(position)
-        return found
+                positions.append(position)
+        return positions
 
     def array_at(self, position: int) -> tuple[str, Sizes]:
         """Return element type and shape of a value that is an array."""

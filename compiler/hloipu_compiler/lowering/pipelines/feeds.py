@@ -37,8 +37,10 @@ class Feeds:
         builder = self.making.builder
         for ipu, numbers in by_ipu.items():
             builder.ipu = ipu
-            for fed, held in zip(numbers, self._handed_over(builder, apart, numbers), strict=True):
-                self._found(fed, held, number)
+            for fed, tensor in zip(
+                numbers, self._handed_over(builder, apart, numbers), strict=True
+            ):
+                self._found(fed, tensor, number)
 
     def element(self, number: int, position: int) -> TileTensor:
         """Return an array of an element, taken in where it is not there yet."""

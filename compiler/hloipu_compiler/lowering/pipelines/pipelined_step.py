@@ -199,17 +199,17 @@ class _PipelinedStep:
             if leaf is None:
                 raise CodegenError("E0470", f"result {item.result} is a token")
             self.builder.ipu = self.builder.variables[item.storage.variable].ipu
-            held = self.builder.held(leaf)
+            tensor = self.builder.tile_tensor(leaf)
             if item.parameter in self.remote.state:
-                away[item.parameter] = stored(self.builder, held, item.storage)
+                away[item.parameter] = stored(self.builder, tensor, item.storage)
             else:
-                pairs.append((held, item.in_loop))
+                pairs.append((tensor, item.in_loop))
         for number, total in enumerate(self.sums):
             pairs.append((self._sum_after(number, leaves[total.place], finished), total.in_loop))
         self.builder.origin = _LOOP
         storage = iter(copied_to_storage(self.builder, pairs))
-        found = [away[x.parameter] if x.parameter in away else next(storage) for x in kept]
-        return [*found, *storage]
+        state_values = [away[x.parameter] if x.parameter in away else next(storage) for x in kept]
+        return [*state_values, *storage]
 
     def _sum_after(
         self, number: int, leaf: Value | None, finished: Mapping[Key, TileTensor]
@@ -223,7 +223,7 @@ class _PipelinedStep:
             raise CodegenError("E0470", f"result {item.place} is a token")
         self.builder.ipu = self.builder.variables[item.storage.variable].ipu
         self.builder.origin = item.outfeed.name
-        return added(self.builder, item, self.builder.held(self.builder.brought_here(leaf)))
+        return added(self.builder, item, self.builder.tile_tensor(self.builder.brought_here(leaf)))
 
     def _call(self, name: str, operand_of: Callable[[int], Value]) -> None:
         """Write what a call outside of the pipeline runs."""
@@ -286,7 +286,7 @@ class _PipelinedStep:
     def _begun(self, kept: dict[int, _Kept]) -> Carried:
         """Write what accumulators begin with; return all that goes on to the next micro-batch."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
-        found: Carried = {}
+        carried: Carried = {}
         for x in plan.accumulations:
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
             storage, in_loop = emptied(builder, x.ipu, x.element_type, shape, name)
@@ -296,43 +296,45 @@ class _PipelinedStep:
                 )
                 stored(builder, storage, away)
                 storage, in_loop = away, replace(in_loop, variable=away.variable)
-            found[Key(Kind.GRADIENT, x.element, x.call)] = CarriedTensor(storage, in_loop, in_loop)
+            carried[Key(Kind.GRADIENT, x.element, x.call)] = CarriedTensor(
+                storage, in_loop, in_loop
+            )
         if plan.reduction == RUNNING_MEAN:
             for call, ipu in dict.fromkeys((x.call, x.ipu) for x in plan.accumulations):
                 storage, in_loop = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
-                found[Key(Kind.COUNT, ipu, call)] = CarriedTensor(storage, in_loop, in_loop)
+                carried[Key(Kind.COUNT, ipu, call)] = CarriedTensor(storage, in_loop, in_loop)
         for parameter, _ in plan.per_micro_batch:
             in_loop = builder.loop_value(kept[parameter].in_loop)
-            found[Key(Kind.STATE, parameter)] = CarriedTensor(
+            carried[Key(Kind.STATE, parameter)] = CarriedTensor(
                 kept[parameter].in_loop, in_loop, in_loop
             )
         for number, item in enumerate(self.sums):
             call = making.maker_of(item.place)
             if call in making.in_pipeline:
                 in_loop = builder.loop_value(item.in_loop)
-                found[Key(Kind.OUTFEED, number, call)] = CarriedTensor(
+                carried[Key(Kind.OUTFEED, number, call)] = CarriedTensor(
                     item.in_loop, in_loop, in_loop
                 )
-        return found
+        return carried
 
     def _combined(self, finished: Mapping[Key, TileTensor]) -> dict[Key, TileTensor]:
         """Write how replicas average their gradients; return these in their own types."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
-        found = dict(finished)
+        combined = dict(finished)
         if making.plan.averages_gradients:
             keys = [
                 Key(Kind.GRADIENT, x.element, x.call)
                 for x in plan.accumulations
                 if (x.call, x.element) not in plan.combined
             ]
-            means = mean_over_replicas(builder, making.plan.replicas, [found[k] for k in keys])
-            found.update(zip(keys, means, strict=True))
+            means = mean_over_replicas(builder, making.plan.replicas, [combined[k] for k in keys])
+            combined.update(zip(keys, means, strict=True))
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"
             key = Key(Kind.GRADIENT, x.element, x.call)
             builder.ipu = x.ipu
-            found[key] = finished_type(builder, found[key], making.calls.tensor_of(x)[0])
-        return found
+            combined[key] = finished_type(builder, combined[key], making.calls.tensor_of(x)[0])
+        return combined
 
 
 def lower_pipelined(

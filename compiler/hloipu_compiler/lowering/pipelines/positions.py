@@ -113,8 +113,8 @@ class Positions:
             for _, parts in groupby(position.parts, key=lambda part: part.level):
                 self._level(tuple(parts), place)
             pairs = [
-                (held, place.paged.get(key, self.carried[key].in_loop))
-                for key, held in place.after.items()
+                (tensor, place.paged.get(key, self.carried[key].in_loop))
+                for key, tensor in place.after.items()
             ]
             for key, value in zip(place.after, copied_to_storage(builder, pairs), strict=True):
                 self.carried[key].after = replace(self.carried[key].in_loop, value=value)
@@ -162,11 +162,11 @@ class Positions:
         x = making.calls[part.call]
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
-            held = builder.brought_here(builder.held(leaf))
-            if not isinstance(held, TileTensor):
+            tensor = builder.brought_here(builder.tile_tensor(leaf))
+            if not isinstance(tensor, TileTensor):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
-            making.made[(part.call, element)] = held
-            making.maker.setdefault(held.value, (place.number, held))
+            making.made[(part.call, element)] = tensor
+            making.maker.setdefault(tensor.value, (place.number, tensor))
         self.results.of_call(part.call)
         steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
@@ -218,10 +218,10 @@ class Positions:
             leaf = self.feeds.element(number, place.number)
         if not isinstance(leaf, TileTensor):
             return leaf
-        made = making.maker.get(leaf.value)
-        if made is None or made[0] == place.number:
+        producer = making.maker.get(leaf.value)
+        if producer is None or producer[0] == place.number:
             return self.builder.brought_here(leaf)
-        return self._through_channel(*made, place)
+        return self._through_channel(*producer, place)
 
     def _through_channel(self, producer: int, source: TileTensor, place: _Place) -> TileTensor:
         """Return what another position made, as it comes to this one."""
@@ -290,7 +290,7 @@ class Positions:
             case Kind.STATE:
                 return self._result(dict(making.pipelining.per_micro_batch)[key.number])
         plan = making.pipelining
-        gradient = builder.held(making.made[(key.call, key.number)])
+        gradient = builder.tile_tensor(making.made[(key.call, key.number)])
         if plan.reduction == RUNNING_MEAN:
             count = self.carried[Key(Kind.COUNT, builder.ipu, key.call)].in_loop
             return averaged(builder, total, gradient, count)
@@ -299,4 +299,6 @@ class Positions:
     def _result(self, number: int) -> TileTensor:
         """Return a result of the entry that a position makes."""
         calls = self.making.calls
-        return self.builder.held(self.making.made[calls.element(calls.result_positions[number])])
+        return self.builder.tile_tensor(
+            self.making.made[calls.element(calls.result_positions[number])]
+        )

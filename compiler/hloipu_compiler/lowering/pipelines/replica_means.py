@@ -25,7 +25,7 @@ def mean_over_replicas(
     """
     everyone = (tuple(range(replicas)),)
     form = CollectiveForm(ALL_REDUCE, everyone, monoid="add")
-    found: dict[int, TileTensor] = {}
+    means: dict[int, TileTensor] = {}
     for kind in dict.fromkeys(x.element_type for x in gradients):
         places = [n for n, x in enumerate(gradients) if x.element_type == kind]
         mine = [gradients[n] for n in places]
@@ -33,8 +33,8 @@ def mean_over_replicas(
         kinds = [(x.element_type, x.shape) for x in mine]
         summed = met(builder, form, mine, kinds, [True] * len(mine))
         for n, total in zip(places, summed, strict=True):
-            found[n] = _divided(builder, total, replicas)
-    return [found[n] for n in range(len(gradients))]
+            means[n] = _divided(builder, total, replicas)
+    return [means[n] for n in range(len(gradients))]
 
 
 def _divided(builder: Builder, total: TileTensor, replicas: int) -> TileTensor:

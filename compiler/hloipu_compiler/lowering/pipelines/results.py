@@ -104,11 +104,11 @@ class Results:
         if leaf is None:
             raise CodegenError("E0470", f"{stream} is a token, or is made nowhere")
         builder = self.making.builder
-        held = builder.held(leaf)
-        port = Port(stream, held.element_type, held.shape)
+        tensor = builder.tile_tensor(leaf)
+        port = Port(stream, tensor.element_type, tensor.shape)
         if apart is not None:
-            builder.ipu = builder.variables[held.variable].ipu
-            held = brought_out(builder, apart, port, held)
+            builder.ipu = builder.variables[tensor.variable].ipu
+            tensor = brought_out(builder, apart, port, tensor)
         builder.emit(s.Sync())
-        builder.emit(s.StreamOut(stream, held.variable, held.value))
+        builder.emit(s.StreamOut(stream, tensor.variable, tensor.value))
         return port

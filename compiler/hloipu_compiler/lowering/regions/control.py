@@ -32,7 +32,9 @@ def _while(context: LoweringContext) -> Sequence[Value]:
         for n in carried
     ]
     there = _ipus(context, carried)
-    storages = _storages(builder, [builder.held(initial[n]) for n in carried], settled, there)
+    storages = _storages(
+        builder, [builder.tile_tensor(initial[n]) for n in carried], settled, there
+    )
     in_loop = {n: builder.loop_value(x) for n, x in zip(carried, storages, strict=True)}
     state: list[Value] = [in_loop.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = context.plan.trips(context.computation.name, context.instruction.name)
@@ -40,7 +42,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
     with builder.block(repeats=True) as condition_scope:
         if trips is None:
             (leaf,) = lower_computation(context, condition, [state], frozenset())
-            predicate = builder.held(leaf)
+            predicate = builder.tile_tensor(leaf)
     with builder.block(repeats=True) as body_scope:
         body_scope.owned.update(x.variable for x in storages)
         if len(initial) > count:
@@ -55,7 +57,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
         if len(initial) > count:
             after.append(state_in(builder))
         following = copied_to_storage(
-            builder, [(builder.held(after[n]), in_loop[n]) for n in carried]
+            builder, [(builder.tile_tensor(after[n]), in_loop[n]) for n in carried]
         )
     finals = [
         TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
@@ -85,7 +87,7 @@ def _unchanged(body: Computation) -> frozenset[int]:
     shape = body.instructions[parameter].shape
     if root.opcode != "tuple" or not isinstance(shape, TupleShape):
         return frozenset()
-    found: set[int] = set()
+    unchanged: set[int] = set()
     for number, position in enumerate(root.operands):
         x = body.instructions[position]
         if (
@@ -94,8 +96,8 @@ def _unchanged(body: Computation) -> frozenset[int]:
             and x.attributes.integer("index") == number
         ):
             places = leaf_range(shape, number)
-            found.update(range(places.start, places.stop))
-    return frozenset(found)
+            unchanged.update(range(places.start, places.stop))
+    return frozenset(unchanged)
 
 
 def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:
@@ -165,7 +167,7 @@ def copied_to_storage(
 @lowers("conditional")
 def _conditional(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
-    selector = context.held(0)
+    selector = context.tile_tensor(0)
     names = context.attributes.called
     blocks: list[s.Sequence] = []
     shared: list[TileTensor] = []
@@ -187,12 +189,16 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
             )
             if before is not None:
                 leaves.append(state_in(builder))
-            made = [builder.held(x) for x, token in zip(leaves, tokens, strict=True) if not token]
+            tensors = [
+                builder.tile_tensor(x) for x, token in zip(leaves, tokens, strict=True) if not token
+            ]
             if not number:
-                held = [n for n, token in enumerate(tokens) if not token]
-                shared = _shared(builder, made, _ipus(context, held))
+                array_numbers = [n for n, token in enumerate(tokens) if not token]
+                shared = _shared(builder, tensors, _ipus(context, array_numbers))
             scope.owned.update(x.variable for x in shared)
-            branch_values.append(copied_to_storage(builder, list(zip(made, shared, strict=True))))
+            branch_values.append(
+                copied_to_storage(builder, list(zip(tensors, shared, strict=True)))
+            )
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
         TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
@@ -209,8 +215,8 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
         builder.emit(s.Switch(selector.variable, selector.value, tuple(blocks), merged, name))
     if before is not None:
         builder.random_state = results[-1]
-    found = iter(results)
-    return [Token() if token else next(found) for token in tokens[:count]]
+    remaining = iter(results)
+    return [Token() if token else next(remaining) for token in tokens[:count]]
 
 
 def _shared(
@@ -218,13 +224,13 @@ def _shared(
 ) -> list[TileTensor]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
-    found = []
+    shared = []
     here = builder.ipu
     for leaf, ipu in zip(made, ipus, strict=True):
         mapping = builder.variables[leaf.variable].mapping
         builder.ipu = builder.variables[leaf.variable].ipu if ipu is None else ipu
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)
-        found.append(TileTensor(-1, variable, leaf.element_type, leaf.shape))
+        shared.append(TileTensor(-1, variable, leaf.element_type, leaf.shape))
     builder.ipu = here
     builder.scopes.append(inner)
-    return found
+    return shared

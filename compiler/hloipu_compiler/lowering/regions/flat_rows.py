@@ -89,9 +89,9 @@ def _first_reduction(
             if isinstance(source, ArrayShape):
                 return source.dimensions, x.attributes.integers("dimensions")
         if x.opcode == "fusion":
-            found = _first_reduction(context, context.module.computation[x.attributes.called[0]])
-            if found is not None:
-                return found
+            inner = _first_reduction(context, context.module.computation[x.attributes.called[0]])
+            if inner is not None:
+                return inner
     return None
 
 
@@ -185,11 +185,11 @@ class _Reader:
                 leaf, labels = leaf.source, inner
         if isinstance(leaf, Scalar):
             return self._constant(leaf)
-        held = self.context.builder.held(leaf)
-        key = (held.value, labels)
+        tensor = self.context.builder.tile_tensor(leaf)
+        key = (tensor.value, labels)
         if key not in self.operands:
             full = any(d in self.rows.dimensions for d in labels)
-            self.operands[key] = self._add(Op(Operand(held, labels), held.element_type, full))
+            self.operands[key] = self._add(Op(Operand(tensor, labels), tensor.element_type, full))
             self.rows.last_uses[self.operands[key]] = dies
         at = self.operands[key]
         self.rows.last_uses[at] = self.rows.last_uses[at] and dies

@@ -106,8 +106,8 @@ class _Fusion:
         if isinstance(source, Scalar):
             return source
         last = x.parameter_number >= 0 and self.context.last_uses[x.parameter_number]
-        for number, held in enumerate(self.operands):
-            if held == source and self.labels[number] == labels:
+        for number, operand in enumerate(self.operands):
+            if operand == source and self.labels[number] == labels:
                 self.last_uses[number] = self.last_uses[number] and last
                 return number
         self.operands.append(source)

@@ -38,9 +38,9 @@ def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
     for number, op in enumerate(rows.ops):
         what: Hashable = op.what
         if isinstance(op.what, Operand):
-            held, labels = op.what
-            mapping = builder.variables[held.variable].mapping
-            what = labels, held.shape, mapping, rows.last_uses[number]
+            tensor, labels = op.what
+            mapping = builder.variables[tensor.variable].mapping
+            what = labels, tensor.shape, mapping, rows.last_uses[number]
         ops.append((what, op.element_type, op.is_full))
     preferences = tuple(
         (x.born, x.need) for x in (*builder.preferences, *builder.region_preferences)
@@ -100,9 +100,9 @@ def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] 
         stage.element_types,
         stage.part,
     )
-    held: list[TileTensor] = [x.held for _, x in operands]
+    tensors: list[TileTensor] = [x.held for _, x in operands]
     init = builder.scalar(Scalar(kind, reduction.init))
-    return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), held, [init])
+    return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), tensors, [init])
 
 
 def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Expression:

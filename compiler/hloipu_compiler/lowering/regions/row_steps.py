@@ -31,13 +31,13 @@ def row_region(rows: FlatRows) -> tuple[RowRegion, list[TileTensor], list[bool]]
     steps = _Steps(rows)
     if steps.last > 2 * _MOST_ROUNDS:
         return None
-    found = steps.written()
-    made = found[0]
+    written = steps.written()
+    region = written[0]
     full = [rows.ops[n].is_full for n in rows.results]
-    followed = {d for labels in made.labels for d in labels}
+    followed = {d for labels in region.labels for d in labels}
     if any(size > 1 and d not in followed for d, size in enumerate(rows.space)):
         return None
-    return found if full == [made.is_full(n) for n in made.results] else None
+    return written if full == [region.is_full(n) for n in region.results] else None
 
 
 @dataclass
@@ -78,7 +78,7 @@ class _Steps:
 
     def _when(self) -> dict[int, int]:
         """Return the step of each op that computes something."""
-        found: dict[int, int] = {}
+        moments: dict[int, int] = {}
         first_reader: dict[int, int] = {}
         for number in range(len(self.ops) - 1, -1, -1):
             op = self.ops[number]
@@ -91,10 +91,10 @@ class _Steps:
                 step = own if number in self.rows.results else first_reader.get(number, own)
             else:
                 continue
-            found[number] = step
+            moments[number] = step
             for x in self._arguments(number):
                 first_reader[x] = min(step, first_reader.get(x, step))
-        return found
+        return moments
 
     def _kept(self) -> frozenset[int]:
         """Return the full values that are kept for later steps."""
@@ -226,18 +226,18 @@ class _Steps:
                     reductions.append((place, made[what.value], what.monoid, what.init))
                     value[number] = count
                     count += 1
-        held = [what for n in operands if isinstance(what := self.ops[n].what, Operand)]
+        row_operands = [what for n in operands if isinstance(what := self.ops[n].what, Operand)]
         codelet = RowRegion(
-            labels=tuple(x.labels for x in held),
+            labels=tuple(x.labels for x in row_operands),
             rank=len(rows.space),
             dimensions=rows.dimensions,
-            operand_types=tuple(x.held.element_type for x in held),
+            operand_types=tuple(x.held.element_type for x in row_operands),
             expressions=tuple(expressions),
             sources=tuple(sources),
             reductions=tuple(reductions),
             results=tuple(value[n] for n in rows.results),
         )
-        return codelet, [x.held for x in held], [rows.last_uses[n] for n in operands]
+        return codelet, [x.held for x in row_operands], [rows.last_uses[n] for n in operands]
 
     def _expression(self, step: _Step) -> Expression:
         local = {n: k for k, n in enumerate(step.reads)}

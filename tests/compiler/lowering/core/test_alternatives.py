@@ -13,7 +13,7 @@ TINY = load_machine("tiny")
 def writing(builder: Builder, elements: int, times: int = 1) -> list[Value]:
     """Fill so many arrays with a number; the first is the result."""
     number = Scalar("f32", "0x1.0p+0")
-    made = [builder.held(Spread(number, (), (elements,))) for _ in range(times)]
+    made = [builder.tile_tensor(Spread(number, (), (elements,))) for _ in range(times)]
     builder.scalar(Scalar("f32", f"0x1.0p+{times}"))
     return [made[0]]
 
