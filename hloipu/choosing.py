@@ -105,7 +105,7 @@ def chosen(
 
 
 def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Candidate]:
-    """Return the ways that a system has room for, or that fill it.
+    """Return the candidates that a system has room for, or that fill it.
 
     Raises UnsupportedError E0475 where there are none.
     """
@@ -183,7 +183,7 @@ def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
 
 
 def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
-    """Return ways, those of as many stages as slow as one that was tried.
+    """Return candidates, those of as many stages as slow as one that was tried.
 
     What an estimate does not know goes by how a step is cut.
     """
@@ -198,7 +198,7 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
 def _as_large(
     left: list[Estimate], tried: Estimate, program: CompiledProgram, budget_bytes: int
 ) -> list[Estimate]:
-    """Return ways that need less, their estimates off about as much as that of one tried."""
+    """Return candidates that need less, their estimates off about as much as that of one tried."""
     memory = program.memory
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
@@ -210,7 +210,7 @@ def _as_large(
 
 
 def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) -> Choice:
-    """Return the outlook of every combination of the values asked for, in their order.
+    """Return the estimate of every combination of the values asked for, in their order.
 
     Raises StagingError E0520 for what cannot be swept over.
     """

@@ -35,5 +35,5 @@ def step(name: str, tiles: int) -> Step:
 
 
 def compiled(name: str, tiles: int, found: Estimate) -> CompiledProgram:
-    """Return the sample compiled in the way of an outlook."""
+    """Return the sample compiled as an estimate was made."""
     return compile_once(module(name), Choice([found], found, 1).options(options(tiles)))

@@ -126,7 +126,7 @@ class Backwards:
                 leaf += 1
 
     def _back_into_callees(self, computation: Computation, x: Instruction) -> None:
-        """Hand on what called computations wish for their parameters."""
+        """Hand on the demands of called computations on their parameters."""
         if x.opcode == "while":
             for leaf in range(len(leaves_of(x.shape))):
                 initial_layout = self.initial_layouts.get((computation.name, x.name, leaf))
@@ -202,7 +202,7 @@ class Backwards:
     def _back_through_indexing(
         self, computation: Computation, x: Instruction, demands: Sequence[Demand]
     ) -> None:
-        """Wish what data decides whole on each tile, the rest as users wish, or in blocks."""
+        """Demand what data decides whole on each tile, the rest as users prefer, or in blocks."""
         data = tensor_of(computation.instructions[x.operands[0]])
         part = tensor_of(x)
         if x.opcode == "dynamic-update-slice":

@@ -1,9 +1,9 @@
 """Initial layouts of parameters and loop state, and the preferences of users.
 
-A demand is a user's wish for where a value lies. Demands start at products and at ops that index,
-and go backwards through everything that keeps elements together, however it sees them, through
-loops and branches too. Where a value is born, or stays from iteration to iteration, is the place
-that is cheapest for all of its demands together, each weighed by how often it comes.
+A demand is a user's preference for where a value lies. Demands start at products and at ops that
+index, and go backwards through everything that keeps elements together, however it sees them,
+through loops and branches too. Where a value is born, or stays from iteration to iteration, is the
+place that is cheapest for all of its demands together, each weighed by how often it comes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -112,7 +112,7 @@ def cost_of_layout(
     iterations: int,
     code_cycles: int = 0,
 ) -> int:
-    """Return the cycles of serving all demands from one place, and of bringing what is made.
+    """Return the cycles of serving all demands from one place, and of redistributing what is made.
 
     `code_cycles`: what a byte of the exchanges' code is worth.
     """

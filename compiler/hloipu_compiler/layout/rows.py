@@ -25,7 +25,7 @@ _MEMORY_PERCENT = 60
 
 
 def row_demand(machine: Machine, computation: Computation, x: Instruction) -> Demand | None:
-    """Return what an instruction wishes for its first operand; None of one that wishes nothing."""
+    """Return the demand of an instruction on its first operand; None where it has none."""
     if not x.operands:
         return None
     source = computation.instructions[x.operands[0]]
@@ -105,7 +105,7 @@ def reduction_preference(
 ) -> tuple[Mapping, int] | None:
     """Return where a sum needs no exchange, and the cycles that this saves; None if none.
 
-    Saved against where the array lies without any wish. Other reducers wish the same.
+    Saved against where the array lies without any demand. Other reducers have the same.
     """
     kind, shape = tensor
     kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)

@@ -41,7 +41,7 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 def demands_of_dot(
     machine: Machine, computation: Computation, x: Instruction, placed: PlacedDot, first: int
 ) -> list[Demand]:
-    """Return what a dot product wishes for each of its operands; nothing without elements."""
+    """Return the demand of a dot product on each of its operands; nothing without elements."""
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
     if not all(x.elements for x in (*operands, placed.result)):
         return []

@@ -102,7 +102,7 @@ def even_blocks_of(size: int, grain: int) -> tuple[int, ...]:
 def blocks_of_labels(
     tiles: int, codelet: Convolution, sizes: Sizes, pieces: int
 ) -> tuple[Amounts, ...]:
-    """Return, for each label, block sizes; entries of the arrays are ways, on at most the tiles.
+    """Return block sizes for each label; array entries are candidates, on at most the tiles.
 
     `pieces`: into how many the sum is cut, counted by the first label, each on its own tiles.
     """

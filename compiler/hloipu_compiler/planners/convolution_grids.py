@@ -1,8 +1,8 @@
 """Planner of convolutions: prices every split of sum, features, images and positions.
 
-All ways are priced at once by the machine's own formulas, as if operands had to be received whole.
-The best of them, and the grids on which the image lies already, are then priced with what the
-exchange from where operands lie would cost.
+All candidates are priced at once by the machine's own formulas, as if operands had to be received
+whole. The best of them, and the grids on which the image lies already, are then priced with what
+the exchange from where operands lie would cost.
 """
 
 from functools import lru_cache
@@ -232,7 +232,7 @@ def convolution_grids(
 def _placed(
     machine: Machine, candidates: Candidates, number: int, first: int
 ) -> tuple[Spread, Placement]:
-    """Return the grid of a way; tiles side by side differ in positions, or in features."""
+    """Return the grid of a candidate; tiles side by side differ in positions, or in features."""
     spread = candidates.spreads[int(candidates.spread[number])]
     blocks = candidates.blocks[number].tolist()
     sizes = spread.indexing.sizes

@@ -26,7 +26,7 @@ from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 
 _MOST_LOAD = 4
-"""Ways that give a tile more than so many times the fewest products are left out."""
+"""Candidates that give a tile more than so many times the fewest products are left out."""
 
 
 class Spread(NamedTuple):
@@ -40,13 +40,13 @@ class Spread(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Many ways, each an entry of the arrays."""
+    """Many candidates, each an entry of the arrays."""
 
     spreads: tuple[Spread, ...]
     spread: Amounts
-    """Which of the spreads a way belongs to."""
+    """Which of the spreads a candidate belongs to."""
     blocks: Amounts
-    """A row for each way, a block for each label; 0 where there is no such label."""
+    """A row for each candidate, a block for each label; 0 where there is no such label."""
     cycles: Amounts
     bytes_per_tile: Amounts
     features_last: NDArray[np.bool_]
@@ -54,7 +54,7 @@ class Candidates(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The largest parts of ways that have the types of operands and results in common."""
+    """The largest parts of candidates that have the types of operands and results in common."""
 
     numbers: Amounts
     blocks: Amounts
@@ -93,7 +93,7 @@ def priced(
     result: Tensor,
     partial_type: str,
 ) -> Candidates:
-    """Return all ways worth a look, with their prices; no operand or result is empty."""
+    """Return all candidates worth a look, with their prices; no operand or result is empty."""
     tiles = machine.chip.tiles_per_ipu
     spreads = tuple(
         spread_of(codelet, operands, result, partial_type, cut)
@@ -127,7 +127,7 @@ def _parts(
     number: int,
     labels: int,
 ) -> _Parts:
-    """Return the parts of the ways of one spread."""
+    """Return the parts of the candidates of one spread."""
     indexing, codelet = spread.indexing, spread.codelet
     image, kernel = (
         part_sizes(indices, tensor.shape, blocks)

@@ -16,12 +16,12 @@ GRAIN = 16
 DEPTH_GRAIN = 8
 """Pieces of the depth are multiples of this, the input channels that the AMP takes in at once."""
 
-_STEPS_AN_OCTAVE = 8
+_CANDIDATES_PER_OCTAVE = 8
 """Numbers of parts that are tried between a power of two and the next, above the first ones."""
 
 
 class Candidates(NamedTuple):
-    """Numbers of parts; entries of the arrays are ways."""
+    """Numbers of parts; entries of the arrays are candidates."""
 
     batch: Amounts
     rows: Amounts
@@ -31,12 +31,12 @@ class Candidates(NamedTuple):
     """Whether blocks of rows, not of columns, are multiples of what the AMP makes at once."""
 
     def at(self, place: int) -> "Candidate":
-        """Return one way."""
+        """Return one candidate."""
         return Candidate(*(array[place].item() for array in self))
 
 
 class Candidate(NamedTuple):
-    """Numbers of parts of one way."""
+    """Numbers of parts of one candidate."""
 
     batch: int
     rows: int
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
 
 @lru_cache(1 << 10)
 def candidates_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Candidates:
-    """Return the ways for a number of tiles, each of which has at most one part."""
+    """Return the candidates for a number of tiles, each of which has at most one part."""
     rows, columns = max(1, rows), max(1, columns)
     cuts: list[tuple[int, int, int, bool]] = []
     listed: list[Amounts] = []
@@ -77,7 +77,7 @@ def _batches(batch: int, tiles: int) -> list[int]:
 def _numbers(most: int) -> Amounts:
     """Return numbers from 1 to `most`: all small ones, then fewer and fewer."""
     most = max(1, most)
-    numbers = list(range(1, min(most, 2 * _STEPS_AN_OCTAVE) + 1))
+    numbers = list(range(1, min(most, 2 * _CANDIDATES_PER_OCTAVE) + 1))
     step = 2
     while numbers[-1] < most:
         top = min(most, 2 * numbers[-1])
@@ -92,7 +92,7 @@ def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, 
     """Return elements of the largest part, and the number of parts, of several dimensions.
 
     Parts are spread over the dimensions, the first ones first; those of the last are multiples of a
-    grain. `parts_of` does the same for one way.
+    grain. `parts_of` does the same for one candidate.
     """
     block, count = np.ones_like(parts), np.ones_like(parts)
     left = parts

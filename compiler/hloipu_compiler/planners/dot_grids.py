@@ -87,7 +87,7 @@ class _Types(NamedTuple):
 
 
 class _Blocks(NamedTuple):
-    """Largest parts and numbers of parts; entries of the arrays are ways."""
+    """Largest parts and numbers of parts; entries of the arrays are candidates."""
 
     batch: Amounts
     rows: Amounts
@@ -218,7 +218,7 @@ class _PricedCandidates(NamedTuple):
 
 
 def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:
-    """Return all ways to spread a slice, with what they cost."""
+    """Return all candidates for a slice, with their prices."""
     rows, columns = prod(sides.rows), prod(sides.columns)
     candidates = candidates_of(
         machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth
@@ -239,7 +239,7 @@ def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandid
 
 
 def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
-    """Return one of the ways as a grid."""
+    """Return one of the candidates as a grid."""
     prices, pieces = found.prices, int(found.pieces[place])
     return DotGrid(
         int(found.step[place]) if pieces > 1 else 0,
@@ -252,7 +252,7 @@ def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
 
 
 def _placement(sides: _Sides, candidate: Candidate, pieces: int, shares_rhs: bool) -> Placement:
-    """Return the grid of a way: tiles side by side differ in columns, or in rows."""
+    """Return the grid of a candidate: tiles side by side differ in columns, or in rows."""
     first = 1 if pieces > 1 else 0
     rows, columns = prod(sides.rows), prod(sides.columns)
     grained = (
@@ -277,7 +277,7 @@ def _placement(sides: _Sides, candidate: Candidate, pieces: int, shares_rhs: boo
 
 
 def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> _Prices:
-    """Return what ways cost."""
+    """Return the prices of candidates."""
     bits = types.bits()
     cut = blocks.pieces > 1
     results = blocks.batch * blocks.rows * blocks.columns

@@ -1,6 +1,6 @@
 """Planner of elementwise-like ops: the grid with the least exchange of operands and result.
 
-Tried are the places of its operands, and where users wish its result. Prices are those of the
+Tried are the places of its operands, and where users prefer its result. Prices are those of the
 exchanges that bring operands there and the result on to its users, and of the work itself.
 """
 
@@ -18,7 +18,7 @@ from hloipu_runtime.program.mapping import Mapping, Sizes
 
 
 class Demand(NamedTuple):
-    """What one user of a value wishes."""
+    """What one user of a value prefers."""
 
     born: Mapping
     """Where the value best lies: each element once."""

@@ -90,7 +90,7 @@ class PlacedValue:
     mapping: str
     """Which dimension is split over how many tiles, in words."""
     decided_by: str
-    """Name of the instruction that it lies for; empty: nobody's wish was known."""
+    """Name of the instruction that it lies for; empty: nobody's preference was known."""
     reason: str
     saved_cycles: int = 0
     """Of exchange, against the default mapping."""

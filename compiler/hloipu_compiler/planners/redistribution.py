@@ -33,7 +33,7 @@ Assumed: at it the exchanges of networks of some hundred ops take about half of 
 """
 
 _LEAST_MESSAGES = 24
-"""Fewest messages of a tile for which a way over other tiles is looked for."""
+"""Message count above which relaying through other tiles is considered."""
 
 
 class Redistribution(NamedTuple):
@@ -59,7 +59,7 @@ STAYING = Redistribution(0, 0)
 def redistribution(
     machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
 ) -> Redistribution:
-    """Return the cheapest way of a whole value from one mapping to another."""
+    """Return the cheapest redistribution of a whole value from one mapping to another."""
     if serves(lying, wanted, shape):
         return STAYING
     direct, messages = _direct(machine, element_type, shape, lying, wanted)

@@ -13,11 +13,11 @@ def descend(
     tiles: int,
     price: Callable[[Candidate], float],
 ) -> dict[Candidate, float]:
-    """Return the ways that were looked at, with their prices.
+    """Return the candidates that were looked at, with their prices.
 
-    From each beginning the search goes to the cheapest way beside it, as long as that is cheaper.
-    Beside a way lie those with one kind of parts doubled or halved, or one doubled and another
-    halved; parts are at most `limits`, their product at most `tiles`.
+    From each beginning the search goes to the cheapest candidate beside it, as long as that is
+    cheaper. Beside a candidate lie those with one kind of parts doubled or halved, or one doubled
+    and another halved; parts are at most `limits`, their product at most `tiles`.
     """
     seen: dict[Candidate, float] = {}
 
@@ -41,7 +41,7 @@ def descend(
 
 
 def _beside(candidate: Candidate, limits: Candidate) -> Iterator[Candidate]:
-    """Yield the ways one step away."""
+    """Yield the candidates one step away."""
     for i, (n, most) in enumerate(zip(candidate, limits, strict=True)):
         if n > 1:
             half = (*candidate[:i], n // 2, *candidate[i + 1 :])

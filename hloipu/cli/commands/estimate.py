@@ -72,7 +72,7 @@ def _tabulate(
     reporting: Reporting,
     phases: Phases,
 ) -> None:
-    """Print the outlook of each combination of what is swept over."""
+    """Print the estimate of each combination of what is swept over."""
     module, _ = read_verified(file, limits, phases, asked)
     options = asked.resolved(module_attributes(module)).options
     with phases("sweep"):

@@ -21,11 +21,12 @@ Candidate = Callable[[], Sequence[Value] | None]
 def cheapest(
     builder: Builder, candidates: Sequence[Candidate], key: Hashable = None
 ) -> Sequence[Value]:
-    """Write an op in the way that takes fewest cycles; of equal ones the last.
+    """Write an op by the candidate that takes fewest cycles; of equal ones the last.
 
-    Results that lie elsewhere than the first way leaves them are taken to have to come there: who
-    reads them has been thought of where operands lie, which the first way follows. At least one of
-    the ways must do. Ops of one key, if it is not None, all go the way of the first.
+    Results that lie elsewhere than the first candidate leaves them are taken to have to come there:
+    who reads them has been thought of where operands lie, which the first candidate follows. At
+    least one of the candidates must do. Ops of one key, if it is not None, all take the first's
+    choice.
     """
     known = builder.chosen_candidates.by_key.get(key) if key is not None else None
     if known is not None:
@@ -47,7 +48,7 @@ def cheapest(
         before.restore(builder)
     leaves = None if best is None else candidates[best[1]]()
     if best is None or leaves is None:
-        raise ValueError("no way leads to the op's steps")
+        raise ValueError("no candidate writes the op's steps")
     builder.chosen_candidates.by_key[key] = best[1]
     return leaves
 
@@ -55,7 +56,7 @@ def cheapest(
 def _redistribution_cycles(
     builder: Builder, leaves: Sequence[Value], wanted: dict[int, Mapping]
 ) -> int:
-    """Return the cycles of bringing results to where they are wanted: where the first ones lie."""
+    """Return the cycles of redistributing results to the mappings of the first ones."""
     cycles = 0
     for number, leaf in enumerate(leaves):
         if isinstance(leaf, TileTensor):

@@ -161,7 +161,7 @@ class Builder(Exchanging):
         result: tuple[str, Sizes],
         mapping: Mapping,
     ) -> int | None:
-        """Return the variable of a dying operand that the first result can be written into.
+        """Return the variable of an operand at its last use that can take the first result.
 
         Rather the one of a loop that it is to end in.
         """

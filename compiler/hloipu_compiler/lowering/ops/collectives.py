@@ -23,7 +23,7 @@ def met(
     results: Sequence[tuple[str, Sizes]],
     last_uses: Sequence[bool] = (),
 ) -> list[TileTensor]:
-    """Write a collective; return its results, those of dying operands where these lay.
+    """Write a collective; return its results, those of operands at their last use where these lay.
 
     Each result lies on its operand's IPU, those of other forms on the IPU at hand.
     """
@@ -55,7 +55,7 @@ def met(
 def _may_end_in(
     builder: Builder, before: TileTensor, kind: tuple[str, Sizes], operands: Sequence[TileTensor]
 ) -> bool:
-    """Whether a result may lie where a dying operand lay."""
+    """Whether a result may take the memory of an operand at its last use."""
     return (
         (before.element_type, before.shape) == kind
         and before.variable in builder.scope.owned

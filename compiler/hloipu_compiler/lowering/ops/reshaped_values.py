@@ -36,7 +36,7 @@ def reshaped_value(builder: Builder, source: TileTensor, shape: Sizes) -> TileTe
 def _cheapest(
     builder: Builder, source: TileTensor, shape: Sizes, staying: Mapping | None
 ) -> Mapping | None:
-    """Return where the reshaped value costs least, its way to those who wish it included."""
+    """Return where the reshaped value costs least, redistribution to its users included."""
     preferences = [x for x in builder.preferences if len(x.born.spans) == len(shape)]
     mappings = [x.place(shape) if len(preferences) == 1 else x.born for x in preferences]
     if staying is None:

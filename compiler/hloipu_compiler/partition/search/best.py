@@ -1,13 +1,13 @@
-"""Which of many ways is the best, and which no other beats."""
+"""The best candidate, and those that no other beats."""
 
 from collections.abc import Iterable
 
 from hloipu_compiler.partition.search.candidate import Estimate
 
 _ALIKE = 1.02
-"""Ways whose memory differs by no more, or whose bubbles by so many points, are shown as one."""
+"""Candidates whose memory differs by no more, or bubbles by so many points, are shown as one."""
 _AS_FAST = 1.01
-"""Ways that differ by less in throughput are taken to be as fast: estimates tell no more."""
+"""Candidates that differ by less in throughput are taken to be as fast: estimates tell no more."""
 _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
 _ABOUT = 1.1
@@ -31,7 +31,7 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
 def choice_of(estimates: list[Estimate]) -> Estimate:
     """Return the fastest that fits, or where none does, of those that need about least.
 
-    Of ways that are about as fast the plainest that surely fits, or that which needs least.
+    Of candidates about as fast the plainest that surely fits, or that which needs least.
     """
     fitting = [x for x in estimates if x.fits]
     least = min(x.needed_bytes for x in estimates)

@@ -13,7 +13,7 @@ OFFLOADABLE = ("offload_weights", "offload_activations", "offload_accumulators")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to cut a step."""
+    """One partitioning of a step."""
 
     stages: int = 1
     schedule: str = GROUPED
@@ -52,7 +52,7 @@ class Candidate:
         return sum(said)
 
     def offloading(self, kinds: Collection[str]) -> "Candidate":
-        """Return the way with some kinds, of `OFFLOADABLE`, in remote memory, and no others."""
+        """Return the candidate with these kinds, of `OFFLOADABLE`, in remote memory, no others."""
         weights, activations, accumulators = (kind in kinds for kind in OFFLOADABLE)
         return replace(
             self,
@@ -110,7 +110,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a way would cost."""
+    """What a candidate would cost, by the cost model."""
 
     candidate: Candidate
     update_cycles: int

@@ -49,7 +49,7 @@ class Given:
 
 
 def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
-    """Return the ways to look at on up to so many IPUs, with what is given as it is."""
+    """Return the candidates to look at on up to so many IPUs, with what is given as it is."""
     given = given or Given()
     trains = step.loads.trains
     found: list[Candidate] = []
@@ -80,7 +80,7 @@ def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Can
 def offloading_candidates(
     step: Step, found: Sequence[Estimate], given: Given | None = None
 ) -> list[Candidate]:
-    """Return ways with more in remote memory than those looked at, where that may be of use.
+    """Return candidates with more in remote memory than those looked at, where that may be of use.
 
     Those that no other beats may need less so; if nothing fits, any may fit. Those with sharded
     optimizers are left out: estimates do not tell what each weight's own collectives take.
@@ -111,7 +111,7 @@ def offloading_candidates(
 
 
 def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
-    """Return ways whose IPUs do many stages in turns, each with its weights there for its turn.
+    """Return candidates whose IPUs do many stages in turns, each with its weights while it runs.
 
     So weights need not fit all tiles together.
     """
@@ -142,7 +142,7 @@ def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -
 
 
 def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list[Candidate]:
-    """Return a way with one kind in remote memory, with some, and with all."""
+    """Return a candidate with one kind in remote memory, with some, and with all."""
     found = []
     for count in range(1, len(kinds) + 1):
         found += [
@@ -271,7 +271,7 @@ def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Candidate) -> l
 
 
 def _combined(start: Candidate, named: dict[str, object]) -> Candidate | None:
-    """Return a way with other values; None where they do not go together."""
+    """Return a candidate with other values; None where they do not go together."""
     kind = named.pop("device_map", None)
     candidate = replace(start, **named)  # type: ignore[arg-type]
     if kind is not None:

@@ -86,7 +86,7 @@ class Step:
         return self.has_remote and (self.loads.trains or kind != "offload_accumulators")
 
     def estimate(self, candidate: Candidate) -> Estimate:
-        """Return what a way would cost; the step has as many forward ops as stages at least."""
+        """Return what a candidate would cost; the step has a forward op or more a stage."""
         machine = self.machine
         schedule = Schedule(
             candidate.stages,
