@@ -1,5 +1,8 @@
-"""What an instruction's result is, on its way into a program: on tiles, or not yet."""
+"""What an instruction's result is on its way into a program, and when it is read the last time."""
 
+from collections.abc import Iterable, Sequence
+
+from hloipu_compiler.ir.graph import Computation
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import ValueId, VariableId
@@ -48,3 +51,57 @@ class Token:
 
 
 Leaf = Held | Scalar | Spread | Token
+
+
+class Dying:
+    """Last uses in one computation: only then may a result be written in a value's place.
+
+    Kept by value: several instructions may hand on one value.
+    """
+
+    def __init__(self, computation: Computation, foreign: Iterable[Leaf]) -> None:
+        """`foreign`: leaves that live on after the computation, whatever it does."""
+        never = len(computation.instructions)
+        self._last_use = [-1] * never
+        for position, x in enumerate(computation.instructions):
+            for operand in x.operands:
+                self._last_use[operand] = position
+        self._last_use[computation.root] = never
+        self._ends: dict[ValueId, int] = {}
+        for leaf in foreign:
+            self._extend(leaf, never)
+
+    def hold(self, position: int, leaves: Sequence[Leaf]) -> None:
+        """Note that an instruction's result consists of these leaves."""
+        for leaf in leaves:
+            self._extend(leaf, self._last_use[position])
+
+    def _extend(self, leaf: Leaf, end: int) -> None:
+        value = _value(leaf)
+        if value is not None:
+            self._ends[value] = max(self._ends.get(value, -1), end)
+
+    def is_read_after(self, position: int, leaf: Leaf) -> bool:
+        """Whether a leaf is read by the instruction at a position, or later."""
+        value = _value(leaf)
+        return value is None or self._ends.get(value, position) >= position
+
+    def dies_at(self, position: int, leaves: Sequence[Leaf]) -> bool:
+        """Whether an operand of one leaf is read by the instruction at a position and never again.
+
+        What later instructions hand on of it they read themselves, so that its end is known.
+        """
+        if len(leaves) != 1:
+            return False
+        value = _value(leaves[0])
+        return value is not None and self._ends[value] == position
+
+
+def _value(leaf: Leaf) -> ValueId | None:
+    match leaf:
+        case Held():
+            return leaf.value
+        case Spread(source=Held() as source):
+            return source.value
+        case _:
+            return None

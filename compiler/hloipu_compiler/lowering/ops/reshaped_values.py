@@ -4,9 +4,9 @@ from math import prod
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Held
+from hloipu_compiler.planners.layout_propagation import reshaped_in_place
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.redistribution import bringing
-from hloipu_compiler.planners.reshaping import reshaped_in_place
 from hloipu_runtime.costs.exchange_form import copy_charge
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program import steps as s

@@ -28,11 +28,15 @@ from hloipu_compiler.lowering.core.offloading import (
 from hloipu_compiler.lowering.core.values import Held, Leaf
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
-from hloipu_compiler.lowering.pipelines.gradient_sums import COUNT_TYPE, emptied, finished_type
+from hloipu_compiler.lowering.pipelines.gradient_sums import (
+    COUNT_TYPE,
+    emptied,
+    finished_type,
+    mean_over_replicas,
+)
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun
 from hloipu_compiler.lowering.pipelines.positions import Carried, Key, Kind, Positions, Turning
 from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameters
-from hloipu_compiler.lowering.pipelines.replica_means import mean_over_replicas
 from hloipu_compiler.lowering.pipelines.results import Results
 from hloipu_compiler.lowering.regions.control import brought_home
 from hloipu_compiler.partition.stages.update_places import placed

@@ -11,13 +11,13 @@ import pytest
 from hloipu.check import formed_step
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.pipelines import device_loop as wrapped_step
+from hloipu_compiler.lowering.pipelines import gradient_sums
 from hloipu_compiler.lowering.pipelines import positions as pipeline_positions
-from hloipu_compiler.lowering.pipelines import replica_means
 from hloipu_compiler.lowering.pipelines import results as pipeline_results
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated
 from hloipu_compiler.lowering.pipelines.outfeed_sums import finished
 from hloipu_compiler.partition.stages.pipelining import pipelined
-from hloipu_runtime.kernels.contractions.dotting import dotting
+from hloipu_runtime.kernels.contractions.dot import dotting
 from tests.support.arrays import Array
 from tests.support.check_texts import BROADCAST_AMONG_TWO, TWO_LAYERS
 from tests.support.command_line import Outcome, run
@@ -107,8 +107,8 @@ def one_micro_batch_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def replicas_added_up(patch: pytest.MonkeyPatch) -> None:
-    right = replica_means._divided
-    patch.setattr(replica_means, "_divided", lambda builder, x, _replicas: right(builder, x, 1))
+    right = gradient_sums._divided
+    patch.setattr(gradient_sums, "_divided", lambda builder, x, _replicas: right(builder, x, 1))
 
 
 PLANTED: dict[str, tuple[Plant, tuple[str, ...], dict[str, str]]] = {
