@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
 from hloipu_runtime.costs.loads import Load, peaks
-from hloipu_runtime.costs.sending import Sent, what_is_sent
+from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
