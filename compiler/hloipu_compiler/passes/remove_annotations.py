@@ -93,8 +93,9 @@ BARRIERS = ("opt-barrier", "domain", "add-dependency")
 def barriers_removed(module: Module) -> Module:
     """Return the module without barriers; the same one where there are none.
 
-    Effects need no add-dependency: no pass and no later stage changes the order of effects, which
-    is that of the text.
+    An opt-barrier keeps recomputation from being merged with what it recomputes: its pass comes
+    after the merging. Effects need no add-dependency: no pass and no later stage changes the order
+    of effects, which is that of the text.
     """
     module = bitcasts_expanded(module)
     rules = dict.fromkeys(BARRIERS, _operand)
@@ -108,11 +109,7 @@ def _operand(_: Draft, x: Instruction) -> int | None:
 @register
 @dataclass(frozen=True, slots=True)
 class RemoveBarriers(Pass):
-    """Puts operands in the place of opt-barriers, domains and add-dependencies.
-
-    An opt-barrier keeps recomputation from being merged with what it recomputes, so that this pass
-    comes after the merging.
-    """
+    """Puts operands in the place of opt-barriers, domains and add-dependencies."""
 
     name: ClassVar[str] = "remove-barriers"
     establishes: ClassVar[Facts] = frozenset({NO_BARRIERS, NO_BITCASTS})
