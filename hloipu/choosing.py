@@ -19,8 +19,7 @@ from hloipu_compiler.partition.search.candidates import (
     offloading_candidates,
     swept,
 )
-from hloipu_compiler.partition.search.estimates import Step
-from hloipu_compiler.partition.search.priced_step import priced_step
+from hloipu_compiler.partition.search.estimates import Step, priced_step
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.participants import participants_for

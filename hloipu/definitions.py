@@ -110,7 +110,7 @@ def _definition(target: str, value: Any) -> "Definition":
 
 
 def _opaque(cycles: object) -> "Definition":
-    from hloipu_compiler.vendor.opaque_calls import opaque_call
+    from hloipu_compiler.vendor.definitions import opaque_call
 
     return lambda operands, results: opaque_call(int(str(cycles)), operands, results)
 

@@ -348,7 +348,7 @@ def _merged(current: Compilation) -> Compilation:
 def _finished(current: Compilation) -> Compilation:
     program, plan = current.program, current.plan
     if current.step is not None:
-        from hloipu_compiler.partition.scans.named_pieces import with_stacks
+        from hloipu_compiler.partition.scans.pieces_numbers import with_stacks
 
         program = with_stacks(program, current.step.pieces.stacks)
     keys = _keys(current, program)

@@ -10,6 +10,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.report.change import Change
+from hloipu_runtime.report.finding import Finding
 
 Compile = Callable[[Module, Options], CompiledProgram]
 
@@ -147,3 +148,31 @@ def cycles_of(program: CompiledProgram) -> int:
     Loops that data ends turn as often as the options assume.
     """
     return program.estimate().lower_bound_cycles // max(1, program.program.steps_per_run)
+
+
+def with_gains(
+    findings: tuple[Finding, ...],
+    module: Module,
+    options: Options,
+    program: CompiledProgram,
+    compile_once: Compile,
+    limit: Limit = Limit(),  # noqa: B008 - a constant
+) -> tuple[Finding, ...]:
+    """Return the findings, those whose cure is an option with what came of compiling with it.
+
+    Findings for which the limit leaves no trial stay as they are.
+    """
+    trials = Trials(module, options, program, compile_once, limit)
+    found = []
+    for finding in findings:
+        if finding.settings and trials.has_time:
+            finding = finding._replace(measured=trials.outcome(_candidate(finding, options)))
+        found.append(finding)
+    return tuple(found)
+
+
+def _candidate(finding: Finding, options: Options) -> Candidate:
+    settings = dict(finding.settings)
+    if NARROW in settings.get("passes", ""):
+        return narrowed(options, {})
+    return Candidate("flag", settings)

@@ -351,7 +351,7 @@ class CompiledProgram:
         """Lend an engine to one run of one participant; it is not shared."""
         from hloipu_runtime.simulate.exact.exact import ExactEngine
         from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-        from hloipu_runtime.simulate.run.seeding import seeded
+        from hloipu_runtime.simulate.run.kept_state import seeded
 
         if mode == "exact":
             yield ExactEngine(seeded(self.program, seed), poison=poison)

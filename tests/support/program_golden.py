@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from hloipu.api import compile_verified, module_attributes, planned
-from hloipu.cli.costs_text import costs_text
+from hloipu.cli.commands.emit import costs_text
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, option_group
 from hloipu.encoded import plain_step

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
-from hloipu_runtime.kernels.core.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import flushing_subnormals
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, ValueId, VariableId
 from hloipu_runtime.simulate.exact.exact import Action, ExactEngine

@@ -36,7 +36,7 @@ def parse(source: Source | str, *, fast: bool = True, limits: Limits = DEFAULT_L
             try:
                 return _parsed(source, limits, fast=fast)
             except ParseError:
-                from hloipu_compiler.hlo.attributes.plugin_text import respelled
+                from hloipu_compiler.hlo.reading.foreign_text import respelled
 
                 text = respelled(source.text)
                 if text == source.text:

@@ -1,15 +1,15 @@
 """Backward pass of layout: propagates each user's demand to its operands."""
 
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
-from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
-from hloipu_compiler.layout.regions import region_demands
-from hloipu_compiler.layout.rows import row_demand
+from hloipu_compiler.layout.rows import reduction_preference, row_demand
 from hloipu_compiler.layout.sources import (
     all_but,
     demands_of_dot,
@@ -24,8 +24,10 @@ from hloipu_compiler.planners.layout_propagation import (
     untransposed,
 )
 from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
@@ -268,3 +270,46 @@ def _seen_before(x: Instruction, source: Tensor, demand: Demand) -> Demand | Non
         fitting = _fitting(demand.born, source.shape, cut)
         return None if fitting is None else demand._replace(born=fitting, need=fitting)
     return None
+
+
+class _Reduced(NamedTuple):
+    space: tuple[int, ...]
+    dimensions: tuple[int, ...]
+
+
+def region_demands(
+    machine: Machine, module: Module, computation: Computation, x: Instruction
+) -> Iterator[tuple[int, Demand]]:
+    """Yield positions of a fusion's operands, with what it wishes for each.
+
+    Without the wish each of its reductions has partial results to bring together. Where rows are so
+    few that most tiles would have none, the elementwise ops among them would rather be spread.
+    """
+    found = list(_reductions(module, module.computation[x.attributes.called[0]]))
+    if not found:
+        return
+    space, dimensions = found[0]
+    for position in dict.fromkeys(x.operands):
+        source = computation.instructions[position]
+        if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
+            continue
+        tensor = tensor_of(source)
+        preference = reduction_preference(machine, tensor, dimensions) if 0 not in space else None
+        bits = ELEMENT_TYPES[tensor.element_type].bits
+        usual = mapping_of(space, bits, machine.chip.tiles_per_ipu)
+        if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:
+            yield (
+                position,
+                Demand(preference[0], preference[0], 1, x.name, len(found) * preference[1]),
+            )
+
+
+def _reductions(module: Module, computation: Computation) -> Iterator[_Reduced]:
+    """Yield what is reduced in a fusion, and in fusions within it."""
+    for x in computation.instructions:
+        if x.opcode == "fusion":
+            yield from _reductions(module, module.computation[x.attributes.called[0]])
+        elif x.opcode == "reduce":
+            source = computation.instructions[x.operands[0]].shape
+            if isinstance(source, ArrayShape):
+                yield _Reduced(source.dimensions, x.attributes.integers("dimensions"))

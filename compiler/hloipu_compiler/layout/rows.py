@@ -7,13 +7,13 @@ from math import prod
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.layout.sources import all_but, tensor_of
-from hloipu_compiler.planners.destination_buffers import spread_over_copies
 from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import GRAIN_BYTES, mapping_of, split
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.planners.spreading import spread_over_copies
 from hloipu_compiler.planners.stages import PlacedOperand, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce

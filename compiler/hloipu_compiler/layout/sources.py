@@ -5,11 +5,11 @@ from math import prod
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import array_shape
-from hloipu_compiler.planners.destination_buffers import spread_over_copies, worth_sharing
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import MINIMUM_BYTES, gathered, split
 from hloipu_compiler.planners.redistribution import redistribution
+from hloipu_compiler.planners.spreading import spread_over_copies, worth_sharing
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES

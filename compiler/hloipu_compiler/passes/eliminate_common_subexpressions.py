@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import ClassVar
 
+from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.analysis.order import effectful_computations
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COMMUTATIVE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, holds_buffer
-from hloipu_compiler.passes.algebra.equal_regions import equal_regions
 from hloipu_compiler.passes.framework.attribute_edits import renamed
 from hloipu_compiler.passes.framework.constant_values import constant_key
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
@@ -16,6 +16,51 @@ from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
+
+LARGEST = 64
+"""Instructions of a region that is compared; those of reductions and sorts have two to ten."""
+
+
+def equal_regions(module: Module) -> dict[str, str]:
+    """Return, for each region that repeats another, the name of the first that says the same."""
+    applied = {
+        name
+        for c in module.computations
+        for x in c.instructions
+        if x.attributes.called and Trait.APPLIER in OPS[x.opcode].traits
+        for name in x.attributes.called
+    }
+    first: dict[object, str] = {}
+    same: dict[str, str] = {}
+    for computation in callees_first(module):
+        name = computation.name
+        if name not in applied or len(computation.instructions) > LARGEST:
+            continue
+        key = _said(computation, same)
+        if key is None:
+            continue
+        known = first.setdefault(key, name)
+        if known != name:
+            same[name] = known
+    return same
+
+
+def _said(computation: Computation, same: dict[str, str]) -> object:
+    """Return everything about a computation but names and places; None where it is never equal."""
+    rows: list[object] = [computation.root, computation.execution_thread]
+    for x in computation.instructions:
+        op = OPS[x.opcode]
+        if Trait.SIDE_EFFECT in op.traits or x.opcode == "custom-call":
+            return None
+        value = None
+        if x.literal is not None:
+            value = constant_key(x)
+            if value is None:
+                return None
+        attributes = renamed(x.attributes, same) if x.attributes.called else x.attributes
+        rows.append((x.opcode, x.shape, x.operands, attributes, x.parameter_number, value))
+    return tuple(rows)
+
 
 _NEVER = Trait.SIDE_EFFECT | Trait.COLLECTIVE | Trait.ASYNC_START | Trait.ASYNC_DONE
 DISTINCT = frozenset(

@@ -1,9 +1,8 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
-from hloipu_compiler.passes.algebra.absorb_views import AbsorbViews
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
-from hloipu_compiler.passes.algebra.simplify_algebra import SimplifyAlgebra
+from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_borders import ExpandBorders
@@ -11,14 +10,13 @@ from hloipu_compiler.passes.fusion.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.fusion.fuse_rows import FuseRows
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.inline_calls import InlineCalls
-from hloipu_compiler.passes.loops.recognise_loops import RecogniseLoops
-from hloipu_compiler.passes.loops.simplify_loops import SimplifyLoops
+from hloipu_compiler.passes.loops.simplify_loops import RecogniseLoops, SimplifyLoops
 from hloipu_compiler.passes.loops.simplify_tuples import SimplifyTuples
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.pipeline_text import read_pipeline
-from hloipu_compiler.passes.remove_barriers import RemoveBarriers
+from hloipu_compiler.passes.remove_annotations import RemoveBarriers
 
 MOST_ROUNDS = 3
 """Of the simplifications; a fourth has found nothing in any program so far."""

@@ -1,8 +1,11 @@
-"""Removes calls that only annotate their operand.
+"""Ops that only hand their operand on, replaced by it: annotations at once, barriers by a pass.
 
-Done to every module that is compiled or evaluated, whatever passes are chosen. An annotation that
-states an IPU stays, as a copy. What `CustomSPMDPartitioning` calls is called.
+Annotations are removed before anything is analysed, of every module that is compiled or evaluated,
+whatever passes are chosen. An annotation that states an IPU stays, as a copy. What
+`CustomSPMDPartitioning` calls is called.
 """
+
+from typing import ClassVar
 
 from hloipu_compiler.ir.annotations import (
     IDENTITY_TARGETS,
@@ -12,9 +15,21 @@ from hloipu_compiler.ir.annotations import (
 )
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import TupleShape, compatible
+from hloipu_compiler.ir.shapes import TupleShape, compatible, holds_buffer
+from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
+from hloipu_compiler.passes.framework.pass_base import (
+    NO_BARRIERS,
+    NO_BITCASTS,
+    NO_DEAD_CODE,
+    TRIP_COUNTS,
+    Facts,
+    Pass,
+)
+from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
 
 _REMOVED = IDENTITY_TARGETS - {PER_MICRO_BATCH}
 _KEPT = ("sharding", "frontend_attributes")
@@ -70,3 +85,36 @@ def _states_ipu(x: Instruction) -> bool:
     """Whether an annotation tells where the value is made, and not only how it is divided."""
     marks = x.attributes.text("frontend_attributes")
     return "maximal" in x.attributes.text("sharding") or "ipu_" in marks
+
+
+BARRIERS = ("opt-barrier", "domain", "add-dependency")
+
+
+def barriers_removed(module: Module) -> Module:
+    """Return the module without barriers; the same one where there are none.
+
+    An opt-barrier keeps recomputation from being merged with what it recomputes: its pass comes
+    after the merging. Effects need no add-dependency: no pass and no later stage changes the order
+    of effects, which is that of the text.
+    """
+    module = bitcasts_expanded(module)
+    rules = dict.fromkeys(BARRIERS, _operand)
+    return with_each(module, lambda c: rewritten(module, c, rules))
+
+
+def _operand(_: Draft, x: Instruction) -> int | None:
+    return None if holds_buffer(x.shape) else x.operands[0]
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class RemoveBarriers(Pass):
+    """Puts operands in the place of opt-barriers, domains and add-dependencies."""
+
+    name: ClassVar[str] = "remove-barriers"
+    establishes: ClassVar[Facts] = frozenset({NO_BARRIERS, NO_BITCASTS})
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module without barriers."""
+        return barriers_removed(module), plan

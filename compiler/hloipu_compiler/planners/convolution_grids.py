@@ -5,6 +5,7 @@ whole. The best of them, and the grids on which the image lies already, are then
 the exchange from where operands lie would cost.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -13,7 +14,6 @@ import numpy as np
 
 from hloipu_compiler.planners.convolution_candidates import Cut
 from hloipu_compiler.planners.convolution_prices import Candidates, Spread, priced, spread_of
-from hloipu_compiler.planners.convolution_staying import staying
 from hloipu_compiler.planners.placing import Placement, gathered, grid
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
@@ -23,7 +23,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import rearrange_on_tile, sync
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping, Tiles
+from hloipu_runtime.program.mapping import Mapping, Span, Tiles
 
 _SLICES = (2, 4, 8, 16)
 """In how many slices a convolution may be done where memory bites."""
@@ -323,3 +323,45 @@ def _part(placement: Placement, tensor: Tensor, indices: tuple[Index, ...]) -> T
 
 def _bytes(tensor: Tensor) -> int:
     return over(tensor.elements * ELEMENT_TYPES[tensor.element_type].bits, 8)
+
+
+def staying(
+    spreads: Sequence[Spread], operands: tuple[Tensor, Tensor], lying: Mapping
+) -> list[tuple[Spread, Placement]]:
+    """Return the grids that cut images and positions where the image is cut already.
+
+    A grid axis along which the image's features are cut cuts the result's features instead, or the
+    sum along the features of the image, which then stay.
+    """
+    if lying.replicated_axes or not lying.is_partition:
+        return []
+    found = []
+    for spread in spreads:
+        labels = _labels(spread, operands[0], lying)
+        if labels is not None:
+            found.append((spread, Placement(lying.tiles, tuple(sorted(labels)))))
+    return found
+
+
+def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Span]] | None:
+    """Return the part of each label that follows the image's parts; None where there is none."""
+    indexing, codelet = spread.indexing, spread.codelet
+    first = 1 if spread.cut.part else 0
+    found: dict[int, Span] = {}
+    for d, span in enumerate(lying.spans):
+        if span.axis < 0:
+            continue
+        extent = lying.tiles.extents[span.axis]
+        label = indexing.operands[0][d].label
+        if label < 0 and d == codelet.lhs[1] and codelet.feature_groups == 1:
+            label = first
+        if label < 0 or label in found:
+            return None
+        size = indexing.sizes[label]
+        block = over(size, extent)
+        if over(size, max(1, block)) != extent:
+            return None
+        found[label] = Span(span.axis, block, 0, block)
+    if first and 0 not in found:
+        return None
+    return list(found.items())

@@ -1,11 +1,19 @@
-"""The dot product of an instruction, placed on its cheapest grid."""
+"""The dot product of an instruction, placed on its cheapest grid; what was chosen, for people."""
 
 from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
-from hloipu_compiler.planners.dot_grids import DotGrid, dot_grid
+from hloipu_compiler.planners.dot_grids import DotGrid, dot_alternatives, dot_grid
 from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    losers,
+    shape_texts,
+    splits_of,
+)
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
@@ -46,3 +54,61 @@ def dot_placement(
     depth = lhs.shape[codelet.lhs_contracting[0]]
     made = Tensor(kind, (-(-depth // plan.part), *result.shape))
     return PlacedDot(plan, cut, made, plan.placement)
+
+
+def planned_dot(
+    op: str,
+    machine: Machine,
+    tuning: Tuning,
+    codelet: Dot,
+    operands: tuple[Tensor, Tensor],
+    result: Tensor,
+    chosen: DotGrid,
+) -> PlannedOp:
+    """Return the record of a dot product whose grid was chosen."""
+    lhs, rhs = operands
+    names = _names(codelet, len(lhs.shape), len(rhs.shape))
+    partial = tuning.partial_type(result.element_type)
+    others = dot_alternatives(machine, codelet, lhs, rhs, result, tuning)
+    budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
+    one = _choice(chosen, names, partial)
+    return PlannedOp(
+        op,
+        "dot",
+        shape_texts(operands),
+        shape_texts([result]),
+        one,
+        losers(one, (_choice(x, names, partial) for x in others), budget_bytes),
+    )
+
+
+def _names(codelet: Dot, lhs_rank: int, rhs_rank: int) -> tuple[str, ...]:
+    """Return names of the dimensions of the result."""
+    batch = len(codelet.lhs_batch)
+    rows = lhs_rank - batch - len(codelet.lhs_contracting)
+    columns = rhs_rank - batch - len(codelet.rhs_contracting)
+    return (
+        *_numbered("batch", batch),
+        *_numbered("rows", rows),
+        *_numbered("columns", columns),
+    )
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name} {n}" for n in range(count)]
+
+
+def _choice(x: DotGrid, names: tuple[str, ...], partial: str) -> Choice:
+    words = f"depth in pieces of {x.part:,}" if x.part else "depth whole"
+    details: list[tuple[str, str | int]] = [("partials", partial)] if x.part else []
+    if x.slices > 1:
+        kind = "columns" if x.slices_columns else "rows"
+        words += f", {x.slices} slices of {kind} one after the other"
+    return Choice(
+        words,
+        splits_of(x.placement, ("pieces", *names) if x.part else names),
+        x.placement.tiles.count,
+        Cycles(together=x.cycles),
+        x.bytes_per_tile,
+        tuple(details),
+    )

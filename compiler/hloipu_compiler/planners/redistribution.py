@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import row_major
 from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
-from hloipu_runtime.costs.sending import Sent, whole_sent
+from hloipu_runtime.costs.pieces import Sent, whole_sent
 from hloipu_runtime.costs.traffic import whole_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over

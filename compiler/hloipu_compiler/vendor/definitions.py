@@ -1,12 +1,13 @@
-"""Custom calls defined by the user's HLO."""
+"""Custom calls replaced by what their user says of them: HLO that computes it, or their cycles."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hloipu_compiler.formulas.call import Array, arrays_of
 from hloipu_compiler.formulas.errors import FormulaError
-from hloipu_compiler.formulas.text import shape_text
+from hloipu_compiler.formulas.text import Text, Value, shape_text
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.source import Source
@@ -85,3 +86,40 @@ def _written(
 
 def _listed(arrays: tuple[Array, ...]) -> str:
     return f"({', '.join(shape_text(*array) for array in arrays)})"
+
+
+def opaque_call(cycles: int, operands: Sequence[Array], results: Sequence[Array]) -> Source:
+    """Return the text of a call of so many cycles, whose values are no numbers, for estimates.
+
+    A call stays where it is among its operands and users: it takes a number of each operand and
+    gives one, which fills its results.
+    """
+    text = Text()
+    given = [text.parameter(n, *array) for n, array in enumerate(operands)]
+    numbers = ", ".join(_first(x).name for x in given if 0 not in x.dims)
+    said = f'custom_call_target="{OPAQUE}", backend_config="{cycles}"'
+    made = text.add("custom-call", "f32", (), numbers, said)
+    return Source(text.written([_filled(made, *array) for array in results]), "<opaque>")
+
+
+def _first(x: Value) -> Value:
+    """Return an array's first element as f32."""
+    for d in range(x.rank):
+        x = x.sliced(d, 0, 1)
+    x = x.shaped(())
+    return (
+        x.unary("real", "f64" if x.kind == "c128" else "f32").converted("f32")
+        if (x.kind[0] == "c")
+        else x.converted("f32")
+    )
+
+
+def _filled(x: Value, kind: str, dims: Sequence[int]) -> Value:
+    """Return an array of a number."""
+    if kind == "pred":
+        return x.compared("NE", 0.0).spread(tuple(dims), ())
+    if kind[0] == "c":
+        part = x.converted("f64" if kind == "c128" else "f32")
+        whole = x.text.add("complex", kind, (), f"{part.name}, {part.name}")
+        return whole.spread(tuple(dims), ())
+    return x.converted(kind).spread(tuple(dims), ())

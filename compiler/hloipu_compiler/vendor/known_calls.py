@@ -1,11 +1,11 @@
-"""The table of all vendors' formulas by call target.
+"""The formulas of all vendors, the calls that they stand for, and why others have none.
 
 Names and attributes of Graphcore's: graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/; of others: where
 their formulas are. A target that somebody registered an implementation for is left alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hloipu_compiler.formulas.call import FORMULAS, Call, arrays_of, attributes_of
@@ -22,8 +22,7 @@ from hloipu_compiler.graphcore.library_calls import (  # noqa: F401  (they regis
     randomness,
     slices,
 )
-from hloipu_compiler.graphcore.library_calls.opaque import without_opaque
-from hloipu_compiler.graphcore.library_calls.unknown import WHY as GRAPHCORES
+from hloipu_compiler.graphcore.library_calls.randomness import without_opaque
 from hloipu_compiler.interpret.ops.custom_calls import LOWERED, REGISTRY
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.source import Source
@@ -38,9 +37,60 @@ from hloipu_compiler.vendor import (  # noqa: F401  (they register their formula
     te_layers,
 )
 from hloipu_compiler.vendor.inlining import Given, inlined
-from hloipu_compiler.vendor.unknown import WHY as OTHERS
 
-WHY = {**GRAPHCORES, **OTHERS}
+_DEFINE = "say what it computes: --define TARGET=FILE.hlo, in Python define={target: …}"
+_HOST = (
+    "the host takes part in it, and hloipu has no host that does",
+    "cut the model there, or feed its results through a queue",
+)
+_CODELET = (
+    "what it computes is in a library or a codelet that the text does not have",
+    _DEFINE,
+)
+_F8 = (
+    "numbers of 8 bits with a scale of their own are not there",
+    "print the module with f16, or say what it computes: --define TARGET=FILE.hlo",
+)
+_LOSS = (
+    "hloipu has no formula for it",
+    _DEFINE,
+)
+
+_GRAPHCORES: Mapping[str, tuple[str, str]] = {
+    "SendToHost": _HOST, "RecvFromHost": _HOST, "SendRecvBarrier": _HOST,
+    "HostEmbeddingLookup": _HOST, "HostEmbeddingUpdate": _HOST,
+    "UserOp": _CODELET, "CodeletExpressionOp": _CODELET,
+    "ConvertToF8": _F8, "ConvertFromF8": _F8, "F8MatMul": _F8, "F8Conv2D": _F8, "F8Conv3D": _F8,
+    "CalcGfloatParams": _F8, "CastNativeToGfloat": _F8, "CastGfloatToNative": _F8,
+    "CTCLossWithLogProbs": _LOSS, "CTCLossWithLogits": _LOSS, "CTCBeamSearchWithLogProbs": _LOSS,
+    "CTCBeamSearchWithLogits": _LOSS, "CandidateSampler": _LOSS,
+    "GRULayerBwd": _LOSS, "DynamicGRULayerBwd": _LOSS, "AUGRULayerBwd": _LOSS,
+    "DynamicLstmLayerBwd": _LOSS, "MultiConv": _LOSS, "ReduceMany": _LOSS,
+}  # fmt: skip
+
+_KERNEL = ("what it computes is in a kernel that the text does not have", _DEFINE)
+_OPERANDS = ("what its operands mean is not published", _DEFINE)
+_SCALES = ("its blocks of 8 bits or fewer have scales of their own", _DEFINE)
+_ORDER = (
+    "it puts a filter into an order of the library's own", "print the module before that",
+)  # fmt: skip
+_RANDOM = ("which random numbers it draws is not published", _DEFINE)
+
+_OTHERS: Mapping[str, tuple[str, str]] = {
+    "AwsNeuronCustomOp": _KERNEL, "AwsNeuronCustomNativeKernel": _KERNEL,
+    "AwsNeuronMLPNKI": _KERNEL,
+    "AwsNeuronCollectiveMatmul": _OPERANDS, "AwsNeuronIntMatmult": _OPERANDS,
+    "AwsNeuronRmsNormBackward": _OPERANDS, "AwsNeuronSiluBackward": _OPERANDS,
+    "AwsNeuronDropout": _RANDOM, "AwsNeuronDropoutMaskV1": _RANDOM,
+    "__cublas$lt$matmul$mx": _SCALES, "__cublas$lt$groupedMatmul": _OPERANDS,
+    "__cudnn$convReorderFilter": _ORDER, "__cudnn$convReorderFilterAndBias": _ORDER,
+    "__cudnn$fmhaSoftmaxF8": _SCALES, "__cudnn$fmhaSoftmaxBackwardF8": _SCALES,
+    "triton_kernel_call": _KERNEL, "__gpu$xla.gpu.triton": _KERNEL,
+    "te_fused_attn_score_mod_forward_ffi": _KERNEL, "te_fused_attn_score_mod_backward_ffi": _KERNEL,
+    "te_dact_dbias_quantize_ffi": _SCALES, "te_dbias_quantize_ffi": _SCALES,
+}  # fmt: skip
+
+WHY = {**_GRAPHCORES, **_OTHERS}
 """Why a target has no formula, and what to do."""
 
 

@@ -21,10 +21,8 @@ from hloipu_compiler.ir.ops import COLLECTIVES, OPS
 from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.aliases import check_aliases
-from hloipu_compiler.verify.calls import check_calls
-from hloipu_compiler.verify.layouts import check_interface_layouts
-from hloipu_compiler.verify.names import check_names
-from hloipu_compiler.verify.parameters import check_parameters
+from hloipu_compiler.verify.calls import check_calls, check_names
+from hloipu_compiler.verify.interface import check_interface_layouts, check_parameters
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
 from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
 from hloipu_compiler.verify.survey import WATCHED, Place, Survey

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import click
 
-from hloipu.advice.gains import with_gains
+from hloipu.advice.trials import with_gains
 from hloipu.api import compile_once, compile_verified
 from hloipu.cli.compiling import (
     Reporting,

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from hloipu.api import compile_settled, module_attributes, passed, planned, settled_options
 from hloipu.cli.compiling import is_executable, loaded
-from hloipu.cli.costs_text import costs_record, costs_text
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.saying import say
+from hloipu.cli.table import shortened, table
 from hloipu.encoded import plain_step
 from hloipu.phases import Phases
 from hloipu_compiler.hlo.parse import parse
@@ -27,6 +28,59 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_hlo
 from hloipu_runtime.program_io.text.printer import print_program
+from hloipu_runtime.report.profile import Profile, StepRow
+
+_WIDEST = 40
+
+
+def chosen_steps(profile: Profile, most: int) -> list[StepRow]:
+    """Return the dearest steps, the dearest first; with 0 all, in the order of the program."""
+    steps = list(profile.steps)
+    if most:
+        steps.sort(key=lambda step: -step.cycles)
+        del steps[most:]
+    return steps
+
+
+def costs_text(profile: Profile, most: int) -> str:
+    """Return a table of steps; cycles are over all executions."""
+    chosen = chosen_steps(profile, most)
+    rows = [
+        (
+            step.path,
+            step.kind,
+            shortened(step.name, _WIDEST),
+            shortened(step.codelet, _WIDEST) or "-",
+            f"{step.executions:,}",
+            f"{step.cycles:,}",
+            f"{step.tiles:,}",
+            f"{step.moved_bytes:,}",
+        )
+        for step in chosen
+    ]
+    shown = sum(step.cycles for step in chosen)
+    rest = profile.lower_bound_cycles - shown
+    if rest:
+        rows.append(("other steps", "", "", "", "", f"{rest:,}", "", ""))
+    unknown = " (at least: data decides)" if profile.total_cycles is None else ""
+    rows.append((f"total{unknown}", "", "", "", "", f"{profile.lower_bound_cycles:,}", "", ""))
+    head = ("step", "kind", "instruction", "codelet", "runs", "cycles", "tiles", "bytes moved")
+    return table(head, rows, left=4)
+
+
+def costs_record(profile: Profile, most: int) -> dict[str, Any]:
+    """Return the steps as JSON data; `other_cycles` are those of the steps that are not shown."""
+    chosen = chosen_steps(profile, most)
+    return {
+        "schema": "hloipu.costs/1",
+        "program": profile.program,
+        "machine": profile.machine,
+        "total_cycles": profile.total_cycles,
+        "lower_bound_cycles": profile.lower_bound_cycles,
+        "other_cycles": profile.lower_bound_cycles - sum(step.cycles for step in chosen),
+        "steps": [step._asdict() | {"ipus": list(step.ipus)} for step in chosen],
+    }
+
 
 STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
 

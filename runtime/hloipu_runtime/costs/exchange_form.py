@@ -10,7 +10,7 @@ engine option opt.internalExchangeOptimisationTarget; how it decides is not publ
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.costs.sending import Sent
+from hloipu_runtime.costs.pieces import Sent
 from hloipu_runtime.costs.traffic import TransferTraffic
 from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
 from hloipu_runtime.machine.costs import copy_on_tile, rearrange_on_tile, sync

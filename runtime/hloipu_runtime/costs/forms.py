@@ -6,16 +6,51 @@ until the exchanges' code takes no more than what is left of it, as one does for
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from hloipu_runtime.costs.code_room import phases, room_for_exchanges
 from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
 from hloipu_runtime.costs.loads import Load, peaks
-from hloipu_runtime.costs.sending import Sent, what_is_sent
+from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Exchange, Transfer
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Pipeline, Step, Transfer, inner_steps
+
+_LEAST_SHARE = 4
+"""Exchanges have at least one part in so many of the memory for code. Assumed."""
+
+
+def room_for_exchanges(steps: Iterable[ComputeSet | Exchange], machine: Machine) -> int:
+    """Return the bytes for exchange code on a tile that takes part in all steps."""
+    memory = machine.memory
+    control = state = 0
+    codes: set[tuple[str, int]] = set()
+    for step in steps:
+        control += memory.step_code_bytes + memory.instruction_bytes
+        if isinstance(step, ComputeSet):
+            for group in step.groups:
+                codelet = group.codelet
+                state += codelet.state_bytes(machine, len(group.inputs), len(group.outputs))
+                codes.add((codelet.name, codelet.code_bytes))
+    others = control + state + sum(size for _, size in codes)
+    return max(memory.executable_bytes // _LEAST_SHARE, memory.executable_bytes - others)
+
+
+def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
+    """Yield what a program computes and exchanges; a loop's body and a function's once."""
+    waiting: list[Step] = [*program.functions.values(), program.body]
+    while waiting:
+        match waiting.pop():
+            case ComputeSet() | Exchange() as phase:
+                yield phase
+            case step:
+                waiting += inner_steps(step)
+                if isinstance(step, Pipeline):
+                    yield pushed(program, step.channels)
+                    yield popped(program, step.channels)
+
 
 _PRICES = tuple(1 << n for n in range(8, 17))
 """Prices to try where code takes more, in cycles for each kilobyte: 0.25 to 65 a byte."""

@@ -9,7 +9,7 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from hloipu_runtime.costs.parts import longest, present
-from hloipu_runtime.costs.receiving import messages_received, pieces_received
+from hloipu_runtime.costs.pieces import messages_received, pieces_received
 from hloipu_runtime.costs.staying import Moved, stay_or_move
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, extent_of

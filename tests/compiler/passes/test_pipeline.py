@@ -11,7 +11,7 @@ from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.simplify_algebra import SimplifyAlgebra
 from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, TRIP_COUNTS
 from hloipu_compiler.passes.inline_calls import InlineCalls
-from hloipu_compiler.passes.loops.recognise_loops import RecogniseLoops
+from hloipu_compiler.passes.loops.simplify_loops import RecogniseLoops
 from hloipu_compiler.passes.pipelines import before_cut
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.errors import UsageError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hloipu_runtime.kernels.contractions.dotting import dotting
+from hloipu_runtime.kernels.contractions.dot import dotting
 from tests.support.arrays import Array
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT, LOOP, TOO_LARGE

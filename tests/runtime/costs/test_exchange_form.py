@@ -7,7 +7,7 @@ from hloipu_runtime.costs.exchange_form import (
     more_rounds,
 )
 from hloipu_runtime.costs.forms import Forms
-from hloipu_runtime.costs.sending import Sent
+from hloipu_runtime.costs.pieces import Sent
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.costs.traffic import TileRange, TransferTraffic
 from hloipu_runtime.machine.load import load_machine

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hloipu_runtime.kernels.arg_extrema import arg_extremum
 from hloipu_runtime.kernels.core.monoids import identity
-from hloipu_runtime.kernels.reduction import reduce
+from hloipu_runtime.kernels.reduction import arg_extremum, reduce
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
 from tests.support.cases import each
 

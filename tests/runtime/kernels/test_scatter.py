@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from hloipu_runtime.kernels import scatter as scatter_module
-from hloipu_runtime.kernels.scatter import ScatterDimensions, scatter
+from hloipu_runtime.kernels.core.monoids import UFUNCS
+from hloipu_runtime.kernels.scatter import How, ScatterDimensions, form_of, scatter, scattering
 
 Array = NDArray[Any]
 
@@ -160,3 +161,46 @@ def test_unique_indices_and_empty_updates() -> None:
     assert got[0].tolist() == [1, 0, 1]
     none = scatter([np.zeros(3)], indices[:0], [np.ones(0)], POINTS, "add", ["f64"])
     assert none[0].tolist() == [0, 0, 0]
+
+
+ELEMENTS = ScatterDimensions((), (0, 1), (0, 1), 1)
+TYPES: dict[str, Any] = {"f32": np.float32, "s32": np.int32, "u8": np.uint8}
+
+
+def looped(x: Any, indices: Any, update: Any, ufunc: np.ufunc) -> Any:
+    out = x.copy()
+    for (row, column), value in zip(indices.tolist(), update, strict=True):
+        if 0 <= row < x.shape[0] and 0 <= column < x.shape[1]:
+            out[row, column] = ufunc(out[row, column], value)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["f32", "s32", "u8"])
+@pytest.mark.parametrize("monoid", ["add", "multiply", "maximum"])
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("low", [0, -2])
+def test_points_are_combined_in_order_and_the_operand_stays(
+    kind: str, monoid: str, count: int, low: int
+) -> None:
+    drawn = np.random.default_rng(count)
+    x = drawn.integers(1, 5, (4, 6)).astype(TYPES[kind])
+    indices = np.stack([drawn.integers(low, 4, count), drawn.integers(low, 6, count)], 1)
+    update = drawn.integers(0, 3, count).astype(TYPES[kind])
+    before = x.copy()
+    form = form_of(x.shape, indices.shape, update.shape, ELEMENTS)
+
+    with np.errstate(over="ignore"):
+        found = scattering(form, How(monoid, (kind,)))(x, indices, update)
+        wanted = looped(x, indices, update, UFUNCS[monoid])
+
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(x, before)
+
+
+def test_an_operand_that_repeats_one_number_becomes_an_array() -> None:
+    x = np.broadcast_to(np.float32(0), (3, 20))
+    indices = np.stack([np.arange(30) % 3, np.arange(30) % 10], 1).astype(np.int32)
+    update = np.broadcast_to(np.float32(0.5), (30,))
+    form = form_of(x.shape, indices.shape, update.shape, ELEMENTS)
+    found = scattering(form, How("add", ("f32",)))(x, indices, update)
+    np.testing.assert_array_equal(found, looped(np.zeros((3, 20)), indices, update, np.add))

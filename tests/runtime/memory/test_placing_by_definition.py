@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.memory import placing
-from hloipu_runtime.memory.counting import most_live
-from hloipu_runtime.memory.first_fit import first_fit
 from hloipu_runtime.memory.ground import Ground
-from hloipu_runtime.memory.placing import place
+from hloipu_runtime.memory.placing import first_fit, place
+from hloipu_runtime.memory.plan import most_live
 from hloipu_runtime.memory.requests import Request
 from hloipu_runtime.memory.tile_classes import classes_of
 from hloipu_runtime.program.mapping import Tiles

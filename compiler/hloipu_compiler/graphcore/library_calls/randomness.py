@@ -6,10 +6,14 @@ no number beyond 2.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.random_numbers import below, fraction, random_bits
 from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.element_types import OPAQUE, PRED
 
 _TWO_SIDES = math.erf(2 / math.sqrt(2))
 """Share of a normal distribution between -2 and 2, where a truncated one ends."""
@@ -116,3 +120,33 @@ def _dropout(call: Call) -> Sequence[Value]:
     if len(call.results) > 2:
         made.append(call.text.add("constant", "pred", (), "false"))
     return made
+
+
+_NUMBER = ArrayShape(PRED)
+
+
+def without_opaque(module: Module) -> Module:
+    """Return a module in which opaque values are truth values; the same, where it has none.
+
+    A dropout gives out a reference to where its input lies, `opaque[]`, so that its gradient draws
+    the same numbers. Drawn from the seed alone they are the same anyway: nobody reads it.
+    """
+    if not any(_has(x.shape) for c in module.computations for x in c.instructions):
+        return module
+    computations = tuple(
+        replace(c, instructions=tuple(x._replace(shape=_plain(x.shape)) for x in c.instructions))
+        for c in module.computations
+    )
+    return replace(module, computations=computations)
+
+
+def _has(shape: Shape) -> bool:
+    if isinstance(shape, TupleShape):
+        return any(_has(part) for part in shape.elements)
+    return isinstance(shape, ArrayShape) and shape.element_type is OPAQUE
+
+
+def _plain(shape: Shape) -> Shape:
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(_plain(part) for part in shape.elements))
+    return _NUMBER if _has(shape) else shape

@@ -5,6 +5,8 @@ them; so does this reader. A parent is written one too high, so that 1 says "no 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseStackFrameIndex).
 """
 
+import re
+from functools import cache
 from typing import NamedTuple
 
 from hloipu_compiler.hlo.attributes.value_cursor import Cursor, Kind
@@ -12,6 +14,15 @@ from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0156"
+_NAMED = r'[0-9]++ "(?:[^"\\\n]++|\\[nt\'"\\])*+"\n'
+_LOCATION = "".join(
+    rf"{key}=[0-9]{{1,9}}+{end}"
+    for key, end in (
+        ("file_name_id", " "), ("function_name_id", " "), ("line", " "), ("end_line", " "),
+        ("column", " "), ("end_column", ""),
+    )
+)  # fmt: skip
+_FRAME = "file_location_id=[0-9]{1,9}+ parent_frame_id=[0-9]{1,9}+"
 
 DEEPEST_STACK = 1000
 """Frames followed at most: a damaged table may hold a cycle."""
@@ -146,3 +157,17 @@ def _row(cursor: Cursor, columns: tuple[str, ...]) -> list[int]:
     if missing:
         raise TextFault(_CODE, f"the entry lacks `{missing[0]}`", start)
     return [values[c] for c in columns]
+
+
+def are_printed(text: str) -> bool:
+    """Whether tables are in the form that XLA prints; such need no reading to be known as right."""
+    return _printed_form().fullmatch(text) is not None
+
+
+@cache
+def _printed_form() -> re.Pattern[str]:
+    return re.compile(
+        rf"FileNames\n(?:{_NAMED})*+\n*+FunctionNames\n(?:{_NAMED})*+\n*+"
+        rf"FileLocations\n(?:[0-9]++ \{{{_LOCATION}\}}\n)*+\n*+"
+        rf"StackFrames\n?(?:[0-9]++ \{{{_FRAME}\}}(?:\n|\Z))*+"
+    )

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.hlo.literals.legacy import modern_text
 from hloipu_compiler.hlo.literals.patterns import printed_form
 from hloipu_compiler.hlo.literals.tokens import LiteralTokens, Token
 from hloipu_compiler.hlo.literals.walk import ArrayWalk
@@ -24,6 +23,53 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     ArrayTree = NDArray[np.generic] | list["ArrayTree"]
+import re
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+
+_SHAPE = rf"(?:{'|'.join(ELEMENT_TYPES)})\[[\d, ]*\](?:\{{[\d, ]*\}})?"
+_INNER_SHAPE = re.compile(rf"(?<![\w.%-]){_SHAPE}(?=[ \t\r\n]*[\w{{(-])")
+_TUPLE_SHAPE = re.compile(
+    rf"[ \t\r\n]*\((?:[ ]*(?:/\*[^*]*\*/)?[ ]*{_SHAPE},?)*[ ]*\)(?=[ \t\r\n]*\()"
+)
+_DIGIT_RUN = re.compile(r"\{[ ]*[01]{2,}[ ]*\}")
+
+
+def modern_text(text: str, shape: Shape) -> str:
+    """Return a literal's text in today's form; the same string where it already is.
+
+    Until December 2018 arrays of rank 2 and more, and tuples, carried their shape inside
+    (`f32[2,2] { { 1, … } }`), and predicate arrays had no commas (`{101}`). A shape is blanked,
+    which keeps the offsets.
+
+    Only a text that today's parser refuses is ever changed: no type name and no unseparated
+    predicate row stands in a valid one.
+    """
+    if "[" in text:
+        text = _TUPLE_SHAPE.sub(_blank, text)
+        text = _INNER_SHAPE.sub(_blank, text)
+    if _rows_of_digits(shape):
+        text = _DIGIT_RUN.sub(_separated, text)
+    return text
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * len(match[0])
+
+
+def _rows_of_digits(shape: Shape) -> bool:
+    """Whether the shape is a predicate array with rows of two and more."""
+    return (
+        isinstance(shape, ArrayShape)
+        and shape.element_type.kind is Kind.PREDICATE
+        and bool(shape.dimensions)
+        and shape.dimensions[-1] > 1
+    )
+
+
+def _separated(match: re.Match[str]) -> str:
+    return "{" + ",".join(match[0].strip("{} ")) + "}"
+
 
 _SHORT = 64
 """Texts up to this length have their check remembered: most constants of a program repeat."""

@@ -6,23 +6,27 @@ Faults that a text may have several of are collected and raised together, in tex
 from collections.abc import Iterable
 
 from hloipu_compiler.errors import Fault, Note, ParseError
+from hloipu_compiler.hlo.attributes.attribute_values import read_value
+from hloipu_compiler.hlo.attributes.raw_checks import check_raw
 from hloipu_compiler.hlo.reading.build_computation import ComputationBuilder
 from hloipu_compiler.hlo.reading.call_order import check_call_order
-from hloipu_compiler.hlo.reading.header import read_header
 from hloipu_compiler.hlo.reading.line_lexer import PrintedComputation
 from hloipu_compiler.hlo.reading.statements import StatementReader
 from hloipu_compiler.hlo.syntax.lexer import Piece
 from hloipu_compiler.hlo.syntax.limits import Limits, check_limit
 from hloipu_compiler.hlo.syntax.records import (
     Stretch,
+    SyntaxAttribute,
     SyntaxComputation,
     SyntaxStatement,
     SyntaxText,
 )
 from hloipu_compiler.hlo.syntax.strings import unquote
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
+from hloipu_compiler.ir.attribute_kinds import MODULE_KINDS
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Alias, Attributes, Raw, Value
 from hloipu_compiler.ir.graph import Computation, Module
-from hloipu_compiler.ir.shapes import Shape, compatible
+from hloipu_compiler.ir.shapes import Shape, compatible, subshape
 from hloipu_compiler.source import Source
 
 _LONGEST_MESSAGE = 400
@@ -152,11 +156,9 @@ class ModuleBuilder:
             return ""
         tables = piece.text.rstrip()
         try:
-            from hloipu_compiler.hlo.attributes.printed_tables import printed_tables
+            from hloipu_compiler.hlo.attributes.stack_tables import are_printed, read_stack_tables
 
-            if not printed_tables(tables):
-                from hloipu_compiler.hlo.attributes.stack_tables import read_stack_tables
-
+            if not are_printed(tables):
                 read_stack_tables(tables)
         except TextFault as fault:
             self.report_text(fault, Stretch(piece.start, piece.start + len(tables)))
@@ -261,3 +263,41 @@ def _all_names(text: SyntaxText) -> Iterable[str]:
         for attribute in statement.attributes:
             for callee in attribute.callees or ():
                 statements += callee.statements
+
+
+def read_header(
+    module: "ModuleBuilder", header: tuple[SyntaxAttribute, ...], entry: Computation | None
+) -> Attributes:
+    """Read the header's attributes; unknown ones are kept as text."""
+    values: dict[str, Value] = {}
+    for attribute in header:
+        key = attribute.key
+        text = module.source.text[slice(*attribute.value)]
+        if key in values:
+            at = Stretch(attribute.key_at, attribute.key_at + len(key))
+            module.report(at, "E0125", f"{key}= is written twice")
+            continue
+        kind = MODULE_KINDS.get(key)
+        try:
+            value = Raw(text) if kind is None else read_value(kind, text, module.reader.shapes)
+            if kind is not None:
+                check_raw(key, text)
+        except TextFault as fault:
+            module.report_text(fault, attribute.value)
+            continue
+        values[key] = value
+        if key == "input_output_alias" and entry is not None and entry.root >= 0:
+            _check_aliases(module, attribute.value, value, entry)
+    return Attributes(values) if values else NO_ATTRIBUTES
+
+
+def _check_aliases(
+    module: "ModuleBuilder", where: Stretch, aliases: Value, entry: Computation
+) -> None:
+    """Report an alias of an output that does not exist, as XLA's parser does."""
+    root = entry.instructions[entry.root].shape
+    for alias in aliases if isinstance(aliases, tuple) else ():
+        if isinstance(alias, Alias) and subshape(root, alias.output_index) is None:
+            index = ",".join(map(str, alias.output_index))
+            module.report(where, "E0171", f"there is no output {{{index}}} in {root}")
+            return

@@ -12,7 +12,6 @@ from hloipu_compiler.hlo.attributes.attribute_values import read_value
 from hloipu_compiler.hlo.attributes.metadata import check_metadata
 from hloipu_compiler.hlo.attributes.raw_checks import check_raw
 from hloipu_compiler.hlo.attributes.shape_text import ShapeReader
-from hloipu_compiler.hlo.reading.legacy import modern_attributes
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.hlo.syntax.records import SyntaxStatement
 from hloipu_compiler.hlo.syntax.suggestions import Suggestions
@@ -257,3 +256,43 @@ def _allows(op: Op | None, sugar_of: Op | None, opcode: str, key: str) -> bool:
 
 _GATHER = frozenset({"offset_dims", "collapsed_slice_dims", "start_index_map", "slice_sizes"})
 """Required of a gather today; optional in the table because dumps of 2018 name them otherwise."""
+
+
+COMPARISONS = {
+    "less-than": "LT", "greater-than": "GT", "equal-to": "EQ", "not-equal-to": "NE",
+    "less-than-or-equal-to": "LE", "greater-than-or-equal-to": "GE",
+}  # fmt: skip
+"""Opcodes until March 2019."""
+
+_OPCODES = {"all-reduce-scatter": "reduce-scatter", "generate-token": "after-all"}
+_RENAMED = {
+    "output_window_dims": "offset_dims",
+    "elided_window_dims": "collapsed_slice_dims",
+    "gather_dims_to_operand_dims": "start_index_map",
+    "window_bounds": "slice_sizes",
+    "all_reduce_id": "channel_id",
+    "thread_name": "async_execution_thread",
+    "original_value": "origin",
+}
+_DROPPED = frozenset({"outer_dimension_partitions", "async_group_id", "barrier"})
+_OLD_KEYS = _RENAMED.keys() | _DROPPED | {"is_cross_program_prefetch"}
+
+
+def modern_attributes(opcode: str, pairs: PAIRS) -> tuple[str, PAIRS]:
+    """Return today's opcode and attributes for those of an older dump.
+
+    Rewrites that add instructions are in `legacy_forms.py`, those of literals in
+    `hlo/literals/values.py`. Dates: history of openxla/xla `hlo_parser.cc`.
+    """
+    if opcode in COMPARISONS and not any(key == "direction" for key, _ in pairs):
+        return "compare", (("direction", COMPARISONS[opcode]), *pairs)
+    opcode = _OPCODES.get(opcode, opcode)
+    if not any(key in _OLD_KEYS for key, _ in pairs):
+        return opcode, pairs
+    kept = []
+    for key, value in pairs:
+        if key == "is_cross_program_prefetch":
+            kept += [("cross_program_prefetch_index", "0")] if value == "true" else []
+        elif key not in _DROPPED:
+            kept.append((_RENAMED.get(key, key), value))
+    return opcode, tuple(kept)

@@ -9,9 +9,9 @@ from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_compiler.interpret.planning.site import Site
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.kernels.arg_extrema import arg_extremum
 from hloipu_runtime.kernels.core.extrema import has_negative_zero
 from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.reduction import arg_extremum
 
 DEEPEST = 8
 """Levels of a region's expression that are read; the longest known one has five."""

@@ -11,10 +11,9 @@ from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, LoweringContext
 from hloipu_compiler.lowering.core.errors import CodegenError
-from hloipu_compiler.lowering.core.last_use import LastUses
 from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
 from hloipu_compiler.lowering.core.stream_names import require_unique
-from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
+from hloipu_compiler.lowering.core.values import LastUses, TileTensor, Token, Value
 from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.op_grids import Demand

@@ -1,5 +1,8 @@
-"""Values of a lowering: tensors on tiles, and constants and broadcasts not yet written out."""
+"""What an instruction's result is on its way into a program, and when it is read the last time."""
 
+from collections.abc import Iterable, Sequence
+
+from hloipu_compiler.ir.graph import Computation
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import ValueId, VariableId
@@ -48,3 +51,57 @@ class Token:
 
 
 Value = TileTensor | Scalar | Spread | Token
+
+
+class LastUses:
+    """Last uses in one computation: only then may a result be written in a value's place.
+
+    Kept by value: several instructions may hand on one value.
+    """
+
+    def __init__(self, computation: Computation, foreign: Iterable[Value]) -> None:
+        """`foreign`: leaves that live on after the computation, whatever it does."""
+        never = len(computation.instructions)
+        self._last_use = [-1] * never
+        for position, x in enumerate(computation.instructions):
+            for operand in x.operands:
+                self._last_use[operand] = position
+        self._last_use[computation.root] = never
+        self._ends: dict[ValueId, int] = {}
+        for leaf in foreign:
+            self._extend(leaf, never)
+
+    def hold(self, position: int, leaves: Sequence[Value]) -> None:
+        """Note that an instruction's result consists of these leaves."""
+        for leaf in leaves:
+            self._extend(leaf, self._last_use[position])
+
+    def _extend(self, leaf: Value, end: int) -> None:
+        value = _value(leaf)
+        if value is not None:
+            self._ends[value] = max(self._ends.get(value, -1), end)
+
+    def is_read_after(self, position: int, leaf: Value) -> bool:
+        """Whether a leaf is read by the instruction at a position, or later."""
+        value = _value(leaf)
+        return value is None or self._ends.get(value, position) >= position
+
+    def is_last_use(self, position: int, leaves: Sequence[Value]) -> bool:
+        """Whether an operand of one leaf is read by the instruction at a position and never again.
+
+        What later instructions hand on of it they read themselves, so that its end is known.
+        """
+        if len(leaves) != 1:
+            return False
+        value = _value(leaves[0])
+        return value is not None and self._ends[value] == position
+
+
+def _value(leaf: Value) -> ValueId | None:
+    match leaf:
+        case TileTensor():
+            return leaf.value
+        case Spread(source=TileTensor() as source):
+            return source.value
+        case _:
+            return None

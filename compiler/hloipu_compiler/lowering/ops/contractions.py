@@ -6,8 +6,12 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
-from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
-from hloipu_compiler.planners.dot_plans import planned_dot
+from hloipu_compiler.planners.dot_placement import (
+    PlacedDot,
+    dot_codelet,
+    dot_placement,
+    planned_dot,
+)
 from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, gathered
 from hloipu_runtime.codelets.core.codelet import Tensor

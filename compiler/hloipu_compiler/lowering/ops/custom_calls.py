@@ -26,7 +26,7 @@ from hloipu_compiler.lowering.ops.blocked_algebra import (
 from hloipu_compiler.lowering.ops.top_k import top_k
 from hloipu_runtime.codelets.dense.custom import LapackCall
 from hloipu_runtime.codelets.dense.linear_algebra import TriangularSolve
-from hloipu_runtime.codelets.ops.opaque import OpaqueWork
+from hloipu_runtime.codelets.ops.generate import OpaqueWork
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.linear_algebra.lapack_batches import letter
 

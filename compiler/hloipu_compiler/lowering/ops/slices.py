@@ -11,7 +11,7 @@ from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
-from hloipu_runtime.costs.sending import Sent, what_is_sent
+from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import transfer_traffic
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole, whole_box

@@ -22,7 +22,6 @@ from hloipu_compiler.lowering.core.io_tiles import (
     without_them,
 )
 from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instructions, streamed_in
-from hloipu_compiler.lowering.core.spare_constants import without_spare_constants
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
@@ -37,6 +36,7 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.program import Port, Program, Queue, Role, StatePort
 from hloipu_runtime.program.steps import ValueId
+from hloipu_runtime.program.uses import used
 
 RANDOM_STATE = "random state"
 """Name of the state that random ops draw from which have none of their own."""
@@ -373,3 +373,23 @@ def _all_queues(step: _Step) -> tuple[Queue, ...]:
     found = (*step.queues, *step.builder.queues.values())
     require_unique((*step.parameters, *step.results), found)
     return found
+
+
+def without_spare_constants(program: Program) -> Program:
+    """Return a program that loads no constant that nothing reads; its variable takes no memory.
+
+    A parameter that is loaded keeps one variable, read or not.
+    """
+    read = used(program.body, program).union(
+        *(used(x, program) for x in program.functions.values())
+    )
+    held = {value for number, (value, _) in program.constants.items() if number in read}
+    constants = {}
+    for number, (value, array) in program.constants.items():
+        if number in read or (value in program.loaded and value not in held):
+            constants[number] = (value, array)
+            held.add(value)
+    variables = list(program.variables)
+    for number in program.constants.keys() - constants.keys():
+        variables[number] = replace(variables[number], role=Role.TEMPORARY)
+    return replace(program, constants=constants, variables=tuple(variables))

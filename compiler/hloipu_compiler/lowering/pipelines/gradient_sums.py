@@ -1,4 +1,4 @@
-"""Gradient accumulators on the tiles, in an element type of their own.
+"""Gradients of micro-batches combined on the tiles, in a type of their own; then over replicas.
 
 With n micro-batches before it, of K, a gradient g is taken in as
 
@@ -10,12 +10,16 @@ A gradient is scaled in its own type and converted to the accumulator's then, as
 plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
 """
 
+from collections.abc import Sequence
+
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
+from hloipu_compiler.lowering.ops.collectives import met
 from hloipu_compiler.plan.pipelining import MEAN
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
 from hloipu_runtime.program.mapping import Sizes
 
 COUNT_TYPE = "f32"
@@ -112,3 +116,37 @@ def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...])
     codelet = Elementwise(expression, labels, len(first.shape))
     last_uses = (kind == first.element_type, *(False for _ in operands[1:]))
     return builder.compute(codelet, operands, [(kind, first.shape)], last_uses=last_uses)[0]
+
+
+def mean_over_replicas(
+    builder: Builder, replicas: int, gradients: Sequence[TileTensor]
+) -> list[TileTensor]:
+    """Write the means of gradients over all replicas, before the update; each stays on its IPU.
+
+    One all-reduce for all of one element type: a ring's phases each take a meeting, however much
+    they move. Graphcore's optimizers divide by the number of replicas, whatever micro-batches are
+    combined by (graphcore/tensorflow:
+    tensorflow/python/ipu/optimizers/cross_replica_optimizer.py).
+    """
+    everyone = (tuple(range(replicas)),)
+    form = CollectiveForm(ALL_REDUCE, everyone, monoid="add")
+    found: dict[int, TileTensor] = {}
+    for kind in dict.fromkeys(x.element_type for x in gradients):
+        places = [n for n, x in enumerate(gradients) if x.element_type == kind]
+        mine = [gradients[n] for n in places]
+        builder.origin = "gradients"
+        kinds = [(x.element_type, x.shape) for x in mine]
+        summed = met(builder, form, mine, kinds, [True] * len(mine))
+        for n, total in zip(places, summed, strict=True):
+            found[n] = _divided(builder, total, replicas)
+    return [found[n] for n in range(len(gradients))]
+
+
+def _divided(builder: Builder, total: TileTensor, replicas: int) -> TileTensor:
+    kind = total.element_type
+    builder.ipu = builder.variables[total.variable].ipu
+    share = number_node(1 / replicas, kind)
+    part = Expression((kind,), (share, Node("multiply", (0, 1), kind)), (2,))
+    axes = tuple(range(len(total.shape)))
+    codelet = Elementwise(part, (axes,), len(axes))
+    return builder.compute(codelet, [total], [(kind, total.shape)], last_uses=[True])[0]

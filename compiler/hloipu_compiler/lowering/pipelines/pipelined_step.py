@@ -28,7 +28,12 @@ from hloipu_compiler.lowering.core.offloading import (
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
-from hloipu_compiler.lowering.pipelines.gradient_sums import COUNT_TYPE, emptied, finished_type
+from hloipu_compiler.lowering.pipelines.gradient_sums import (
+    COUNT_TYPE,
+    emptied,
+    finished_type,
+    mean_over_replicas,
+)
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun
 from hloipu_compiler.lowering.pipelines.positions import (
     Carried,
@@ -38,7 +43,6 @@ from hloipu_compiler.lowering.pipelines.positions import (
     Positions,
 )
 from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameters
-from hloipu_compiler.lowering.pipelines.replica_means import mean_over_replicas
 from hloipu_compiler.lowering.pipelines.results import Results
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.partition.stages.update_places import placed

@@ -1,7 +1,7 @@
 """Writes all-reduces that average gradients over replicas into a placed module.
 
 One all-reduce for all gradients of an element type on an IPU, as where steps are cut
-(`lowering/pipelines/replica_means.py`); what the update reads are the means. For that the update's
+(`lowering/pipelines/gradient_sums.py`); what the update reads are the means. For that the update's
 ops, on which no other op depends, go behind all others.
 """
 

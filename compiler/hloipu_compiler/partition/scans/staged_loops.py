@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
-from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.scans.own_broadcasts import with_own_broadcasts
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.scans.pieces import InPieces, step_in_pieces
 from hloipu_compiler.partition.scans.plain_stacks import with_plain_stacks
 from hloipu_compiler.partition.scans.rows_apart import each_row_apart, rows_apart
@@ -20,6 +20,8 @@ from hloipu_compiler.partition.stages.cutting import annotated
 from hloipu_compiler.partition.stages.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.step_phases import Phases
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 
@@ -303,3 +305,41 @@ def _line(name: str, stages: list[int]) -> str:
 
 def _trips(begin: int, end: int) -> str:
     return f"trip {begin}" if end - begin == 1 else f"trips {begin}-{end - 1}"
+
+
+def with_own_broadcasts(module: Module) -> Module:
+    """Return the module with a broadcast of a number in the entry for each op that reads it.
+
+    Rates and constants are spread once for all stacks that are of one size. Stacks that are cut in
+    different places have nothing in common then, while one array can be cut in one way only.
+    """
+    entry = module.entry
+    shared = {
+        position
+        for position, x in enumerate(entry.instructions)
+        if x.opcode == "broadcast"
+        and len(entry.users[position]) > 1
+        and _is_number(entry.instructions[x.operands[0]])
+        and not _is_number(x)
+    }
+    if not shared:
+        return module
+    names = Names(x.name for x in entry.instructions)
+    made: list[Instruction] = []
+    place: list[int] = []
+    for position, x in enumerate(entry.instructions):
+        own: dict[int, int] = {}
+        for i in x.operands:
+            if i in shared and position != entry.users[i][0]:
+                name = names.fresh(entry.instructions[i].name)
+                own[i] = len(made)
+                made.append(made[place[i]]._replace(name=name))
+        place.append(len(made))
+        made.append(with_operands(x, tuple([own.get(i, place[i]) for i in x.operands])))
+    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    computations = tuple(new if c is entry else c for c in module.computations)
+    return replace(module, computations=computations)
+
+
+def _is_number(x: Instruction) -> bool:
+    return isinstance(x.shape, ArrayShape) and x.shape.element_count == 1

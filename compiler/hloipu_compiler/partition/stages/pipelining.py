@@ -12,17 +12,22 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.stages.assignment import Stages, owners, whole_stages
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
-from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches
+from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
 from hloipu_compiler.partition.stages.cutting import Costing, annotated, assumed_costing, cut
-from hloipu_compiler.partition.stages.device_map import stage_ipus
-from hloipu_compiler.partition.stages.forming import PRE, STEP, Formed, Place, formed
+from hloipu_compiler.partition.stages.forming import (
+    PRE,
+    STEP,
+    Formed,
+    Place,
+    formed,
+    with_passed_copies,
+)
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import FULL, made_again
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
-from hloipu_compiler.partition.training.passed_on import with_passed_copies
 from hloipu_compiler.partition.training.phases import phases_of
 from hloipu_compiler.partition.training.reach import (
     ancestors,

@@ -1,7 +1,9 @@
-"""Recognises moving averages: a share of the old state and the rest of something else.
+"""Whether new state is a moving average or a count, told by how it is made of the old.
 
-An update by a gradient keeps all of a weight, or all but a decay that has nothing to do with the
-factor of the gradient. An average keeps c and adds 1 - c, as constants say or an op that subtracts.
+A moving average is a share of the old and the rest of something else; a count adds the same in
+each step. An update by a gradient keeps all of a weight, or all but a decay that has nothing to do
+with the factor of the gradient. An average keeps c and adds 1 - c, as constants say or an op that
+subtracts.
 """
 
 from collections.abc import Set
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.framework.constant_values import constant_array
+from hloipu_compiler.passes.framework.constant_values import constant_array, scalar_constant
 
 _MOVING = frozenset({"reshape", "bitcast", "copy", "transpose", "convert", "opt-barrier"})
 _SUMS = frozenset({"reduce", "dot", "reduce-window", "scatter"})
@@ -149,3 +151,14 @@ def _summed(entry: Computation, x: Instruction) -> int:
         axes = x.attributes.integers("lhs_contracting_dims")
         return prod(given.dimensions[i] for i in axes)
     return max(1, prod(given.dimensions) // max(1, prod(x.shape.dimensions)))
+
+
+def counts_by(entry: Computation, own: Set[int], result: int) -> float | None:
+    """Return what is added to a number to make its new value; None where it is no constant."""
+    x = entry.instructions[result]
+    if x.opcode not in ("add", "subtract") or own.isdisjoint(x.operands):
+        return None
+    if not isinstance(x.shape, ArrayShape) or x.shape.element_count != 1:
+        return None
+    values = [scalar_constant(entry.instructions[i]) for i in x.operands]
+    return next((float(x.item()) for x in values if x is not None and x.dtype.kind in "iuf"), None)

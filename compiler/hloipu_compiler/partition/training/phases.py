@@ -15,21 +15,20 @@ from hloipu_compiler.partition.training.carried_state import (
     is_float,
     is_made_forward,
 )
-from hloipu_compiler.partition.training.counters import counts_by
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_ends import check_ends
 from hloipu_compiler.partition.training.gradient_search import walk_on, walked
 from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.partition.training.losses import losses_of, no_loss
 from hloipu_compiler.partition.training.marks import made_by_each, marked_phases
-from hloipu_compiler.partition.training.moving_averages import is_moving_average
+from hloipu_compiler.partition.training.moving_averages import counts_by, is_moving_average
 from hloipu_compiler.partition.training.non_trainable_state import NonTrainableState
 from hloipu_compiler.partition.training.op_phases import OpPhases
-from hloipu_compiler.partition.training.optimizer_state import optimizing
 from hloipu_compiler.partition.training.reach import (
     Mask,
     ancestors,
     dependants,
+    optimizing,
     parameter_positions,
     result_positions,
 )

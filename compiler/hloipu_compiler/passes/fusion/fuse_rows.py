@@ -9,19 +9,22 @@ elementwise ops on what they leave. Softmax is one, a layer norm, the gradient o
     d = f32[8,9] subtract(x, b)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.analysis.order import effectful_computations
-from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.passes.fusion.fuse_elementwise import running
-from hloipu_compiler.passes.fusion.row_finding import RowFinder
-from hloipu_compiler.passes.fusion.row_writing import with_regions
+from hloipu_compiler.passes.fusion.row_finding import RowFinder, sizes_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -68,3 +71,228 @@ class FuseRows(Pass):
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with fusions."""
         return rows_fused(module, self.most_ops, plan.ipus), plan
+
+
+def with_regions(
+    computation: Computation, regions: list[list[int]], names: Names
+) -> tuple[Computation, list[Computation]]:
+    """Return the computation with fusions, and what these and the fusions in them compute."""
+    instructions = computation.instructions
+    region_of = {position: n for n, members in enumerate(regions) for position in members}
+    bodies = [_Body(computation, members) for members in regions]
+    taken = Names(x.name for x in instructions)
+    inner: list[Computation] = []
+    made: list[Instruction] = []
+    place: dict[int, int] = {}
+    for unit in _ordered(computation, regions, region_of, bodies):
+        if unit < len(instructions):
+            x = instructions[unit]
+            place[unit] = len(made)
+            made.append(with_operands(x, tuple(place[i] for i in x.operands)))
+            continue
+        body = bodies[unit - len(instructions)]
+        name = names.fresh(f"rows.{instructions[body.members[-1]].name}")
+        written = body.written(name, names)
+        inner += written
+        operands = tuple(place[i] for i in body.outside)
+        last = instructions[body.members[-1]]
+        attributes = Attributes({"kind": "kInput", "calls": name}, (name,))
+        own = last.name if len(body.results) == 1 else taken.fresh(f"rows.{last.name}")
+        at = len(made)
+        made.append(Instruction(own, "fusion", body.shape(), operands, attributes, last.metadata))
+        if len(body.results) == 1:
+            place[body.results[0]] = at
+            made[at] = made[at]._replace(name=instructions[body.results[0]].name)
+            continue
+        for number, position in enumerate(body.results):
+            x = instructions[position]
+            place[position] = len(made)
+            element = Attributes({"index": number})
+            made.append(
+                Instruction(x.name, "get-tuple-element", x.shape, (at,), element, x.metadata)
+            )
+    root = place[computation.root]
+    return replace(computation, instructions=tuple(made), root=root), inner
+
+
+def _ordered(
+    computation: Computation,
+    regions: list[list[int]],
+    region_of: dict[int, int],
+    bodies: "Sequence[_Body]",
+) -> list[int]:
+    """Return positions, and regions numbered behind them, in an order in which operands come first.
+
+    As in the text, but for what has to wait for a region; effects keep their order.
+    """
+    count = len(computation.instructions)
+    units = [count + region_of[p] if p in region_of else p for p in range(count)]
+    gone = _only_copied(computation, bodies)
+    waits: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    key: dict[int, int] = {}
+    for unit in dict.fromkeys(units):
+        if unit in gone:
+            continue
+        if unit < count:
+            needed = {units[i] for i in computation.instructions[unit].operands}
+            key[unit] = unit
+        else:
+            body = bodies[unit - count]
+            needed = {units[i] for i in body.outside}
+            key[unit] = regions[unit - count][-1]
+        waits[unit] = len(needed)
+        for other in needed:
+            readers.setdefault(other, []).append(unit)
+    heap = [(key[unit], unit) for unit, n in waits.items() if not n]
+    heap.sort()
+    order: list[int] = []
+    while heap:
+        _, unit = heappop(heap)
+        order.append(unit)
+        for reader in readers.get(unit, ()):
+            waits[reader] -= 1
+            if not waits[reader]:
+                heappush(heap, (key[reader], reader))
+    return order
+
+
+def _only_copied(computation: Computation, bodies: "Sequence[_Body]") -> set[int]:
+    """Return the broadcasts that nothing reads any more but regions, which have their own."""
+    inside = {position for body in bodies for position in body.inside}
+    found: set[int] = set()
+    for position in sorted({p for body in bodies for p in body.copied}, reverse=True):
+        is_broadcast = computation.instructions[position].opcode == "broadcast"
+        readers = computation.users[position]
+        if (
+            is_broadcast
+            and position != computation.root
+            and all(u in inside or u in found for u in readers)
+        ):
+            found.add(position)
+    return found
+
+
+class _Body:
+    """One region: what it reads, what it copies, what others read of it."""
+
+    def __init__(self, computation: Computation, members: list[int]) -> None:
+        self.computation = computation
+        self.members = members
+        self.inside = set(members)
+        self.outside: dict[int, None] = {}
+        self.copied: dict[int, None] = {}
+        for member in members:
+            for operand in computation.instructions[member].operands:
+                self._reads(operand)
+        # What has all elements comes first: it may take the place of an operand.
+        rank = max(len(sizes_of(computation.instructions[p]) or ()) for p in members)
+        self.results = sorted(
+            (p for p in members if self._is_result(p)),
+            key=lambda p: (len(sizes_of(computation.instructions[p]) or ()) < rank, -p),
+        )
+
+    def _is_result(self, position: int) -> bool:
+        """Whether something else reads a value: a broadcast that is copied does not count."""
+        if position == self.computation.root:
+            return True
+        stack = list(self.computation.users[position])
+        while stack:
+            user = stack.pop()
+            if user in self.inside:
+                continue
+            if user not in self.copied or user == self.computation.root:
+                return True
+            if any(u not in self.inside for u in self.computation.users[user]):
+                stack += [u for u in self.computation.users[user] if u not in self.inside]
+        return False
+
+    def _reads(self, operand: int) -> None:
+        x = self.computation.instructions[operand]
+        if operand in self.inside:
+            return
+        if x.opcode == "constant" and not sizes_of(x):
+            self.copied[operand] = None
+        elif x.opcode == "broadcast":
+            self._reads(x.operands[0])
+            self.copied[operand] = None
+        else:
+            self.outside[operand] = None
+
+    def shape(self) -> ArrayShape | TupleShape:
+        """Return the shape of the fusion's result."""
+        shapes = [self.computation.instructions[p].shape for p in self.results]
+        found = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+        if not isinstance(found, ArrayShape | TupleShape):
+            raise TypeError(f"a region of rows makes {found}")
+        return found
+
+    def written(self, name: str, names: Names) -> list[Computation]:
+        """Return the region's computation, after those of reductions with a producer of their own.
+
+        A producer that nothing but its reduction reads makes a fusion with that.
+        """
+        instructions = self.computation.instructions
+        taken = Names(instructions[i].name for i in (*self.members, *self.copied))
+        place: dict[int, int] = {}
+        made: list[Instruction] = []
+        for number, position in enumerate(self.outside):
+            place[position] = number
+            shape = instructions[position].shape
+            parameter = taken.fresh(f"param.{number}")
+            made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
+        pairs = self._pairs()
+        producers = set(pairs.values())
+        inner: list[Computation] = []
+        for position in sorted((*self.copied, *self.members)):
+            if position in producers and len(self.members) > 2:
+                continue
+            x = instructions[position]
+            if position in pairs and len(self.members) > 2:
+                pair = _Body(self.computation, [pairs[position], position])
+                pair_name = names.fresh(f"rows.{x.name}")
+                inner += pair.written(pair_name, names)
+                attributes = Attributes({"kind": "kInput", "calls": pair_name}, (pair_name,))
+                operands = tuple(place[i] for i in pair.outside)
+                x = Instruction(x.name, "fusion", x.shape, operands, attributes, x.metadata)
+            else:
+                x = with_operands(x, tuple(place[i] for i in x.operands))
+            place[position] = len(made)
+            made.append(x)
+        roots = [place[p] for p in self.results]
+        if len(roots) > 1:
+            shape = self.shape()
+            made.append(Instruction(taken.fresh("results"), "tuple", shape, tuple(roots)))
+            roots = [len(made) - 1]
+        return [*inner, _without_dead(name, made, roots[0])]
+
+    def _pairs(self) -> dict[int, int]:
+        """Return reductions whose operand nothing else reads, with the operand."""
+        found = {}
+        for position in self.members:
+            x = self.computation.instructions[position]
+            if x.opcode == "reduce":
+                source = x.operands[0]
+                alone = set(self.computation.users[source]) == {position}
+                if source in self.inside and alone and source != self.computation.root:
+                    found[position] = source
+        return found
+
+
+def _without_dead(name: str, made: list[Instruction], root: int) -> Computation:
+    """Return a computation without copies that only fusions within it read for themselves."""
+    live = bytearray(len(made))
+    live[root] = 1
+    for position in range(len(made) - 1, -1, -1):
+        if made[position].parameter_number >= 0:
+            live[position] = 1
+        if live[position]:
+            for operand in made[position].operands:
+                live[operand] = 1
+    place: dict[int, int] = {}
+    kept: list[Instruction] = []
+    for position, x in enumerate(made):
+        if live[position]:
+            place[position] = len(kept)
+            kept.append(with_operands(x, tuple(place[i] for i in x.operands)))
+    return Computation(name, tuple(kept), place[root])

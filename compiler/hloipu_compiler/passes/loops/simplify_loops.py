@@ -1,4 +1,4 @@
-"""Hoists loop-invariant state and constants out of loops and branches.
+"""Passes on loops: what they carry without changing it, constants handed in, how often they run.
 
 A part of a loop's state that the body hands on unchanged is, after the loop, what it was before.
 Where that is a constant, the body and the condition can have it of their own, and so can a branch:
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
@@ -22,7 +23,7 @@ from hloipu_compiler.passes.framework.pass_base import (
 )
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
-from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.plan import LoopKey, Plan
 from hloipu_runtime.frozen import dataclass
 
 Template = tuple[Instruction, ...]
@@ -248,3 +249,47 @@ class SimplifyLoops(Pass):
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with simpler loops."""
         return loops_simplified(module), plan
+
+
+MOST_RUN_TRIPS = 128
+
+
+def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> dict[LoopKey, int]:
+    """Return the trip counts of all loops that the entry reaches and whose count is known.
+
+    The rules of `analysis.trip_count` first; where they do not fit and the end of the loop depends
+    on constants alone, the part of the loop that decides it is simply run.
+    """
+    if not any(x.opcode == "while" for c in module.computations for x in c.instructions):
+        return {}
+    from hloipu_compiler.analysis.trip_count import counted_loop
+    from hloipu_compiler.passes.loops.counted_by_running import LoopRunner
+
+    found: dict[LoopKey, int] = {}
+    runner = LoopRunner(module, most_run_trips)
+    for computation in callees_first(module, only_reachable=True):
+        for at, x in enumerate(computation.instructions):
+            if x.opcode != "while":
+                continue
+            loop = counted_loop(module, computation, x)
+            trips = loop.trips if loop is not None else None
+            if trips is None and most_run_trips > 0:
+                trips = runner.trips(computation, at)
+            if trips is not None:
+                found[computation.name, x.name] = trips
+    return found
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class RecogniseLoops(Pass):
+    """Notes in the plan how often each loop runs, where the program tells."""
+
+    name: ClassVar[str] = "recognise-loops"
+    establishes: ClassVar[Facts] = frozenset({TRIP_COUNTS})
+
+    max_run_trips: int = MOST_RUN_TRIPS
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module as it is, and the plan with the trip counts."""
+        return module, plan.with_trip_counts(recognised_loops(module, self.max_run_trips))

@@ -26,8 +26,7 @@ from hloipu_runtime.codelets.costs.amp import Product, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, free_dims
-from hloipu_runtime.kernels.contractions.dot import dot_general
-from hloipu_runtime.kernels.contractions.dotting import dotting, is_matrix_product
+from hloipu_runtime.kernels.contractions.dot import dot_general, dotting, is_matrix_product
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork

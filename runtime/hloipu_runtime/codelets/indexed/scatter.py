@@ -135,7 +135,7 @@ class Scatter(Codelet):
         from hloipu_runtime.kernels.scatter import form_of
 
         form = form_of(*(block.whole for block in operands), self.dims)
-        from hloipu_runtime.kernels.scatter_points import scattering
+        from hloipu_runtime.kernels.scatter import scattering
 
         scatter_one = scattering(form, How(self._combiner, self.element_types, self.unique_indices))
 
@@ -184,7 +184,7 @@ class Scatter(Codelet):
 
         form = form_of(*(block.part for block in operands), self.dims)
         how = How(self._combiner, self.element_types, self.unique_indices)
-        from hloipu_runtime.kernels.scatter_points import scattering
+        from hloipu_runtime.kernels.scatter import scattering
 
         return one_call(scattering(form, how), 3, results[0].part, is_fresh=True)
 

@@ -1,5 +1,6 @@
 """Checks of a file's codelets: parameters fit their tensors."""
 
+from collections.abc import Iterator
 from typing import NoReturn
 
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
@@ -8,8 +9,7 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import VertexGroup
-from hloipu_runtime.program_io.file.groups import groups_of
+from hloipu_runtime.program.steps import ComputeSet, Step, VertexGroup, inner_steps
 from hloipu_runtime.program_io.file.refusal import NONSENSE, Refuse
 from hloipu_runtime.program_io.file.trying import (
     MOST_ELEMENTS,
@@ -18,6 +18,18 @@ from hloipu_runtime.program_io.file.trying import (
     vertex_elements,
     vertex_work,
 )
+
+
+def groups_of(program: Program) -> Iterator[tuple[str, VertexGroup]]:
+    """Yield every vertex group with the path of its step."""
+    waiting: list[tuple[str, Step]] = [("body", program.body)]
+    waiting += [(f"function {name[:80]!r}", body) for name, body in program.functions.items()]
+    while waiting:
+        place, step = waiting.pop()
+        if isinstance(step, ComputeSet):
+            yield from ((f"{place} {group.name[:80]}", group) for group in step.groups)
+        waiting += [(f"{place}/{n}", inner) for n, inner in enumerate(inner_steps(step))]
+
 
 Operands = tuple[Tensor, ...]
 MOST_TRIED = 2**23

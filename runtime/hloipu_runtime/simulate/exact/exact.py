@@ -43,8 +43,7 @@ from hloipu_runtime.simulate.exact.pipelining import pipelined
 from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole
 from hloipu_runtime.simulate.exact.tile_memories import TileMemories
 from hloipu_runtime.simulate.exact.vertices import prepare_group
-from hloipu_runtime.simulate.run.current_run import CurrentRun
-from hloipu_runtime.simulate.run.host import Counts, Host
+from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
 Action = Callable[[], None]

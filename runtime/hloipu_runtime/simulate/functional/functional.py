@@ -25,10 +25,9 @@ from hloipu_runtime.program.steps import (
     ValueId,
 )
 from hloipu_runtime.simulate.exact.exact import in_range
-from hloipu_runtime.simulate.functional.block_source import BlockSource, Names
+from hloipu_runtime.simulate.functional.block_source import BlockSource, Names, loop_lines
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node, collapse
-from hloipu_runtime.simulate.functional.loop_source import loop_lines
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state

@@ -1,9 +1,12 @@
 """State kept between runs, also after a failed run."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from hloipu_runtime.program.program import Array, Program
+import numpy as np
+
+from hloipu_runtime.program.program import RANDOM_STATE, Array, Program
 from hloipu_runtime.program.steps import Exchange, Repeat, Step, StreamIn, Sync, ValueId
 
 Moment = Literal["end", "begin", "turn", "following", "lost"]
@@ -71,3 +74,16 @@ def streams_before_work(program: Program) -> frozenset[str]:
                 break
         steps = rest
     return frozenset(found)
+
+
+def seeded(program: Program, seed: int) -> Program:
+    """Return a program whose stateful random ops draw from the beginning of a seed's stream."""
+    if not seed:
+        return program
+    state = np.array([seed, 0, 0], np.uint64)
+    changed = {
+        variable: (value, state)
+        for variable, (value, array) in program.constants.items()
+        if program.variables[variable].origin == RANDOM_STATE and array.shape == state.shape
+    }
+    return replace(program, constants={**program.constants, **changed}) if changed else program

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hloipu_compiler.hlo.syntax import parse_tables
-from hloipu_compiler.hlo.syntax.lalr import Parser
+from hloipu_compiler.hlo.syntax.grammar import Parser
 from hloipu_compiler.hlo.syntax.lexer import LexerInput
 from hloipu_compiler.hlo.syntax.parse_tables import GRAMMAR, TABLES, made_tables, parse_table
 

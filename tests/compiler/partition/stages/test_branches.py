@@ -5,8 +5,7 @@ import pytest
 import hloipu
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.branch_places import spots_of
-from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches
-from hloipu_compiler.partition.stages.device_map import stage_ipus
+from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.inference import inference_phases

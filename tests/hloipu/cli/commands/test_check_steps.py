@@ -11,13 +11,13 @@ import pytest
 from hloipu.check import formed_step
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.pipelines import device_loop as wrapped_step
+from hloipu_compiler.lowering.pipelines import gradient_sums
 from hloipu_compiler.lowering.pipelines import positions as pipeline_positions
-from hloipu_compiler.lowering.pipelines import replica_means
 from hloipu_compiler.lowering.pipelines import results as pipeline_results
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated
 from hloipu_compiler.lowering.pipelines.outfeed_sums import finished
 from hloipu_compiler.partition.stages.pipelining import pipelined
-from hloipu_runtime.kernels.contractions.dotting import dotting
+from hloipu_runtime.kernels.contractions.dot import dotting
 from tests.support.arrays import Array
 from tests.support.check_texts import BROADCAST_AMONG_TWO, TWO_LAYERS
 from tests.support.command_line import Outcome, run
@@ -57,10 +57,10 @@ def named(outcome: Outcome) -> dict[str, str]:
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("way", WAYS)
-def test_steps_agree(way: str, path: str) -> None:
-    outcome = run("check", path, *FED, *F64, *WAYS[way])
+def test_steps_agree(candidate: str, path: str) -> None:
+    outcome = run("check", path, *FED, *F64, *WAYS[candidate])
     assert outcome.code == 0, outcome
-    outfeed = "outfeed loss" if "loss" in " ".join(WAYS[way]) else "outfeed result.2"
+    outfeed = "outfeed loss" if "loss" in " ".join(WAYS[candidate]) else "outfeed result.2"
     assert named(outcome) == {"state v": "ok", "state w": "ok", outfeed: "ok"}
     assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
     assert "without samples" not in outcome.out
@@ -69,8 +69,8 @@ def test_steps_agree(way: str, path: str) -> None:
 @pytest.mark.usefixtures("checks_share_xla")
 @pytest.mark.skipif(not available(), reason="no jaxlib")
 def test_xla_is_the_judge_of_a_cut_step_on_tiles(path: str) -> None:
-    ways = ("--stages", "2", "--micro-batches", "2", "--replicas", "2", "--mode", "exact")
-    outcome = run("check", path, *FED, *ways, "--poison")
+    candidates = ("--stages", "2", "--micro-batches", "2", "--replicas", "2", "--mode", "exact")
+    outcome = run("check", path, *FED, *candidates, "--poison")
     assert outcome.code == 0, outcome
     assert "gradients and update together are the plain step on xla-cpu: 0 of 3" in outcome.out
 
@@ -107,8 +107,8 @@ def one_micro_batch_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def replicas_added_up(patch: pytest.MonkeyPatch) -> None:
-    right = replica_means._divided
-    patch.setattr(replica_means, "_divided", lambda builder, x, _replicas: right(builder, x, 1))
+    right = gradient_sums._divided
+    patch.setattr(gradient_sums, "_divided", lambda builder, x, _replicas: right(builder, x, 1))
 
 
 PLANTED: dict[str, tuple[Plant, tuple[str, ...], dict[str, str]]] = {
@@ -136,9 +136,9 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...], dict[str, str]]] = {
 def test_a_wrong_loop_or_cut_is_found(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant, way, marks = PLANTED[name]
+    plant, candidate, marks = PLANTED[name]
     plant(monkeypatch)
-    outcome = run("check", path, *FED, *F64, *way)
+    outcome = run("check", path, *FED, *F64, *candidate)
     assert outcome.code == 6, outcome
     assert marks.items() <= named(outcome).items()
     assert "the plain step alone agrees" in outcome.err

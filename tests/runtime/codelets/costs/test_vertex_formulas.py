@@ -7,6 +7,7 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.costs.amp import Product, product_work
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolution_work
+from hloipu_runtime.codelets.costs.elementwise import scaled_add_cycles
 from hloipu_runtime.codelets.costs.matrices import cholesky_work, matrix_work, solve_work
 from hloipu_runtime.codelets.costs.moving import (
     fill_slots,
@@ -16,7 +17,6 @@ from hloipu_runtime.codelets.costs.moving import (
     transpose_work,
 )
 from hloipu_runtime.codelets.costs.reduce import reduce_work
-from hloipu_runtime.codelets.costs.scaled_add import scaled_add_cycles
 from hloipu_runtime.codelets.costs.sort import SortShape, sort_work
 from hloipu_runtime.codelets.costs.windows import pooling_work, running_work
 from hloipu_runtime.machine.costs import TileWork

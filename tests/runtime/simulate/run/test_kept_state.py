@@ -1,13 +1,16 @@
 """What a run leaves of the state, told from the arrays that are there."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hloipu_runtime.program.program import Array
+from hloipu_runtime.program.mapping import Mapping, Tiles, whole
+from hloipu_runtime.program.program import RANDOM_STATE, Array
 from hloipu_runtime.program.steps import Repeat
-from hloipu_runtime.simulate.run.kept_state import kept_state, streams_before_work
+from hloipu_runtime.simulate.run.kept_state import kept_state, seeded, streams_before_work
+from tests.support.program_builder import ProgramBuilder
 from tests.support.sessions import SUMS, SWAP, compiled, sums
 
 PROGRAM = sums(2).program
@@ -55,3 +58,20 @@ def test_streams_that_come_before_all_work() -> None:
         program = compiled(SUMS, io_tiles=apart, **called).program
         assert streams_before_work(program) == {"parameter.3", "data.0"}
     assert streams_before_work(compiled(SWAP, loop=2, roles={"s": "carry"}).program) == frozenset()
+
+
+def test_only_states_of_random_ops_begin_with_the_seed() -> None:
+    make = ProgramBuilder()
+    state, other, longer = (make.constant((n,), Mapping(Tiles(), (whole(n),))) for n in (3, 3, 4))
+    for variable in (state, longer):
+        make.variables[variable] = replace(make.variables[variable], origin=RANDOM_STATE)
+    program = make.program()
+    assert seeded(program, 0) is program
+    found = seeded(program, 7)
+    value, array = found.constants[state]
+    assert value == program.constants[state][0]
+    assert (array.dtype, array.tolist()) == (np.uint64, [7, 0, 0])
+    assert found.constants[other] is program.constants[other]
+    assert found.constants[longer] is program.constants[longer]
+    plain = ProgramBuilder().program()
+    assert seeded(plain, 7) is plain

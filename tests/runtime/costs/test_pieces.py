@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from hloipu_runtime.costs.sending import Sent, what_is_sent, whole_sent
+from hloipu_runtime.costs.pieces import Sent, what_is_sent, whole_sent
 from hloipu_runtime.costs.traffic import transfer_traffic
-from hloipu_runtime.memory.partakers import receivers, senders
+from hloipu_runtime.memory.charges import receivers, senders
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import Transfer

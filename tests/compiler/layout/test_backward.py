@@ -3,7 +3,7 @@
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.layout.regions import region_demands
+from hloipu_compiler.layout.backward import region_demands
 from hloipu_runtime.machine.load import load_machine
 
 GC200 = load_machine("gc200")

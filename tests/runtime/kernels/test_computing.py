@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.core.subnormals import flushing_subnormals
+from hloipu_runtime.kernels.computing import flushing_subnormals
 
 TINY = {np.float32: 1e-40, np.float64: 1e-310}
 SMALLEST_NORMAL = {np.float32: 2.0**-126, np.float64: 2.0**-1022}

@@ -9,7 +9,7 @@ import pytest
 from hloipu_compiler.lowering.core.alternatives import Candidate
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Value
-from hloipu_compiler.lowering.regions import row_regions
+from hloipu_compiler.lowering.regions import fusions
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet
@@ -85,7 +85,7 @@ def candidate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         assert leaves is not None
         return leaves
 
-    monkeypatch.setattr(row_regions, "cheapest", chosen)
+    monkeypatch.setattr(fusions, "cheapest", chosen)
     return int(request.param)
 
 

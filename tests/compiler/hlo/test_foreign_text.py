@@ -1,10 +1,10 @@
-"""Attributes of custom calls as Graphcore's plugin prints them."""
+"""Texts that are not quite HLO: attributes of custom calls as Graphcore's plugin prints them."""
 
 import pytest
 
 from hloipu_compiler.errors import ParseError
-from hloipu_compiler.hlo.attributes.plugin_text import respelled
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.reading.foreign_text import respelled
 from hloipu_compiler.source import Source
 
 _CALL = 'custom_call_target="'

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hloipu_compiler.partition.scans.named_pieces import with_stacks
+from hloipu_compiler.partition.scans.pieces_numbers import with_stacks
 from hloipu_runtime.program.program import Program, Value, Variable
 from hloipu_runtime.program.stacks import PARAMETER, Stack
 from tests.support.program_builder import rows

@@ -2,7 +2,7 @@
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.lowering.pipelines.update_order import order_by_results
+from hloipu_compiler.lowering.pipelines.draft import order_by_results
 
 
 def entry(text: str) -> Computation:

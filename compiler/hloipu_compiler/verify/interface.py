@@ -1,0 +1,183 @@
+"""The entry's interface: parameters numbered 0 to n-1, as the header says, and their layouts."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hloipu_compiler.errors import Note
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
+from hloipu_compiler.ir.attributes import ProgramShape
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import (
+    ArrayShape,
+    BufferShape,
+    Layout,
+    Shape,
+    compatible,
+    leaves,
+    without_layouts,
+)
+from hloipu_compiler.verify.places import header_span, operand_span, shape_span
+from hloipu_compiler.verify.report import Report
+from hloipu_compiler.verify.survey import Place, Survey
+
+if TYPE_CHECKING:
+    from hloipu_compiler.hlo.attributes.layout_extension import LayoutExtension
+
+
+def check_parameters(survey: Survey, report: Report) -> None:
+    """Report parameter numbers that repeat or leave a gap, and a header that disagrees."""
+    by_computation: dict[int, list[Place]] = {}
+    for place in survey.places("parameter"):
+        by_computation.setdefault(id(place.computation), []).append(place)
+    for places in by_computation.values():
+        _check_numbers(survey.module, places, report)
+    _check_entry_layout(survey.module, report)
+
+
+def _check_numbers(module: Module, places: list[Place], report: Report) -> None:
+    count = len(places)
+    first: dict[int, Place] = {}
+    for place in places:
+        instruction = place.instruction
+        number = instruction.parameter_number
+        known = first.setdefault(number, place)
+        if known is not place:
+            before = operand_span(module, known.instruction, 0)
+            report.add(
+                "E0303",
+                f"{place.computation.name} has two parameters number {number}",
+                operand_span(module, instruction, 0),
+                expected=f"numbers 0 to {count - 1}, each once",
+                notes=[Note(before, "the other one")] if before else (),
+            )
+        elif not 0 <= number < count:
+            report.add(
+                "E0303",
+                f"parameter number {number} in {place.computation.name}, which has {count} "
+                f"parameter{'s' if count > 1 else ''}",
+                operand_span(module, instruction, 0),
+                expected=f"numbers 0 to {count - 1}, each once",
+            )
+
+
+def _check_entry_layout(module: Module, report: Report) -> None:
+    said = module.attributes.get("entry_computation_layout")
+    if not isinstance(said, ProgramShape):
+        return
+    entry = module.entry
+    root = entry.instructions[entry.root]
+    if not compatible(root.shape, said.result):
+        span = shape_span(module, root)
+        report.add(
+            "E0304",
+            f"entry_computation_layout gives the result {without_layouts(said.result)}",
+            header_span(module, "entry_computation_layout"),
+            expected=f"{without_layouts(root.shape)}, the shape of the root {root.name}",
+            notes=[Note(span, "the root")] if span else (),
+        )
+    parameters = entry.parameters
+    if len(parameters) != len(said.parameters):
+        report.add(
+            "E0304",
+            f"entry_computation_layout lists {len(said.parameters)} parameters",
+            header_span(module, "entry_computation_layout"),
+            expected=f"{len(parameters)}, as {entry.name} has",
+        )
+        return
+    _check_entry_parameters(module, entry, said, report)
+
+
+def _check_entry_parameters(
+    module: Module, entry: Computation, said: ProgramShape, report: Report
+) -> None:
+    for number, (position, shape) in enumerate(zip(entry.parameters, said.parameters, strict=True)):
+        parameter = entry.instructions[position]
+        if compatible(parameter.shape, shape):
+            continue
+        span = shape_span(module, parameter)
+        report.add(
+            "E0304",
+            f"entry_computation_layout gives parameter {number} as {without_layouts(shape)}",
+            header_span(module, "entry_computation_layout"),
+            expected=f"{without_layouts(parameter.shape)}, the shape of {parameter.name}",
+            notes=[Note(span, "the parameter")] if span else (),
+        )
+
+
+Problem = tuple[str, str]
+"""What is wrong and what was expected."""
+
+
+def check_interface_layouts(module: Module, report: Report) -> None:
+    """Report layouts of the entry's parameters and result that lay out no array.
+
+    XLA validates these and no others. Source: openxla/xla `xla/layout_util.cc`
+    (ValidateLayoutForShape), probed with jaxlib 0.10.2.
+    """
+    said = module.attributes.get("entry_computation_layout")
+    if isinstance(said, ProgramShape):
+        for shape in (*said.parameters, said.result):
+            problem = layout_problem(shape)
+            if problem:
+                at = header_span(module, "entry_computation_layout")
+                report.add("E0338", problem[0], at, expected=problem[1])
+        return
+    entry = module.entry
+    for position in dict.fromkeys((*entry.parameters, entry.root)):
+        instruction = entry.instructions[position]
+        problem = layout_problem(instruction.shape)
+        if problem:
+            at = shape_span(module, instruction)
+            report.add("E0338", f"{instruction.name}: {problem[0]}", at, expected=problem[1])
+
+
+def layout_problem(shape: Shape) -> Problem | None:
+    """Return what is wrong with the first wrong layout in a shape, or None."""
+    for _, leaf in leaves(shape):
+        array = leaf.contents if isinstance(leaf, BufferShape) else leaf
+        if array.layout is not None:
+            problem = _array_problem(array, array.layout)
+            if problem:
+                return problem
+    return None
+
+
+def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
+    if set(layout.minor_to_major) != set(range(array.rank)):
+        found = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
+        return f"{found} is no order of dimensions", f"0 to {array.rank - 1}, each once"
+    if not layout.extension:
+        return None
+    try:
+        from hloipu_compiler.hlo.attributes.layout_extension import read_layout_extension
+
+        extension = read_layout_extension(layout.extension)
+    except TextFault:
+        return None  # the parser reports it
+    return _extension_problem(array, layout, extension)
+
+
+def _extension_problem(
+    array: ArrayShape, layout: Layout, extension: "LayoutExtension"
+) -> Problem | None:
+    if extension.index_type or extension.pointer_type:
+        return f"the layout {layout} has index or pointer types", "a dense layout"
+    from hloipu_compiler.hlo.attributes.layout_extension import COMBINED
+
+    if any(size < 1 and size != COMBINED for tile in extension.tiles for size in tile):
+        return f"the layout {layout} has an empty tile", "tile sizes from 1, or *"
+    if extension.element_bits < 0 or extension.tail_padding_elements < 1:
+        return f"the layout {layout} has a size below its least", "E(…) from 0 and L(…) from 1"
+    seen = set()
+    for split in extension.splits:
+        if not 0 <= split.dimension < array.rank or split.dimension in seen:
+            return (
+                f"the layout {layout} splits dimension {split.dimension}",
+                f"dimensions 0 to {array.rank - 1}, each at most once",
+            )
+        seen.add(split.dimension)
+        size = array.dimensions[layout.minor_to_major[array.rank - 1 - split.dimension]]
+        bounds = (0, *split.indices, size)
+        if any(a >= b for a, b in pairwise(bounds)):
+            return f"the layout {layout} splits at {split.indices}", f"ascending, 1 to {size - 1}"
+    return None
