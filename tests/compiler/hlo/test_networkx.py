@@ -326,7 +326,11 @@ FAULTS: list[tuple[Callable[[Graph], object], type[InvalidHloError], str, str]] 
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("edit", "error", "code", "message"), FAULTS, ids=lambda x: str(x)[:30])
+@pytest.mark.parametrize(
+    ("edit", "error", "code", "message"),
+    FAULTS,
+    ids=[f"{code}-{n}" for n, (*_, code, _) in enumerate(FAULTS)],
+)
 def test_faults_name_the_node(
     graph: Graph, edit: Callable[[Graph], None], error: type[InvalidHloError], code: str,
     message: str,
