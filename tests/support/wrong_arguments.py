@@ -50,7 +50,8 @@ MODULES = (hloipu, hloipu.jax, made, arrays)
 NOT_CHECKED = {
     "Module Computation Instruction Fault RunResult History": "records that hloipu makes",
     "CompiledProgram": "made by compile and load",
-    "HloipuError LimitError UnsupportedError InvalidHloError ParseError VerifyError DoesNotFit "
+    "HloipuError LimitError UnsupportedError InvalidHloError ParseError VerifyError GraphError "
+    "DoesNotFit "
     "EngineSwapWarning": "errors that hloipu raises",
     "Callback Source": "take nothing; for users to derive from",
     "Session JaxProgram LoweredFunction": "made by other functions alone",

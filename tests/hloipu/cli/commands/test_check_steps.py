@@ -56,11 +56,11 @@ def named(outcome: Outcome) -> dict[str, str]:
 
 
 @pytest.mark.thinned(2)
-@pytest.mark.parametrize("way", WAYS)
-def test_steps_agree(candidate: str, path: str) -> None:
-    outcome = run("check", path, *FED, *F64, *WAYS[candidate])
+@pytest.mark.parametrize("cut", WAYS)
+def test_steps_agree(cut: str, path: str) -> None:
+    outcome = run("check", path, *FED, *F64, *WAYS[cut])
     assert outcome.code == 0, outcome
-    outfeed = "outfeed loss" if "loss" in " ".join(WAYS[candidate]) else "outfeed result.2"
+    outfeed = "outfeed loss" if "loss" in " ".join(WAYS[cut]) else "outfeed result.2"
     assert named(outcome) == {"state v": "ok", "state w": "ok", outfeed: "ok"}
     assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
     assert "without samples" not in outcome.out
@@ -136,9 +136,9 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...], dict[str, str]]] = {
 def test_a_wrong_loop_or_cut_is_found(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant, candidate, marks = PLANTED[name]
+    plant, cut, marks = PLANTED[name]
     plant(monkeypatch)
-    outcome = run("check", path, *FED, *F64, *candidate)
+    outcome = run("check", path, *FED, *F64, *cut)
     assert outcome.code == 6, outcome
     assert marks.items() <= named(outcome).items()
     assert "the plain step alone agrees" in outcome.err
