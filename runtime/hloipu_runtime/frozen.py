@@ -27,10 +27,10 @@ else:
         if not frozen or others:
             return dataclasses.dataclass(cls, frozen=frozen, slots=slots, eq=eq, **others)
 
-        def made(cls):
+        def decorate(cls):
             return _frozen(cls, slots, eq)
 
-        return made if cls is None else made(cls)
+        return decorate if cls is None else decorate(cls)
 
 
 @dataclasses.dataclass(frozen=True)

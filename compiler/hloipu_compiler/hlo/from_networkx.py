@@ -1,4 +1,4 @@
-"""A module from a networkx graph such as `to_networkx` gives, edited or not.
+"""Builds a checked module from a networkx graph, as `to_networkx` gives it or edited.
 
 The graph is written as HLO text and read as every text is, so that one set of rules holds for both;
 what is wrong in a line of it is said of the line's node. What only a graph can get wrong is found

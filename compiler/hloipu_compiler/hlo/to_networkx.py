@@ -1,4 +1,4 @@
-"""A module as one networkx graph: a node for each instruction, edges for all that it needs.
+"""Writes a module as one networkx graph: a node for each instruction, edges for its needs.
 
 Every edge goes from what is needed to who needs it: from an operand to its user, from a control
 predecessor to its successor, from the root of a called computation to its caller. Values are

@@ -280,10 +280,10 @@ class _Reduced(NamedTuple):
 def region_demands(
     machine: Machine, module: Module, computation: Computation, x: Instruction
 ) -> Iterator[tuple[int, Demand]]:
-    """Yield positions of a fusion's operands, with what it wishes for each.
+    """Yield positions of a fusion's operands, with the demand on each.
 
-    Without the wish each of its reductions has partial results to bring together. Where rows are so
-    few that most tiles would have none, the elementwise ops among them would rather be spread.
+    Without it each reduction has partial results to bring together. Where rows are so few that most
+    tiles would have none, the elementwise ops among them would rather be spread.
     """
     found = list(_reductions(module, module.computation[x.attributes.called[0]]))
     if not found:

@@ -1,1 +1,1 @@
-"""Literals: their text, and the arrays that it stands for."""
+"""Literals: from text to arrays and back."""

@@ -1,4 +1,4 @@
-"""Texts that are not quite HLO: what they are by their beginning, and a plugin's spellings."""
+"""Recognises texts that are not HLO, and reads a plugin's spelling of custom calls."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Parsers of the tables of `hlo.lark`, each made when first needed.
+"""Parsers for `hlo.lark`, each built from its tables when first needed.
 
 There are two: one for whole texts, one whose start rules are the values of attributes.
 """

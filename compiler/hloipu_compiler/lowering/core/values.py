@@ -1,4 +1,4 @@
-"""What an instruction's result is on its way into a program, and when it is read the last time."""
+"""Results of instructions during lowering (on tiles, constant, broadcast), and their last uses."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Lowering of custom calls: annotations vanish, LAPACK routines and top-k have codelets."""
+"""Lowering of custom calls: annotations, LAPACK routines, top-k."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Operands of ops that indices decide: where they lie, and the scalars that say where to read."""
+"""Operands of indexed ops: their layouts, and the scalars of their start indices."""
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext

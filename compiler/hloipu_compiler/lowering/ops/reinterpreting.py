@@ -1,4 +1,4 @@
-"""Lowering of ops that see the same bits, or the same sizes, differently."""
+"""Lowering of bitcast-convert, and of getting and setting dimension sizes."""
 
 from collections.abc import Sequence
 
