@@ -176,7 +176,7 @@ class Walked:
                 for number, branch in enumerate(step.branches):
                     self.block(branch, f"{path}|{number}")
             case Call():
-                self.block(self.program.functions[step.function], f"{path}/{step.function}")
+                self.block(self.program.functions[step.function], f"{step.function}()")
             case ComputeSet() | Exchange() | StreamIn() | StreamOut() | Collective() | RemoteCopy():
                 self.leaves[path] = self.leaves.get(path, 0) + 1
             case _:

@@ -22,6 +22,7 @@ from hloipu_runtime.program.steps import (
     If,
     Operand,
     Parallel,
+    Passed,
     Pipeline,
     Repeat,
     RepeatWhile,
@@ -175,7 +176,7 @@ class _Run(TokenMemory):
             case If() | Switch():
                 self.branch(step, place)
             case Call():
-                self.walk(self.program.functions[step.function], f"{place}/{step.function}")
+                self.call(step, place)
             case _:
                 pass
 
@@ -311,12 +312,24 @@ class _Run(TokenMemory):
             right = (array == expected[cut(box)]) & (array >= 0)
             array[...] = np.where(right, self.tokens(definition.value, box), NOTHING)
 
+    def call(self, step: Call, place: str) -> None:
+        """Run a function on what it is handed, and keep of it only what it hands back."""
+        body = self.program.functions[step.function]
+        changed = set(writes(self.program, body))
+        self.carry(step.arguments, "outer", place)
+        self.wipe(changed - {item.variable for item in step.arguments})
+        self.rename(step.arguments, "outer", "inner")
+        self.walk(body, f"{place}/{step.function}")
+        self.carry(step.results, "inner", place)
+        self.rename(step.results, "inner", "outer")
+        self.wipe(changed - {item.variable for item in step.results})
+
     def start_turn(self, carried: tuple[Carried, ...], *bodies: Sequence) -> None:
         """Take away what the turn before left, apart from what is handed on."""
         changed = {v for body in bodies for v in writes(self.program, body)}
         self.wipe(changed - {item.variable for item in carried})
 
-    def rename(self, carried: tuple[Carried, ...], old: str, new: str) -> None:
+    def rename(self, carried: tuple[Carried | Passed, ...], old: str, new: str) -> None:
         """Let values be what others are now."""
         bases = [self.base.get(getattr(item, old)) for item in carried]
         for item, base in zip(carried, bases, strict=True):
@@ -324,7 +337,7 @@ class _Run(TokenMemory):
             if base is not None:
                 self.base[getattr(item, new)] = base
 
-    def carry(self, carried: tuple[Carried, ...], which: str, place: str) -> None:
+    def carry(self, carried: tuple[Carried | Passed, ...], which: str, place: str) -> None:
         if self.strict:
             for item in carried:
                 self.expect(item.variable, getattr(item, which), place)

@@ -116,13 +116,15 @@ values {{
   %12: s32[]
   %13: s32[]
   %14: s32[]
+  %15: s32[]
+  %16: s32[]
 }}
 constants {{
   v4 = %13 values "0"
 }}
 function "next" {{
   compute {{
-    (v0 = %9 ()) <- {_NEXT} "next" @0 <- (v0 = %8 ())
+    (v0 = %16 ()) <- {_NEXT} "next" @0 <- (v0 = %15 ())
   }}
 }}
 body {{
@@ -148,7 +150,7 @@ body {{
   }}
   parallel {{
     branch {{
-      call "next"
+      call "next" (v0: %8 %15) -> (v0: %16 %9)
     }}
     branch {{
       sequence {{

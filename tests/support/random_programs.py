@@ -10,6 +10,7 @@ from hloipu_runtime.program.steps import (
     If,
     Merged,
     Parallel,
+    Passed,
     Repeat,
     RepeatWhile,
     Sequence,
@@ -234,12 +235,29 @@ class RandomProgram:
             make.emit(Switch(chooser, value, tuple(bodies), items))
 
     def call(self, level: int, ipu: int) -> None:
-        name = f"f{len(self.make.functions)}"
-        self.make.functions[name] = Sequence()
-        with self.make.block() as body:
+        """Draw a function of all that is known, and call it once or twice."""
+        make = self.make
+        name = f"f{len(make.functions)}"
+        make.functions[name] = Sequence()
+        outside = dict(make.held)
+        here = [v for v in outside if make.variables[v].ipu == ipu and v not in make.constants]
+        inner = {v: make.value_like(v) for v in here}
+        make.held.update(inner)
+        with make.block() as steps:
             self.steps(self.draw.randint(1, 3), level - 1, ipu)
-        self.make.functions[name] = Sequence(tuple(body))
-        self.make.emit(Call(name))
+        body = make.functions[name] = Sequence(tuple(steps))
+        changed = written(body, make.program())
+        ends = {v: value for v, value in make.held.items() if v in changed}
+        new_constants = make.constants.keys() - outside.keys()
+        make.held.clear()
+        make.held.update(outside)
+        for v in new_constants:
+            make.held[v] = make.constants[v][0]
+        for _ in range(self.draw.randint(1, 2)):
+            arguments = tuple(Passed(v, make.held[v], value) for v, value in inner.items())
+            results = tuple(Passed(v, make.value_like(v), value) for v, value in ends.items())
+            make.emit(Call(name, arguments, results))
+            make.held.update((item.variable, item.outer) for item in results)
 
     def parallel(self) -> None:
         bodies = []

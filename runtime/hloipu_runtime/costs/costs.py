@@ -1,7 +1,6 @@
 """Cost records: steps, and the blocks of steps that run as one."""
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 from hloipu_runtime.costs.spent import Spent
@@ -147,8 +146,6 @@ class Costs:
     machine: Machine
     steps: tuple[StepCost, ...]
     blocks: tuple[BlockCost, ...]
-    calls: dict[str, str] = field(repr=False)
-    """Path at which a function is called, and the path of its block."""
 
     @property
     def root(self) -> BlockNumber:

@@ -78,20 +78,8 @@ class ChargePlan:
         """What engines count for the micro-batches of a pipeline, whose blocks are its bodies."""
 
     def block_at(self, path: str) -> int:
-        """Return the block that runs at a path; a function's blocks have a path for each call.
-
-        Raises KeyError where there is none.
-        """
-        return self._numbers[self._place(path)]
-
-    def _place(self, path: str) -> str:
-        """Return a path with functions in place of their calls."""
-        names = self.costs.calls
-        found = ""
-        for part in path.split("/"):
-            found = f"{found}/{part}" if found else part
-            found = names.get(found, found)
-        return found
+        """Return the block that runs at a path; raises KeyError where there is none."""
+        return self._numbers[path]
 
     def counts(self, runs: Mapping[str, int]) -> BlockCounts:
         """Return the counts of a run that counted blocks by their path.
@@ -101,7 +89,7 @@ class ChargePlan:
         """
         seen = [0] * len(self.costs.blocks)
         for path, count in runs.items():
-            if self._place(path) not in self._pipelines:
+            if path not in self._pipelines:
                 seen[self.block_at(path)] += count
         return count_blocks(
             self.costs,

@@ -52,6 +52,7 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Switch,
     Sync,
+    function_path,
 )
 from hloipu_runtime.program.uses import used
 
@@ -65,7 +66,7 @@ def step_charges(program: Program, machine: Machine, forms: Forms | None = None)
     walk = _Walk(program, machine, forms or Forms(program, machine))
     call = plain("body/call", "host call", "", Spent(host=host_call(machine)))
     walk.block(program.body, "body", (lambda _: call) if program.is_resident else None)
-    return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks), walk.calls)
+    return Costs(program, machine, tuple(walk.steps), tuple(walk.blocks))
 
 
 class _Walk:
@@ -78,7 +79,6 @@ class _Walk:
         self.steps: list[StepCost] = []
         self.blocks: list[BlockCost] = []
         self.functions: dict[str, BlockNumber] = {}
-        self.calls: dict[str, str] = {}
         self.calling: set[str] = set()
         self.kept: list[Exchange] = []
         self.here: tuple[int, ...] = ()
@@ -110,13 +110,12 @@ class _Walk:
 
     def function(self, name: str, path: str) -> BlockNumber:
         """Return the block of a function, which is one wherever it is called from."""
-        self.calls[f"{path}/{name}"] = f"{name}()"
         if name not in self.functions:
             body = self.program.functions.get(name)
             if body is None or name in self.calling:
                 raise ProgramError([Fault("call", path, f"cannot call function {name!r}")])
             self.calling.add(name)
-            self.functions[name] = self.block(body, f"{name}()")
+            self.functions[name] = self.block(body, function_path(name))
             self.calling.remove(name)
         return self.functions[name]
 

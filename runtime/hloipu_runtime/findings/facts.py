@@ -21,6 +21,7 @@ from hloipu_runtime.program.steps import (
     Sequence,
     Step,
     Switch,
+    function_path,
 )
 from hloipu_runtime.report.profile import NO_ORIGIN, Profile, StepRow
 
@@ -148,7 +149,7 @@ class Facts:
     def _steps(self) -> tuple[tuple[str, Step], ...]:
         found = list(_leaves(self.program.body, "body"))
         for name, body in self.program.functions.items():
-            found += _leaves(body, f"{name}()")
+            found += _leaves(body, function_path(name))
         return tuple(found)
 
 

@@ -299,11 +299,34 @@ class Switch:
     name: str = ""
 
 
+class Passed(NamedTuple):
+    """A variable that a function shares with its callers, and the values that it holds."""
+
+    variable: VariableId
+    outer: ValueId
+    """For the caller."""
+    inner: ValueId
+    """For the function, the same at every call."""
+
+
 @dataclass(frozen=True)
 class Call:
-    """Runs a function of the program."""
+    """Runs a function of the program, whose code is there once, however often it is called.
+
+    All calls pass the same variables. A function reads constants and its arguments; whatever else
+    it writes is lost when it ends, but for its results.
+    """
 
     function: str
+    arguments: tuple[Passed, ...] = ()
+    """At the start of the function."""
+    results: tuple[Passed, ...] = ()
+    """At its end."""
+
+
+def function_path(name: str) -> str:
+    """Return the path of a function's block, which is one, however often it is called."""
+    return f"{name}()"
 
 
 Step = (

@@ -44,7 +44,7 @@ class Blocks:
         """Branch of each choice."""
         self.runs: Counter[int] = Counter()
         self.block("body", 3)
-        self.costs = Costs(ProgramBuilder().program(), TINY, (), tuple(self.blocks), {})
+        self.costs = Costs(ProgramBuilder().program(), TINY, (), tuple(self.blocks))
 
     def block(self, path: str, level: int) -> int:
         kinds = ["loop", "while", "if", "together", "pipeline", "call"]
@@ -181,7 +181,7 @@ def test_of_branches_side_by_side_the_slowest_counts_where_the_cheapest_choice_i
         block(1), block(100), block(0, Together("t", (0, 1))), block(50),
         block(7, Choice("c", "c", (2, 3))),
     )  # fmt: skip
-    costs = Costs(ProgramBuilder().program(), TINY, (), blocks, {})
+    costs = Costs(ProgramBuilder().program(), TINY, (), blocks)
     found = estimate(costs.program, TINY, None, costs)
     assert (found.lower_bound_cycles, found.total_cycles) == (57, None)
     assert [unknown.path for unknown in found.unknown] == ["c"]

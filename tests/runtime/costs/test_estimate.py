@@ -160,20 +160,12 @@ class Slowly(Walked):
         super().__init__(program, decisions)
 
     def step(self, step: Step, path: str) -> None:
-        here = self.canonical(path)
-        self.total += self.each.get(here, 0)
+        self.total += self.each.get(path, 0)
         if isinstance(step, RepeatWhile):
-            self.total += (self.decisions[0] + 1) * self.each[f"{here}/turn"]
+            self.total += (self.decisions[0] + 1) * self.each[f"{path}/turn"]
         if isinstance(step, Repeat):
-            self.total += step.count * self.each[f"{here}/turn"]
+            self.total += step.count * self.each[f"{path}/turn"]
         super().step(step, path)
-
-    def canonical(self, path: str) -> str:
-        for name in ("g/h", "f"):
-            _, found, rest = path.rpartition(f"/{name}/")
-            if found and "/f/" not in rest:
-                return f"{name}()/{rest}"
-        return path
 
 
 @settings(max_examples=150, deadline=None)

@@ -5,6 +5,8 @@ parts written. Parts are compared as descriptors, dimension by dimension, so the
 number of steps and not with tiles.
 """
 
+from typing import NamedTuple
+
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import (
@@ -27,6 +29,7 @@ from hloipu_runtime.program.steps import (
     If,
     Merged,
     Parallel,
+    Passed,
     Pipeline,
     Repeat,
     RepeatWhile,
@@ -43,6 +46,21 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.uses import written
 
 State = dict[VariableId, ValueId]
+_Arguments = tuple[tuple[VariableId, ValueId], ...]
+
+
+class _Proved(NamedTuple):
+    """A function that was walked."""
+
+    arguments: _Arguments
+    end: State
+
+
+_NEVER = _Proved((), {})
+
+
+def _inner(passed: tuple[Passed, ...]) -> _Arguments:
+    return tuple((item.variable, item.inner) for item in passed)
 
 
 def verify(program: Program, tiles_per_ipu: int) -> None:
@@ -76,7 +94,8 @@ class _Proof:
         self.program = program
         self.faults: list[Fault] = []
         self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
-        self.calling: list[str] = []
+        self.functions: dict[str, _Proved | None] = {}
+        """By name, what holds of each function that is called; None: it is being walked."""
         self.given: set[str] = set()
         """Streams that steps hand to the host."""
         queued = (x for queue in program.queues for x in queue.streams)
@@ -248,13 +267,39 @@ class _Proof:
             state[moved.variable] = moved.value
 
     def _call(self, step: Call, state: State, place: str) -> None:
+        """Check what a call hands over and takes back; the function itself is walked once."""
         body = self.program.functions.get(step.function)
-        if body is None or step.function in self.calling:
+        if body is None or self.functions.get(step.function, _NEVER) is None:
             self.fault("call", place, f"cannot call function {step.function!r}")
             return
-        self.calling.append(step.function)
-        self.walk(body, state, f"{place}/{step.function}")
-        self.calling.pop()
+        passed = _inner(step.arguments)
+        proved = self.functions.get(step.function)
+        if proved is None:
+            proved = self._function(step.function, body, passed, place)
+        elif proved.arguments != passed:
+            self.fault("call", place, f"passes other variables to {step.function!r} than before")
+        for item in step.arguments:
+            self.expect(state, item.variable, item.outer, place)
+            self.fits(item.variable, item.inner, place)
+        for item in step.results:
+            self.expect(proved.end, item.variable, item.inner, f"{place} end of {step.function!r}")
+        for variable in written(body, self.program):
+            state.pop(variable, None)
+        for item in step.results:
+            self.define(item.outer, place)
+            self.fits(item.variable, item.outer, place)
+            state[item.variable] = item.outer
+
+    def _function(self, name: str, body: Sequence, passed: _Arguments, place: str) -> _Proved:
+        """Walk a function from constants and its arguments alone: so it may be called anywhere."""
+        state = {v: value for v, (value, _) in self.program.constants.items()}
+        self.functions[name] = None
+        for variable, value in passed:
+            self.define(value, place)
+            state[variable] = value
+        self.walk(body, state, f"{place}/{name}")
+        proved = self.functions[name] = _Proved(passed, state)
+        return proved
 
     def _compute_set(self, step: ComputeSet, state: State, place: str) -> None:
         after: State = {}

@@ -202,7 +202,9 @@ class StepChecks:
                 self._selector(step.index, step.index_value, place, predicate=False)
                 self._merged(step.merged, step.branches, place)
             case Call():
-                pass
+                passed = (*step.arguments, *step.results)
+                self._variables((x.variable for x in passed), place)
+                self._values((v for x in passed for v in (x.outer, x.inner)), place)
 
     def _blocks(self, blocks: Iterable[Sequence], place: str) -> None:
         for number, block in enumerate(blocks):

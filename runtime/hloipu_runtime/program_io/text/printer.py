@@ -149,7 +149,7 @@ class _Printer:
                 head = f"switch {chooser}{_name(step.name)} {_merged_text(step.merged)}"
                 yield from self._blocks(head, "branch", step.branches)
             case s.Call():
-                yield f"call {_quoted(step.function)}"
+                yield f"call {_quoted(step.function)}{_passed_text(step)}"
             case _:
                 assert_never(step)
 
@@ -291,6 +291,15 @@ def _stage_ipus(ipus: Sequence[int]) -> str:
 def _carried_text(carried: Sequence[s.Carried]) -> str:
     shown = [f"v{x.variable}: %{x[1]} %{x[2]} %{x[3]} %{x[4]}" for x in carried]
     return f"({', '.join(shown)})"
+
+
+def _passed_text(call: s.Call) -> str:
+    """Return what is handed over, and what comes back after an arrow; nothing where neither is."""
+    if not call.arguments and not call.results:
+        return ""
+    arguments = ", ".join(f"v{x.variable}: %{x.outer} %{x.inner}" for x in call.arguments)
+    results = ", ".join(f"v{x.variable}: %{x.inner} %{x.outer}" for x in call.results)
+    return f" ({arguments}) -> ({results})"
 
 
 def _merged_text(merged: Sequence[s.Merged]) -> str:

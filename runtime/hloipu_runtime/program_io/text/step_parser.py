@@ -40,7 +40,7 @@ class StepParser:
             "while": self._while,
             "if": self._if,
             "switch": self._switch,
-            "call": lambda: s.Call(self.cursor.string()),
+            "call": self._call,
         }
 
     def block(self) -> s.Sequence:
@@ -176,6 +176,22 @@ class StepParser:
         self.cursor.expect(":")
         value = self.names.value
         return s.Carried(variable, value(), value(), value(), value())
+
+    def _call(self) -> s.Call:
+        function = self.cursor.string()
+        if self.cursor.token.text != "(":
+            return s.Call(function)
+        arguments = self.cursor.items("(", ")", self._passed)
+        self.cursor.expect("->")
+        results = self.cursor.items("(", ")", self._passed)
+        return s.Call(
+            function, arguments, tuple(x._replace(outer=x.inner, inner=x.outer) for x in results)
+        )
+
+    def _passed(self) -> s.Passed:
+        variable = self.names.variable()
+        self.cursor.expect(":")
+        return s.Passed(variable, self.names.value(), self.names.value())
 
     def _pipeline(self) -> s.Pipeline:
         cursor = self.cursor

@@ -24,6 +24,7 @@ from hloipu_runtime.program.steps import (
     If,
     Paged,
     Parallel,
+    Passed,
     Pipeline,
     Repeat,
     RepeatWhile,
@@ -35,6 +36,7 @@ from hloipu_runtime.program.steps import (
     Sync,
     ValueId,
     VariableId,
+    function_path,
     inner_steps,
 )
 from hloipu_runtime.program.uses import used, written
@@ -215,7 +217,10 @@ class ExactEngine:
                 ]
             case Call():
                 body = self.program.functions[step.function]
-                return self._block(body, f"{place}/{step.function}", host, counts)
+                return [
+                    *self._fresh(body, step.arguments),
+                    *self._block(body, function_path(step.function), host, counts),
+                ]
             case _:
                 assert_never(step)
 
@@ -248,9 +253,12 @@ class ExactEngine:
         return [count, *self._sequence(body, place, host, counts)]
 
     def _fresh(
-        self, body: Sequence, carried: tuple[Carried, ...], paged: tuple[Paged, ...] = ()
+        self,
+        body: Sequence,
+        carried: tuple[Carried, ...] | tuple[Passed, ...],
+        paged: tuple[Paged, ...] = (),
     ) -> list[Action]:
-        """Return what takes away, before an iteration, what the iteration before left behind."""
+        """Return what takes away what the iteration, or the call, before left behind."""
         if not self.poison:
             return []
         kept = {item.variable for item in carried} | {page.here for page in paged}

@@ -15,6 +15,7 @@ from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.program.steps import (
+    Call,
     Definition,
     Repeat,
     RepeatWhile,
@@ -170,6 +171,16 @@ def loop_lines(
     lines.append(f"    {blocks[-1]}(v, host, counts)")
     lines += [f"    {line}" for line in _moved(following, left, turn)]
     return lines + _moved(turn, (*last, *turn), final)
+
+
+def call_lines(what: Call, node: Node, function: str) -> list[str]:
+    """Return the lines of a call: arguments become the function's values, its own the results."""
+    first, last = _loop_frees(node)
+    arguments, results = what.arguments, what.results
+    lines = _moved([x.outer for x in arguments], first, [x.inner for x in arguments])
+    lines.append(f"{function}(v, host, counts)")
+    dropped = dict.fromkeys((*last, *(x.inner for x in arguments), *node.block_values[0]))
+    return lines + _moved([x.inner for x in results], tuple(dropped), [x.outer for x in results])
 
 
 def _moved(

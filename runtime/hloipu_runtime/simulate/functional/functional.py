@@ -15,6 +15,7 @@ from hloipu_runtime.kernels.core.quiet import warnings_off
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
+    Call,
     Definition,
     If,
     Repeat,
@@ -23,9 +24,15 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Switch,
     ValueId,
+    function_path,
 )
 from hloipu_runtime.simulate.exact.exact import in_range
-from hloipu_runtime.simulate.functional.block_source import BlockSource, Names, loop_lines
+from hloipu_runtime.simulate.functional.block_source import (
+    BlockSource,
+    Names,
+    call_lines,
+    loop_lines,
+)
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node, collapse
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
@@ -51,6 +58,7 @@ class FunctionalEngine:
         self._names = Names()
         self._buffers = Buffers()
         self._sources: list[str] = []
+        self._functions: dict[str, Any] = {}
         self._body = self._function(collapse(program), "body", outermost=True)
 
     @property
@@ -113,6 +121,8 @@ class FunctionalEngine:
                 return self._loop(what, node)
             case If() | Switch():
                 return self._branches(what, node)
+            case Call():
+                return self._call(what, node)
             case StreamIn() | StreamOut():
                 raise TypeError(f"{type(what).__name__} is written as a line of its own")
 
@@ -137,6 +147,15 @@ class FunctionalEngine:
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
         iterations = f"counts.iterations({name}, {path}, {count})"
         made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))
+        return made
+
+    def _call(self, what: Call, node: Node) -> Run:
+        """Return a call of a function, whose own block is made once for all of its calls."""
+        (block,) = node.blocks
+        if what.function not in self._functions:
+            self._functions[what.function] = self._function(block, function_path(what.function))
+        function = self._names.of("n", self._functions[what.function])
+        made: Run = self._made("v, host, counts", call_lines(what, node, function))
         return made
 
     def _branches(self, what: If | Switch, node: Node) -> Run:

@@ -25,9 +25,21 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Switch,
     ValueId,
+    function_path,
 )
 
-What = Codelet | Definition | StreamIn | StreamOut | Collective | Repeat | RepeatWhile | If | Switch
+What = (
+    Codelet
+    | Definition
+    | StreamIn
+    | StreamOut
+    | Collective
+    | Repeat
+    | RepeatWhile
+    | If
+    | Switch
+    | Call
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
             for number, branch in enumerate(step.branches):
                 yield from _nodes(program, branch, f"{place}|{number}")
         case Call():
-            yield from _nodes(program, program.functions[step.function], f"{place}/{step.function}")
+            yield _call(program, step, place)
         case Repeat():
             following = frozenset(item.following for item in step.carried)
             turns = frozenset(item.turn for item in step.carried)
@@ -152,6 +164,17 @@ def _loop(
     final = tuple(item.final for item in step.carried)
     following = _unique(i.following for i in step.carried if i.following not in outside)
     return Node(step, place, _unique((*initial, *outside)), final, (), blocks, (following,))
+
+
+def _call(program: Program, step: Call, place: str) -> Node:
+    arguments = frozenset(item.inner for item in step.arguments)
+    results = frozenset(item.inner for item in step.results)
+    body = program.functions[step.function]
+    block = _block(program, body, function_path(step.function), arguments, results)
+    outside = sorted(block.outside - arguments)
+    reads = _unique((*(item.outer for item in step.arguments), *outside))
+    left = _unique(i.inner for i in step.results if i.inner not in outside)
+    return Node(step, place, reads, tuple(i.outer for i in step.results), (), (block,), (left,))
 
 
 def _choice(program: Program, step: If | Switch, place: str) -> Node:
