@@ -115,5 +115,7 @@ def _reads(step: Step) -> Iterable[VariableId]:
             return [*carried, *[channel.source for channel in step.channels]]
         case RepeatWhile():
             return (step.predicate, *[item.variable for item in step.carried])
+        case Call():
+            return [item.variable for item in (*step.arguments, *step.results)]
         case _:
             return ()

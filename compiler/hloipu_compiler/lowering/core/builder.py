@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_compiler.layout.layout import NO_LAYOUT, Layout
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.exchanging import Exchanging
-from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
+from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileTensor, Value
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import (
     Placement,
@@ -48,6 +48,8 @@ class Builder(Exchanging):
         super().__init__(machine)
         self.tuning = tuning
         self.elided: list[str] = []
+        self.functions: dict[str, Function] = {}
+        """Computations that were lowered to be called, by name and IPU."""
         self.queues: dict[str, Queue] = {}
         """Of infeed and outfeed ops, by name."""
         self.random_state: TileTensor | None = None
@@ -72,6 +74,11 @@ class Builder(Exchanging):
         """Computations of the module that do more than compute; None: not looked for yet."""
         self.code_bytes = 0
         """Estimate of the code and of the state of vertices on a tile, of all of the program."""
+
+    @property
+    def function_bodies(self) -> dict[str, s.Sequence]:
+        """The functions of the program."""
+        return {name: function.body for name, function in self.functions.items()}
 
     @property
     def tuning_here(self) -> Tuning:

@@ -76,6 +76,7 @@ LOWERINGS: LateTable[Lowering] = LateTable(
         "ops.convolutions": "convolution",
         "ops.custom_calls": "custom-call",
         "ops.elementwise": ELEMENTWISE | {"map"},
+        "regions.functions": "call",
         "regions.fusions": "fusion",
         "ops.host_queues": "infeed outfeed",
         "ops.indexing": "dynamic-slice gather",

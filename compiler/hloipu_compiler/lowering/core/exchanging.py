@@ -97,7 +97,7 @@ class Exchanging(Numbering):
     def nearest(self, leaf: TileTensor, ipu: int) -> TileTensor:
         """Return a leaf where it was brought to on an IPU, if it was, or else where it is."""
         if self.variables[leaf.variable].ipu != ipu:
-            for scope in reversed(self.scopes):
+            for scope in self.seen_scopes:
                 known = scope.brought.get((leaf.value, ipu))
                 if known is not None:
                     return replace(leaf, variable=known)
@@ -162,10 +162,12 @@ class Exchanging(Numbering):
         return depth
 
     def _copy_of(self, value: int, mapping: Mapping) -> int | None:
-        for scope in reversed(self.scopes):
-            if (value, mapping, self.ipu) in scope.copies:
-                return scope.copies[(value, mapping, self.ipu)]
-        return None
+        key = value, mapping, self.ipu
+        for scope in self.seen_scopes:
+            if key in scope.copies:
+                return scope.copies[key]
+        loaded = self.scopes[0].copies.get(key)
+        return loaded if loaded in self.constants else None
 
     def plain_copy(self, leaf: TileTensor, variable: int) -> tuple[s.Transfer, s.Definition]:
         """Return the transfer that brings a value, whole, to another variable."""

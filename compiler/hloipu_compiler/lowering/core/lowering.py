@@ -1,9 +1,8 @@
 """Lowers computations instruction by instruction, and the entry with its streams."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
-from hloipu_compiler.analysis.live_bytes import FORWARDING
+from hloipu_compiler.analysis.code_size import code_bytes
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
@@ -23,11 +22,6 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping as TileMapping
 from hloipu_runtime.program.program import Port, Program, Role
-
-_PLANNED = frozenset("convolution dot fusion reduce reduce-window gather scatter sort".split())
-_PLANNED_CODE_BYTES, _CODE_BYTES = 1_200, 150
-"""Code and state of vertices for an instruction that brings parts together from many tiles, and for
-any other one. Assumed: about what networks of some hundred instructions take."""
 
 _RUNNING = frozenset({"while", "conditional"})
 """Ops whose computations may be on several IPUs: their ops bring what they read themselves."""
@@ -75,7 +69,7 @@ def lower_instructions(
     late = arrivals is not None and bool(arrivals.waiting)
     alive, outside = alive_bytes(module, plan, computation, late=late), builder.alive_bytes
     here = builder.ipu
-    builder.code_bytes = builder.code_bytes or code_bytes_of(module.entry, plan.ipus)
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan, computation)
     if computation is module.entry:
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     for position, x in enumerate(computation.instructions):
@@ -136,16 +130,21 @@ def _ends(
     return ends
 
 
-def code_bytes_of(
-    computation: Computation, ipus: Mapping[tuple[str, str], int] = MappingProxyType({})
-) -> int:
-    """Return a guess at the code that a computation makes on a tile, of the IPU that has most."""
+def code_bytes_of(module: Module, plan: Plan, computation: Computation) -> int:
+    """Return a guess at the code that a computation makes on a tile, of the IPU that has most.
+
+    What it calls is in it, once.
+    """
     found: dict[int, int] = {}
-    for x in computation.instructions:
-        if x.opcode not in FORWARDING and x.parameter_number < 0:
-            ipu = ipus.get((computation.name, x.name), 0)
-            code = _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
-            found[ipu] = found.get(ipu, 0) + code
+    waiting, called = [computation], set[str]()
+    while waiting:
+        each = waiting.pop()
+        for x in each.instructions:
+            ipu = plan.ipus.get((each.name, x.name), 0)
+            found[ipu] = found.get(ipu, 0) + code_bytes(x)
+            if x.opcode == "call" and x.attributes.called[0] not in called:
+                called.add(x.attributes.called[0])
+                waiting.append(module.computation[x.attributes.called[0]])
     return max(found.values(), default=0)
 
 
@@ -173,7 +172,7 @@ def _is_scarce(builder: Builder, module: Module, plan: Plan) -> bool:
 
 def taken_share(module: Module, plan: Plan, machine: Machine) -> float:
     """Return an estimate of the share of the fullest IPU's memory that code and values take."""
-    code = min(machine.memory.executable_bytes, code_bytes_of(module.entry, plan.ipus))
+    code = min(machine.memory.executable_bytes, code_bytes_of(module, plan, module.entry))
     alive = max(alive_bytes(module, plan, module.entry, late=False), default=0)
     return (code + alive / machine.chip.tiles_per_ipu) / machine.usable_bytes
 
@@ -222,7 +221,7 @@ def lower(
     builder.plans = plans
     builder.ipus = plan.shards
     entry = module.entry
-    builder.code_bytes = code_bytes_of(entry, plan.ipus)
+    builder.code_bytes = code_bytes_of(module, plan, entry)
     late = _is_scarce(builder, module, plan)
     tunings = _product_tunings(builder, module, plan, late=late)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)
@@ -282,7 +281,7 @@ def lower(
         tuple(builder.values),
         builder.constants,
         s.Sequence(tuple(builder.scope.steps)),
-        {},
+        builder.function_bodies,
         tuple(parameters),
         tuple(ports),
         tuple(builder.elided),

@@ -27,6 +27,8 @@ class Scope:
     """Value and IPU -> a variable that it was brought to from another IPU."""
     repeats: bool = False
     """Whether the block runs again and again: what does not change is better done before."""
+    is_function: bool = False
+    """Whether it is a function's own, which sees constants and its arguments alone."""
     ipus: int = 0
     """That meet where an exchange leads from one to another; 0: all of the program."""
 
@@ -68,6 +70,23 @@ class Numbering:
             yield self.scope
         finally:
             self.scopes.pop()
+
+    @contextmanager
+    def function(self) -> Iterator[Scope]:
+        """Write the steps of a function, which the caller's blocks do not contain."""
+        self.scopes.append(Scope(is_function=True, ipus=self.scope.ipus))
+        try:
+            yield self.scope
+        finally:
+            self.scopes.pop()
+
+    @property
+    def seen_scopes(self) -> Iterator[Scope]:
+        """The blocks whose copies can be read here, innermost first."""
+        for scope in reversed(self.scopes):
+            yield scope
+            if scope.is_function:
+                return
 
     def first_tile(self, width: int) -> int:
         """Return where the next narrow tensor begins, so that not all lie on tile 0."""

@@ -1,11 +1,13 @@
 """Results of instructions during lowering (on tiles, constant, broadcast), and their last uses."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
-from hloipu_runtime.program.steps import ValueId, VariableId
+from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,17 @@ class Token:
 Value = TileTensor | Scalar | Spread | Token
 
 
+class Function(NamedTuple):
+    """A computation that was lowered to be called, by its leaves."""
+
+    arguments: tuple[TileTensor | None, ...]
+    """Where it finds each, as a value of its own; None: what all calls pass takes no memory."""
+    in_place: frozenset[VariableId]
+    """Variables of the caller in which all calls pass the same."""
+    results: tuple[Value, ...]
+    body: Sequence
+
+
 class LastUses:
     """Last uses in one computation: only then may a result be written in a value's place.
 
@@ -71,7 +84,7 @@ class LastUses:
         for leaf in foreign:
             self._extend(leaf, never)
 
-    def hold(self, position: int, leaves: Sequence[Value]) -> None:
+    def hold(self, position: int, leaves: SequenceOf[Value]) -> None:
         """Note that an instruction's result consists of these leaves."""
         for leaf in leaves:
             self._extend(leaf, self._last_use[position])
@@ -86,7 +99,7 @@ class LastUses:
         value = _value(leaf)
         return value is None or self._ends.get(value, position) >= position
 
-    def is_last_use(self, position: int, leaves: Sequence[Value]) -> bool:
+    def is_last_use(self, position: int, leaves: SequenceOf[Value]) -> bool:
         """Whether an operand of one leaf is read by the instruction at a position and never again.
 
         What later instructions hand on of it they read themselves, so that its end is known.

@@ -120,7 +120,7 @@ class _PipelinedStep:
             tuple(builder.values),
             builder.constants,
             s.Sequence(tuple(builder.scope.steps)),
-            {},
+            builder.function_bodies,
             tuple(making.parameters),
             tuple(making.results),
             tuple(builder.elided),

@@ -1,0 +1,233 @@
+"""Lowering of calls: a computation that is called again and again is one function of the program.
+
+Its code is there once. What differs from call to call, weights above all, is copied to variables of
+the function's own before a call, as PopART's outlining does; what a call leaves there is copied out
+before the next one, unless that is all who reads it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.lowering.core.builder import Builder
+from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.lowering import lower_computation
+from hloipu_compiler.lowering.core.values import Function, Spread, TileTensor, Token, Value
+from hloipu_compiler.plan.alive_values import alive_bytes
+from hloipu_compiler.planners.spreading import spread_over_copies
+from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.steps import VariableId
+
+
+class _Site(NamedTuple):
+    """A call, and all calls of the same computation in the same one."""
+
+    context: LoweringContext
+    calls: tuple[int, ...]
+    """Positions, in order."""
+
+    @property
+    def position(self) -> int:
+        """Of the call itself."""
+        return self.context.computation.position[self.context.instruction.name]
+
+    @property
+    def next_call(self) -> int | None:
+        """Position of the next call, which overwrites what this one leaves."""
+        return next((at for at in self.calls if at > self.position), None)
+
+
+@lowers("call")
+def _call(context: LoweringContext) -> Sequence[Value]:
+    computation, builder = context.computation, context.builder
+    (name,) = context.attributes.called
+    calls = tuple(
+        at
+        for at, x in enumerate(computation.instructions)
+        if x.opcode == "call" and x.attributes.called == (name,)
+    )
+    site = _Site(context, calls)
+    key = f"{name}" if builder.ipus == 1 else f"{name} on ipu {builder.ipu}"
+    if key not in builder.functions:
+        builder.functions[key] = _lowered(site, context.module.computation[name], key)
+    return _passed(site, builder.functions[key], key)
+
+
+def _lowered(site: _Site, callee: Computation, key: str) -> Function:
+    """Write the function's steps."""
+    context, builder = site.context, site.context.builder
+    computation = context.computation
+    alive = alive_bytes(context.module, context.plan, computation, late=False)
+    outside = builder.alive_bytes
+    arguments: list[TileTensor | None] = []
+    in_place: set[VariableId] = set()
+    given: list[list[Value]] = []
+    with builder.function() as scope:
+        for slot, leaves in enumerate(context.operands):
+            same = len({computation.instructions[at].operands[slot] for at in site.calls}) == 1
+            inner: list[Value] = []
+            for leaf in leaves:
+                found = _argument(builder, _source(leaf) if same else leaf, same=same)
+                arguments.append(found)
+                if found is None:
+                    inner.append(leaf)
+                else:
+                    inner.append(
+                        replace(leaf, source=found) if isinstance(leaf, Spread) and same else found
+                    )
+                if found is not None and found.variable == _variable(leaf):
+                    in_place.add(found.variable)
+            given.append(inner)
+        owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
+        scope.owned.update(x.variable for x in owned)
+        # Plans must fit into what is left at the call that has least.
+        builder.alive_bytes = outside + max(alive[at] for at in site.calls) - alive[site.position]
+        written = lower_computation(context, callee, given, owned)
+        results = tuple(
+            builder.tile_tensor(x) if isinstance(x, Spread) and _variable(x) is not None else x
+            for x in written
+        )
+        body = s.Sequence(tuple(scope.steps))
+    builder.alive_bytes, builder.origin = outside, context.instruction.name
+    return Function(tuple(arguments), frozenset(in_place), results, body)
+
+
+def _source(leaf: Value) -> Value:
+    """Return what a broadcast that is not written out spreads, and anything else as it is."""
+    return leaf.source if isinstance(leaf, Spread) else leaf
+
+
+def _variable(leaf: Value) -> VariableId | None:
+    source = _source(leaf)
+    return source.variable if isinstance(source, TileTensor) else None
+
+
+def _argument(builder: Builder, leaf: Value, *, same: bool) -> TileTensor | None:
+    """Return where a function finds an argument, as a value of its own; None: in no memory.
+
+    It lies as the first call has it: what other calls pass lies alike, layer by layer, so that
+    copies stay on their tiles.
+    """
+    kind, shape = leaf.element_type, leaf.shape
+    if not isinstance(leaf, TileTensor):
+        if same or isinstance(leaf, Token):
+            return None
+        mapping = builder.default_mapping(kind, shape)
+    else:
+        mapping = spread_over_copies(builder.variables[leaf.variable].mapping, shape, kind)
+    value = builder.value(kind, shape)
+    if same and isinstance(leaf, TileTensor):
+        return TileTensor(value, leaf.variable, kind, shape)
+    return TileTensor(value, builder.variable(kind, shape, mapping), kind, shape)
+
+
+def _passed(site: _Site, function: Function, key: str) -> Sequence[Value]:
+    """Write a call: copies in, the step, copies out."""
+    builder = site.context.builder
+    operands = [leaf for leaves in site.context.operands for leaf in leaves]
+    passed: list[s.Passed] = []
+    moved: list[tuple[TileTensor, VariableId]] = []
+    for leaf, inner in zip(operands, function.arguments, strict=True):
+        if inner is None:
+            continue
+        is_in_place = inner.variable in function.in_place
+        tensor = builder.tile_tensor(_source(leaf) if is_in_place else leaf)
+        if tensor.variable != inner.variable:
+            moved.append((tensor, inner.variable))
+        passed.append(s.Passed(inner.variable, tensor.value, inner.value))
+    _copy(builder, moved)
+    back: dict[int, s.Passed] = {}
+    results: list[Value] = []
+    arguments = {x.value: leaf for leaf, x in zip(operands, function.arguments, strict=True) if x}
+    for leaf in function.results:
+        if not isinstance(leaf, TileTensor) or leaf.variable in builder.constants:
+            results.append(leaf)
+        elif leaf.variable in function.in_place:
+            results.append(arguments[leaf.value])
+        else:
+            if leaf.value not in back:
+                outer = builder.value(leaf.element_type, leaf.shape)
+                back[leaf.value] = s.Passed(leaf.variable, outer, leaf.value)
+            results.append(
+                TileTensor(back[leaf.value].outer, leaf.variable, leaf.element_type, leaf.shape)
+            )
+    builder.emit(s.Call(key, tuple(passed), tuple(back.values())))
+    return _kept(site, function, results)
+
+
+def _kept(site: _Site, function: Function, results: list[Value]) -> list[Value]:
+    """Copy out what the next call would overwrite and others read than that call."""
+    if site.next_call is None:
+        return results
+    builder = site.context.builder
+    own = {x.variable for x in function.results if isinstance(x, TileTensor)}
+    moved: list[tuple[TileTensor, VariableId]] = []
+    found: dict[Value, Value] = {}
+    for number, leaf in enumerate(results):
+        if not isinstance(leaf, TileTensor) or leaf.variable not in own or leaf in found:
+            continue
+        if _is_for_next_call(site, function, number, leaf.variable):
+            found[leaf] = leaf
+            continue
+        mapping = spread_over_copies(
+            builder.variables[leaf.variable].mapping, leaf.shape, leaf.element_type
+        )
+        variable = builder.variable(leaf.element_type, leaf.shape, mapping)
+        moved.append((leaf, variable))
+        found[leaf] = TileTensor(leaf.value, variable, leaf.element_type, leaf.shape)
+    _copy(builder, moved)
+    return [found.get(leaf, leaf) for leaf in results]
+
+
+def _is_for_next_call(site: _Site, function: Function, number: int, variable: VariableId) -> bool:
+    """Whether only the next call reads a result, and finds it where it takes it from safely.
+
+    A copy to another argument must not come from where an argument is copied to.
+    """
+    computation = site.context.computation
+    readers = _readers(computation, site.position, number)
+    if any(reader != site.next_call for reader in readers):
+        return False
+    call = computation.instructions[site.next_call or 0]
+    wanted = _leaf_numbers(computation, call, site.position, number)
+    places = [function.arguments[n] for n in wanted]
+    taken = {x.variable for x in function.arguments if x is not None}
+    return variable not in taken or all(x is not None and x.variable == variable for x in places)
+
+
+def _readers(computation: Computation, call: int, number: int) -> list[int]:
+    """Return the positions that read an element of a call's result."""
+    elements = _elements(computation, call, number)
+    return [user for at in elements for user in computation.users[at]] + [
+        -1 for at in elements if at == computation.root
+    ]
+
+
+def _elements(computation: Computation, call: int, number: int) -> list[int]:
+    """Return the positions that are an element of a call's result: itself where it is an array."""
+    users = computation.users[call]
+    if not isinstance(computation.instructions[call].shape, TupleShape):
+        return [call]
+    found = []
+    for user in users:
+        x = computation.instructions[user]
+        if x.opcode != "get-tuple-element":
+            return [call]
+        if x.attributes.integer("index") == number:
+            found.append(user)
+    return found
+
+
+def _leaf_numbers(
+    computation: Computation, call: Instruction, source: int, number: int
+) -> list[int]:
+    elements = set(_elements(computation, source, number))
+    return [slot for slot, at in enumerate(call.operands) if at in elements]
+
+
+def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
+    if moved:
+        copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
+        builder.exchange([x for x, _ in copies], [x for _, x in copies])
