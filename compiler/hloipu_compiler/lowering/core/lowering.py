@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from hloipu_compiler.analysis.code_size import code_bytes
+from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
@@ -69,7 +69,7 @@ def lower_instructions(
     late = arrivals is not None and bool(arrivals.waiting)
     alive, outside = alive_bytes(module, plan, computation, late=late), builder.alive_bytes
     here = builder.ipu
-    builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan, computation)
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan)
     if computation is module.entry:
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     for position, x in enumerate(computation.instructions):
@@ -130,22 +130,23 @@ def _ends(
     return ends
 
 
-def code_bytes_of(module: Module, plan: Plan, computation: Computation) -> int:
-    """Return a guess at the code that a computation makes on a tile, of the IPU that has most.
+def code_bytes_of(module: Module, plan: Plan) -> int:
+    """Return a guess at the code that the entry makes on a tile, of the IPU that has most.
 
-    What it calls is in it, once.
+    That of a function, which several calls share, is in it once.
     """
+    entry = module.entry
     found: dict[int, int] = {}
-    waiting, called = [computation], set[str]()
-    while waiting:
-        each = waiting.pop()
-        for x in each.instructions:
-            ipu = plan.ipus.get((each.name, x.name), 0)
-            found[ipu] = found.get(ipu, 0) + code_bytes(x)
-            if x.opcode == "call" and x.attributes.called[0] not in called:
-                called.add(x.attributes.called[0])
-                waiting.append(module.computation[x.attributes.called[0]])
-    return max(found.values(), default=0)
+    calls = Counter(x.attributes.called[0] for x in entry.instructions if x.opcode == "call")
+    for x in entry.instructions:
+        ipu = plan.ipus.get((entry.name, x.name), 0)
+        found[ipu] = found.get(ipu, 0) + code_bytes(x)
+    shared = sum(
+        summed_code_bytes(module.computation[name].instructions)
+        for name, times in calls.items()
+        if times > 1
+    )
+    return shared + max(found.values(), default=0)
 
 
 def _product_tunings(
@@ -172,7 +173,7 @@ def _is_scarce(builder: Builder, module: Module, plan: Plan) -> bool:
 
 def taken_share(module: Module, plan: Plan, machine: Machine) -> float:
     """Return an estimate of the share of the fullest IPU's memory that code and values take."""
-    code = min(machine.memory.executable_bytes, code_bytes_of(module, plan, module.entry))
+    code = min(machine.memory.executable_bytes, code_bytes_of(module, plan))
     alive = max(alive_bytes(module, plan, module.entry, late=False), default=0)
     return (code + alive / machine.chip.tiles_per_ipu) / machine.usable_bytes
 
@@ -221,7 +222,7 @@ def lower(
     builder.plans = plans
     builder.ipus = plan.shards
     entry = module.entry
-    builder.code_bytes = code_bytes_of(module, plan, entry)
+    builder.code_bytes = code_bytes_of(module, plan)
     late = _is_scarce(builder, module, plan)
     tunings = _product_tunings(builder, module, plan, late=late)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)

@@ -9,7 +9,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_p
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.io_tiles import IoTiles
 from hloipu_compiler.lowering.core.loop_body_order import in_order
-from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instructions
+from hloipu_compiler.lowering.core.lowering import lower_instructions
 from hloipu_compiler.lowering.core.offloading import NOTHING_OFFLOADED, Offloads
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.entry_calls import Element, EntryCalls
@@ -97,16 +97,6 @@ class Making:
         """The IPU of each call of the pipeline."""
         return {part.call: part.ipu for part in self.pipelining.parts}
 
-    @cached_property
-    def code_bytes(self) -> dict[int, int]:
-        """A guess at the code that each IPU's calls of the pipeline make on a tile."""
-        found: dict[int, int] = {}
-        for call, ipu in self.ipus.items():
-            computation = self.module.computation[self.calls[call].attributes.called[0]]
-            code = code_bytes_of(self.module, self.plan, computation)
-            found[ipu] = found.get(ipu, 0) + code
-        return found
-
     @property
     def is_spread(self) -> bool:
         """Whether ops of calls are on IPUs of their own, which the plan has."""
@@ -141,7 +131,6 @@ class Making:
     ) -> list[Value]:
         """Write what a call runs; its results are known from then on."""
         computation = self.module.computation[x.attributes.called[0]]
-        self.builder.code_bytes = self.code_bytes.get(self.builder.ipu, 0)
         if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
             computation = order_by_results(computation)
         results = lower_instructions(
