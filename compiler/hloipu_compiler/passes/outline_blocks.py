@@ -47,7 +47,11 @@ def blocks_outlined(module: Module, plan: Plan, least_code: int, least_saved: in
         if large and name not in placed:
             from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
 
-            repeats = repeated_blocks(computation, _weight, least_saved)
+            repeats = [
+                each
+                for each in repeated_blocks(computation, _weight, least_saved)
+                if _results(computation, each)
+            ]
             if repeats:
                 made[name] = list(_outlined(computation, repeats, names))
     if not made:

@@ -1,5 +1,6 @@
 """Lowers computations instruction by instruction, and the entry with its streams."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes

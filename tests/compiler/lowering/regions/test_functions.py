@@ -1,0 +1,85 @@
+"""Functions: what is called several times is lowered once, and gives what the text says."""
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.lowering.core.lowering import lower
+from hloipu_compiler.passes import run_passes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import verify
+from hloipu_runtime.program.steps import Call, ComputeSet, Exchange
+from hloipu_runtime.program.uses import steps_within
+from tests.support.layered_texts import SIZE, layered_text, looped_text
+from tests.support.on_tiles import results_of
+
+_OUTLINE = "outline-blocks{least-code=0,least-saved=1}"
+_REST = (
+    "absorb-views,eliminate-dead-code,fuse-elementwise,eliminate-dead-code,fuse-rows,"
+    "eliminate-dead-code,order-for-memory"
+)
+
+
+def compiled(text: str, passes: str, machine: str = "tiny") -> Program:
+    module, plan = run_passes(parse(text), Plan(), f"front,{passes},{_REST}")
+    modelled = load_machine(machine, {})
+    program = lower(module, plan, modelled)
+    verify(program, modelled.chip.tiles_per_ipu)
+    return program
+
+
+def arguments(text: str, seed: int) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    count = len(parse(text).entry.parameters)
+    return [draw.integers(-2, 3, (SIZE, SIZE), dtype=np.int32) for _ in range(count)]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 4, 7, 8, 9, 10])
+def test_layers_give_what_the_text_says(seed: int, backward: bool) -> None:
+    text = layered_text(seed, 4, backward=backward, shared=seed % 2 == 0, between=seed % 3 == 0)
+    given = arguments(text, seed)
+    program = compiled(text, _OUTLINE)
+    assert program.functions
+    expected = evaluate_everywhere(parse(text), *given)
+    for results in results_of(program, *given):
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(got, np.asarray(want), strict=True)
+
+
+def test_code_is_there_once() -> None:
+    text = layered_text(3, 12)
+    once, each = compiled(text, _OUTLINE), compiled(text, "absorb-views")
+    computing = [
+        sum(isinstance(x, ComputeSet) for x in steps_within(program.body, program))
+        for program in (once, each)
+    ]
+    assert 4 * computing[0] <= computing[1]
+    calls = [x for x in steps_within(once.body, once) if isinstance(x, Call)]
+    assert len(calls) >= 11
+
+
+def test_what_all_calls_pass_is_not_copied() -> None:
+    text = layered_text(0, 6, shared=True)
+    program = compiled(text, _OUTLINE)
+    mask = next(n for n, x in enumerate(program.variables) if x.name.startswith("mask"))
+    calls = [x for x in program.body.steps if isinstance(x, Call)]
+    assert calls
+    assert all(mask in {item.variable for item in call.arguments} for call in calls)
+    copied = [t for x in program.body.steps if isinstance(x, Exchange) for t in x.transfers]
+    assert mask not in {transfer.source for transfer in copied}
+
+
+@pytest.mark.parametrize("seed", [1, 3, 10])
+def test_a_loop_calls_functions(seed: int) -> None:
+    text = looped_text(seed, 4, trips=3)
+    given = arguments(text, seed)
+    program = compiled(text, _OUTLINE)
+    assert program.functions
+    expected = evaluate_everywhere(parse(text), *given)
+    for results in results_of(program, *given):
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(got, np.asarray(want), strict=True)
