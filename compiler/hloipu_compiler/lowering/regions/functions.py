@@ -165,18 +165,18 @@ def _kept(site: _Site, function: Function, results: list[Value]) -> list[Value]:
     own = {x.variable for x in function.results if isinstance(x, TileTensor)}
     moved: list[tuple[TileTensor, VariableId]] = []
     found: dict[Value, Value] = {}
-    for number, leaf in enumerate(results):
-        if not isinstance(leaf, TileTensor) or leaf.variable not in own or leaf in found:
+    for leaf in dict.fromkeys(results):
+        if not isinstance(leaf, TileTensor) or leaf.variable not in own:
             continue
-        if _is_for_next_call(site, function, number, leaf.variable):
-            found[leaf] = leaf
+        numbers = [n for n, other in enumerate(results) if other == leaf]
+        if all(_is_for_next_call(site, function, n, leaf.variable) for n in numbers):
             continue
         mapping = spread_over_copies(
             builder.variables[leaf.variable].mapping, leaf.shape, leaf.element_type
         )
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)
         moved.append((leaf, variable))
-        found[leaf] = TileTensor(leaf.value, variable, leaf.element_type, leaf.shape)
+        found[leaf] = replace(leaf, variable=variable)
     _copy(builder, moved)
     return [found.get(leaf, leaf) for leaf in results]
 
