@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.lowering import lower_computation
@@ -181,50 +181,43 @@ def _kept(site: _Site, function: Function, results: list[Value]) -> list[Value]:
     return [found.get(leaf, leaf) for leaf in results]
 
 
-def _is_for_next_call(site: _Site, function: Function, number: int, variable: VariableId) -> bool:
-    """Whether only the next call reads a result, and finds it where it takes it from safely.
+def _is_for_next_call(site: _Site, function: Function, leaf: int, variable: VariableId) -> bool:
+    """Whether only the next call reads a leaf of the result, and finds it where it safely takes it.
 
     A copy to another argument must not come from where an argument is copied to.
     """
     computation = site.context.computation
-    readers = _readers(computation, site.position, number)
-    if any(reader != site.next_call for reader in readers):
+    parts = _parts(computation, site.position, leaf)
+    readers = {user for at, _ in parts for user in computation.users[at]}
+    if readers - {site.next_call} or computation.root in {at for at, _ in parts}:
         return False
     call = computation.instructions[site.next_call or 0]
-    wanted = _leaf_numbers(computation, call, site.position, number)
-    places = [function.arguments[n] for n in wanted]
+    inside = dict(parts)
+    places: list[TileTensor | None] = []
+    first = 0
+    for at in call.operands:
+        if at in inside:
+            places.append(function.arguments[first + inside[at]])
+        first += len(leaves_of(computation.instructions[at].shape))
     taken = {x.variable for x in function.arguments if x is not None}
     return variable not in taken or all(x is not None and x.variable == variable for x in places)
 
 
-def _readers(computation: Computation, call: int, number: int) -> list[int]:
-    """Return the positions that read an element of a call's result."""
-    elements = _elements(computation, call, number)
-    return [user for at in elements for user in computation.users[at]] + [
-        -1 for at in elements if at == computation.root
-    ]
+def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, int]]:
+    """Return the positions that take a leaf of a call's result, and its number in each.
 
-
-def _elements(computation: Computation, call: int, number: int) -> list[int]:
-    """Return the positions that are an element of a call's result: itself where it is an array."""
-    users = computation.users[call]
-    if not isinstance(computation.instructions[call].shape, TupleShape):
-        return [call]
-    found = []
-    for user in users:
+    The call's own where it is no tuple, or is read as a whole.
+    """
+    shape = computation.instructions[call].shape
+    found: list[tuple[int, int]] = []
+    for user in computation.users[call]:
         x = computation.instructions[user]
-        if x.opcode != "get-tuple-element":
-            return [call]
-        if x.attributes.integer("index") == number:
-            found.append(user)
+        if x.opcode != "get-tuple-element" or not isinstance(shape, TupleShape):
+            return [(call, leaf)]
+        places = leaf_range(shape, x.attributes.integer("index"))
+        if places.start <= leaf < places.stop:
+            found.append((user, leaf - places.start))
     return found
-
-
-def _leaf_numbers(
-    computation: Computation, call: Instruction, source: int, number: int
-) -> list[int]:
-    elements = set(_elements(computation, source, number))
-    return [slot for slot, at in enumerate(call.operands) if at in elements]
 
 
 def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:

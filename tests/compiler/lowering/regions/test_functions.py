@@ -83,3 +83,41 @@ def test_a_loop_calls_functions(seed: int) -> None:
     for results in results_of(program, *given):
         for got, want in zip(results, expected, strict=True):
             np.testing.assert_array_equal(got, np.asarray(want), strict=True)
+
+
+def test_results_that_are_tuples_go_from_layer_to_layer() -> None:
+    """Elements of a sort's result are read in the layer behind it, and at the end."""
+    shape = f"s32[{SIZE},{SIZE}]"
+    order = """order {
+  a = s32[] parameter(0)
+  b = s32[] parameter(1)
+  c = s32[] parameter(2)
+  d = s32[] parameter(3)
+  ROOT p = pred[] compare(a, b), direction=LT
+}
+"""
+    lines = [f"  x = {shape} parameter(0)", f"  m0 = {shape} parameter(1)"]
+    lines += [f"  w{n} = {shape} parameter({n + 2})" for n in range(4)]
+    value = "x"
+    for n in range(4):
+        lines.append(
+            f"  d{n} = {shape} dot({value}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}"
+        )
+        lines.append(
+            f"  t{n} = ({shape}, {shape}) sort(d{n}, w{n}), dimensions={{1}}, is_stable=true, "
+            "to_apply=order"
+        )
+        lines.append(f"  g{n} = {shape} get-tuple-element(t{n}), index=0")
+        lines.append(f"  m{n + 1} = {shape} minimum(g{n}, m{n})")
+        value = f"m{n + 1}"
+    lines += [f"  h{n} = {shape} get-tuple-element(t{n}), index=1" for n in range(4)]
+    lines.append(f"  ROOT r = ({', '.join([shape] * 6)}) tuple(m4, m1, h0, h1, h2, h3)")
+    text = f"HloModule sorts\n\n{order}\nENTRY e {{\n" + "\n".join(lines) + "\n}\n"
+    given = arguments(text, 0)
+    program = compiled(text, _OUTLINE)
+    assert program.functions
+    expected = evaluate_everywhere(parse(text), *given)
+    for results in results_of(program, *given):
+        for got, want in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(got, np.asarray(want), strict=True)
