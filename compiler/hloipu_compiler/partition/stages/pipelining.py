@@ -25,6 +25,7 @@ from hloipu_compiler.partition.stages.forming import (
 )
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import FULL, made_again
+from hloipu_compiler.partition.stages.split_gradients import split_gradients
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
@@ -185,8 +186,11 @@ def pipelined(
     Where nobody has found the cycles that branches need, they go by what ops make and read. Raises
     StagingError E0507 for a device map that does not fit.
     """
-    module, phases, count = cutting.module, cutting.phases, cutting.count
-    stages, ipus, marked, entry = cutting.stages, cutting.ipus, cutting.branches, module.entry
+    module, count, entry = cutting.module, cutting.count, cutting.module.entry
+    if request.micro_batches > 1:
+        apart = split_gradients(entry, cutting.phases, cutting.stages)
+        cutting = replace(cutting, phases=apart) if apart is not cutting.phases else cutting
+    phases, stages, ipus, marked = cutting.phases, cutting.stages, cutting.ipus, cutting.branches
     cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
     again = made_again(entry, phases, stages, count, request.recompute)

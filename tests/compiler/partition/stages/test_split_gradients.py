@@ -1,0 +1,90 @@
+"""Gradients that stages add together: accumulated apart, the same training."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.uses import steps_within
+
+WORDS, WIDTH, BATCH, MICRO_BATCHES = 24, 8, 4, 3
+EMBEDDING = (WORDS, WIDTH)
+
+
+def loss(weights, words, labels):  # type: ignore[no-untyped-def]
+    hidden = jnp.tanh(weights["embedding"][words] @ weights["first"])
+    hidden = jnp.tanh(hidden @ weights["second"])
+    logits = hidden @ weights["embedding"].T
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+
+def step(weights, words, labels):  # type: ignore[no-untyped-def]
+    value, gradients = jax.value_and_grad(loss)(weights, words, labels)
+    new = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+    return new, value
+
+
+def state() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    shapes = {"embedding": EMBEDDING, "first": (WIDTH, WIDTH), "second": (WIDTH, WIDTH)}
+    return {name: draw.normal(size=x).astype(np.float32) for name, x in shapes.items()}
+
+
+def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(1)
+    return [
+        (draw.integers(0, WORDS, BATCH, np.int32), draw.integers(0, WORDS, BATCH, np.int32))
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    words, labels = batches(1)[0]
+    lowered = jax.jit(step, donate_argnums=0).lower(state(), words, labels)
+    return str(lowered.as_text(dialect="hlo"))
+
+
+@pytest.mark.parametrize("schedule", ["grouped", "sequential"])
+@pytest.mark.parametrize("stages", [3, 4])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_both_parts_of_a_tied_weight_are_accumulated_where_they_are_made(
+    text: str, stages: int, schedule: str, replicas: int
+) -> None:
+    program = hloipu.compile(
+        text, target="tiny", stages=stages, schedule=schedule, micro_batches=MICRO_BATCHES,
+        loop=1, replicas=replicas
+    )  # fmt: skip
+    (pipeline,) = (x for x in steps_within(program.program.body, program.program)
+                   if isinstance(x, Pipeline))  # fmt: skip
+    variables = program.program.variables
+    summed = [variables[x.variable] for x in pipeline.carried]
+    places = [x.ipu for x in summed if x.shape == EMBEDDING]
+    assert len(places) == 2
+    assert len(set(places)) == 2
+    handed = [variables[channel.source].shape for channel in pipeline.channels]
+    assert EMBEDDING not in handed
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_training_is_that_of_the_whole_batch(text: str, stages: int, mode: str) -> None:
+    program = hloipu.compile(
+        text, target="tiny", stages=stages, micro_batches=MICRO_BATCHES, loop=1
+    )
+    fed = batches(2 * MICRO_BATCHES)
+    begin = state()
+    with program.session(
+        state=jax.tree.leaves(begin), infeeds={"data": iter(fed)}, mode=mode
+    ) as session:
+        session.run(2)
+        found = list(session.state().values())
+    expected = begin
+    for update in range(2):
+        own = fed[update * MICRO_BATCHES : (update + 1) * MICRO_BATCHES]
+        whole = [np.concatenate(parts) for parts in zip(*own, strict=True)]
+        expected, _ = step(expected, *whole)
+    for got, want in zip(found, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(got, np.asarray(want), rtol=2e-5, atol=2e-6, strict=True)
