@@ -17,8 +17,8 @@ from hloipu_compiler.plan.pipelining import Part, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_runtime.program import steps as s
-from hloipu_runtime.program.program import Port
-from hloipu_runtime.program.steps import ValueId
+from hloipu_runtime.program.program import Port, Role
+from hloipu_runtime.program.steps import ValueId, VariableId
 
 
 def order_by_results(update: Computation) -> Computation:
@@ -84,6 +84,8 @@ class Making:
     """Weights in remote memory: parameters -> IPUs -> where they lie there."""
     cast: dict[Element, dict[int, TileTensor]] = field(default_factory=dict)
     """What was made of weights before the micro-batches, likewise."""
+    standing: list[VariableId] = field(default_factory=list)
+    """Variables that take memory throughout the micro-batches: state and accumulators."""
     apart: IoTiles | None = None
     """Tiles that the queues have their buffers on."""
 
@@ -139,6 +141,16 @@ class Making:
         for number, leaf in enumerate(results):
             self.made[(x.name, number)] = leaf
         return results
+
+    def standing_bytes(self, operands: Sequence[Sequence[Value]]) -> int:
+        """Return the bytes that stand on the IPU at hand, whatever a call with operands reads."""
+        read = {leaf.variable for x in operands for leaf in x if isinstance(leaf, TileTensor)}
+        there = (self.builder.variables[v] for v in self.standing if v not in read)
+        return sum(
+            x.bytes_per_tile * x.mapping.tiles.count
+            for x in there
+            if x.ipu == self.builder.ipu and x.role is not Role.REMOTE
+        )
 
     def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""

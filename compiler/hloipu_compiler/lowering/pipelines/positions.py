@@ -160,6 +160,7 @@ class Positions:
         builder, making = self.builder, self.making
         builder.ipu = part.ipu
         x = making.calls[part.call]
+        builder.alive_bytes = making.standing_bytes(operands)
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
             tensor = builder.brought_here(builder.tile_tensor(leaf))
@@ -167,6 +168,7 @@ class Positions:
                 raise CodegenError("E0470", f"{part.call} hands out a token")
             making.made[(part.call, element)] = tensor
             making.maker.setdefault(tensor.value, (place.number, tensor))
+        builder.alive_bytes = 0
         self.results.of_call(part.call)
         steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
