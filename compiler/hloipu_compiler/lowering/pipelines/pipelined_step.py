@@ -263,7 +263,8 @@ class _PipelinedStep:
         """Write the pipeline; return what gradients and carried state are after it."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried = self._begun({item.parameter: item for item in kept})
-        making.standing += [x.storage.variable for x in (*kept, *carried.values())]
+        making.standing += [x.storage.variable for x in kept]
+        making.standing += [x.storage.variable for x in carried.values()]
         positions = Positions(making, self.results, carried, self.sums)
         stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
         loops = []

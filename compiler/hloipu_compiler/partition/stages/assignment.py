@@ -5,13 +5,20 @@ stages that are left it takes the highest at which what it reads of the forward 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.forward_stages import forward_stages
 from hloipu_compiler.partition.training.reach import Mask
-from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.partition.training.step_phases import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    Gradient,
+    Phases,
+)
 
 Stages = tuple[int, ...]
 """Of each position; -1 where it has none."""
@@ -161,3 +168,45 @@ def owners(
         here = set().union(*(readers[position] for position in positions))
         found.append(min(here, default=-1))
     return found
+
+
+def split_gradients(entry: Computation, phases: Phases, stages: Sequence[int]) -> Phases:
+    """Return the phases with gradients that stages add together as one gradient for each stage.
+
+    An embedding that is also the output layer gets a gradient from the last stage and one from the
+    first. Added in the first stage's backward pass, the last one's would wait there, one for each
+    micro-batch under way. Sums commute: the update adds the accumulators instead. The same phases
+    come back where there are none.
+    """
+    phase = list(phases.phase)
+    taken = {gradient.position for gradient in phases.gradients}
+    waiting = list(phases.gradients)[::-1]
+    found: list[Gradient] = []
+    while waiting:
+        gradient = waiting.pop()
+        terms = _terms(entry, phase, stages, gradient.position)
+        if terms is None or not taken.isdisjoint(terms):
+            found.append(gradient)
+            continue
+        phase[gradient.position] = UPDATE
+        taken.update(terms)
+        waiting += [Gradient(position, gradient.parameters) for position in reversed(terms)]
+    if len(found) == len(phases.gradients):
+        return phases
+    return replace(phases, phase=tuple(phase), gradients=tuple(found))
+
+
+def _terms(
+    entry: Computation, phase: Sequence[str], stages: Sequence[int], position: int
+) -> tuple[int, int] | None:
+    """Return the terms of a sum that only the update reads, made by two stages; else None."""
+    x = entry.instructions[position]
+    if x.opcode != "add" or not isinstance(x.shape, ArrayShape) or position == entry.root:
+        return None
+    if not x.shape.element_type.is_float or x.shape.element_count <= _FEW_ELEMENTS:
+        return None
+    if any(phase[user] != UPDATE for user in entry.users[position]):
+        return None
+    a, b = x.operands
+    backward = phase[a] == phase[b] == BACKWARD
+    return (a, b) if backward and stages[a] != stages[b] else None

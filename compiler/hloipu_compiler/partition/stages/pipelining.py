@@ -10,7 +10,12 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.partition.stages.assignment import Stages, owners, whole_stages
+from hloipu_compiler.partition.stages.assignment import (
+    Stages,
+    owners,
+    split_gradients,
+    whole_stages,
+)
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
 from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
@@ -25,7 +30,6 @@ from hloipu_compiler.partition.stages.forming import (
 )
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import FULL, made_again
-from hloipu_compiler.partition.stages.split_gradients import split_gradients
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
