@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.layout.sources import all_but, tensor_of
@@ -47,7 +49,7 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
         return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
     if x.opcode == "gather" and len(x.operands) == 2:
         return _table_demand(machine, computation, x, tensor)
-    dimensions = _along(x, tensor.shape)
+    dimensions = _along(computation, x, tensor.shape)
     mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
     return None if mapping is None else Demand(mapping, mapping, 1, x.name)
 
@@ -77,12 +79,10 @@ def _table_demand(
     return Demand(born, need, 1, x.name, before) if after < before else None
 
 
-def _along(x: Instruction, shape: Sizes) -> Sequence[int]:
+def _along(computation: Computation, x: Instruction, shape: Sizes) -> Sequence[int]:
     """Return the dimension that an op goes along on each tile."""
-    if x.opcode == "sort":
-        return x.attributes.integers("dimensions")
-    if x.opcode == "topk":
-        return (len(shape) - 1,)
+    if x.opcode in ("sort", "topk"):
+        return rule_in(computation, x).dimensions(0, FactorKind.WHOLE)
     if x.opcode == "reduce-window":
         from hloipu_runtime.kernels.windows_geometry import WindowDimension
 

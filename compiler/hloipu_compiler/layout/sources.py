@@ -15,7 +15,7 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
+from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 
 
 def tensor_of(x: Instruction) -> Tensor:
@@ -124,8 +124,3 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
     placement = split(shape, weights, (1,) * len(shape), parts, 0)
     along = dict(placement.labels)
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
-
-
-def moving_dimensions(shape: Sizes, part: Sizes) -> list[int]:
-    """Return the dimensions that a dynamic slice or update has less of."""
-    return [d for d, (size, other) in enumerate(zip(shape, part, strict=True)) if size != other]
