@@ -353,9 +353,9 @@ def _product(
 
 
 def _dot(draft: _Draft, attributes: Attributes) -> None:
-    if "sparsity" not in attributes:
-        for kind, places in _product(draft, attributes):
-            draft.add(kind, places)
+    sparse = "sparsity" in attributes  # another operand says which elements there are
+    for kind, places in _product(draft, attributes):
+        draft.add(WHOLE if sparse else kind, places)
 
 
 def _ragged_dot(draft: _Draft, attributes: Attributes) -> None:

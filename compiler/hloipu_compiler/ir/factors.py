@@ -10,6 +10,7 @@ Source: openxla/shardy, `docs/propagation.md` (factors) and `dialect/sdy/ir/attr
 """
 
 from enum import Enum, auto
+from math import prod
 from typing import NamedTuple
 
 
@@ -86,6 +87,12 @@ class DimensionRule(NamedTuple):
                 alone = alone or len(dimensions[place]) == 1
             found.append(place)
         return tuple(found) if alone else None
+
+    def summed(self) -> int:
+        """Return how many elements of the first operand each element of a result is a sum of."""
+        kept = {f for dimensions in self.results for factors in dimensions for f in factors}
+        own = {f for factors in self.operands[0] for f in factors}
+        return prod(self.factors[f].size for f in own - kept)
 
     def order(self) -> tuple[int, ...] | None:
         """Return the operand's dimensions in the result's order, where that is all that changes.
