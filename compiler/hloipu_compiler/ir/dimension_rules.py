@@ -134,13 +134,15 @@ def _elementwise(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _leaf_by_leaf(draft: _Draft, attributes: Attributes) -> None:
-    """Hand each leaf on, to the result of its number."""
+    """Hand each leaf on, to the result of its number; collectives join or part `dimensions`."""
+    kinds = dict.fromkeys(attributes.integers("dimensions"), WHOLE)
     if "slice_sizes" not in attributes:  # of a collective-permute in place
         for pair in zip(range(draft.first_result), draft.results, strict=False):
-            draft.alike(pair)
+            draft.alike(pair, kinds)
 
 
-def _concatenate(draft: _Draft, attributes: Attributes) -> None:
+def _along_whole(draft: _Draft, attributes: Attributes) -> None:
+    """Need `dimensions` whole of arrays that are alike in all others."""
     draft.alike(draft.everywhere, dict.fromkeys(attributes.integers("dimensions"), WHOLE))
 
 
@@ -441,18 +443,6 @@ def _batch_norm(others: FactorKind) -> _Rule:
     return rule
 
 
-def _gathered(draft: _Draft, attributes: Attributes) -> None:
-    """Need whole what collectives join or part, leaf by leaf."""
-    kinds = dict.fromkeys(attributes.integers("dimensions"), WHOLE)
-    for pair in zip(range(draft.first_result), draft.results, strict=True):
-        draft.alike(pair, kinds)
-
-
-def _all_to_all(draft: _Draft, attributes: Attributes) -> None:
-    """Exchange leaves of equal shapes, or blocks along `dimensions`."""
-    draft.alike(draft.everywhere, dict.fromkeys(attributes.integers("dimensions"), WHOLE))
-
-
 def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
     draft.alike((0, 1, draft.first_result), {0: WHOLE})
 
@@ -461,11 +451,11 @@ _RULES: Mapping[str, _Rule] = {
     **{name: _elementwise for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits},
     "map": _elementwise,
     **dict.fromkeys(
-        "copy opt-barrier domain add-dependency all-reduce collective-permute "
-        "collective-broadcast".split(),
+        "copy opt-barrier domain add-dependency all-reduce reduce-scatter all-gather "
+        "collective-permute collective-broadcast".split(),
         _leaf_by_leaf,
     ),
-    "concatenate": _concatenate,
+    **dict.fromkeys("concatenate all-to-all".split(), _along_whole),
     "sort": _sort,
     **dict.fromkeys("fft topk".split(), _minor_whole),
     **dict.fromkeys("cholesky triangular-solve".split(), _matrices),
@@ -491,9 +481,6 @@ _RULES: Mapping[str, _Rule] = {
     "batch-norm-inference": _batch_norm(PASS_THROUGH),
     "batch-norm-training": _batch_norm(WHOLE),
     "batch-norm-grad": _batch_norm(WHOLE),
-    "all-gather": _gathered,
-    "reduce-scatter": _gathered,
-    "all-to-all": _all_to_all,
     "ragged-all-to-all": _ragged_all_to_all,
 }
 """By opcode; each names the factors of the dimensions that need not be whole on their own."""
