@@ -8,7 +8,7 @@ Source: openxla/shardy `dialect/sdy/transforms/propagation/op_sharding_rule_regi
 there, dimensions that indices point into are a kind of their own.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 
@@ -31,9 +31,10 @@ Place = tuple[int, int]
 
 
 def dimension_rule(instruction: Instruction, operands: Sequence[Shape]) -> DimensionRule:
-    """Return the rule of an instruction, whose operands have these shapes.
+    """Return the rule of a verified instruction, whose operands have these shapes.
 
-    Arrays of the rule are the leaves of all operands, then those of the result.
+    Its arrays are the leaves of all operands and of the result. Attributes that state sizes of what
+    is cut (slices' ranges, groups of features) have to be cut with it.
     """
     return _rule(
         instruction.opcode,
@@ -82,20 +83,20 @@ class _Draft:
         self.numbers: list[list[list[int]]] = [[[] for _ in sizes] for sizes in self.sizes]
 
     def add(
-        self, kind: FactorKind, places: Iterable[Place], size: int = -1, blocked: bool = False
+        self, kind: FactorKind, places: Sequence[Place], size: int = -1, blocked: bool = False
     ) -> None:
-        """Name a factor of some dimensions, minor to those that they have."""
-        places = list(places)
+        """Name a factor of some dimensions, minor to those that they have; of size 1 only alone."""
+        arrays = [self.numbers[array][dimension] for array, dimension in places]
         size = size if size >= 0 else self.sizes[places[0][0]][places[0][1]]
-        for array, dimension in places:
-            numbers = self.numbers[array][dimension]
-            if size != 1 or not numbers:
-                numbers.append(len(self.factors))
-        self.factors.append(Factor(size, kind, blocked))
+        own = [numbers for numbers in arrays if size != 1 or not numbers]
+        for numbers in own:
+            numbers.append(len(self.factors))
+        if own:
+            self.factors.append(Factor(size, kind, blocked))
 
     def alike(
         self,
-        arrays: Iterable[int],
+        arrays: Sequence[int],
         kinds: Mapping[int, FactorKind] | None = None,
         blocked: bool = False,
     ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.ir import dimension_rules
-from hloipu_compiler.ir.factors import Factor, FactorKind
+from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.ops import OPS, Trait, with_trait
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.cutting import Cutting
@@ -162,3 +162,50 @@ def test_a_wrong_rule_is_seen(opcode: str) -> None:
         ):
             return
     raise AssertionError("nobody sees it")
+
+
+def rule(text: str) -> DimensionRule:
+    return Cutting(rows(text)[0].text()).rule
+
+
+RANGES = {
+    "f32[4,16] dot(f32[4,8], f32[8,16]), lhs_contracting_dims={1}, rhs_contracting_dims={0}": [
+        (0, -1), (-1, 1)],
+    "f32[4,6] transpose(f32[6,4]), dimensions={1,0}": [(1,), (0,)],
+    "f32[12] reshape(f32[3,4])": [(0,)],
+    "f32[3,4] reshape(f32[12])": [(0,), None],  # a range of 4 is many of 12
+    "f32[4,6] reshape(f32[6,4])": [None, None],  # 2 of 4 are 3 of 6, but 1 of 4 are none
+    "f32[4,6] slice(f32[4,8]), slice={[0:4], [2:8]}": [(0,), None],
+    "f32[5,6] select(pred[], f32[5,6], f32[5,6])": [(-1, 0, 0), (-1, 1, 1)],
+    "f32[5] reduce(f32[5,6], f32[]), dimensions={1}, to_apply=add_f32": [(0, -1)],
+    "f32[2,5,6] convolution(f32[2,5,3], f32[3,1,6]), window={size=3 pad=1_1}, "
+    "dim_labels=b0f_0io->b0f, feature_group_count=3": [(0, -1), None, (2, 2)],
+}  # fmt: skip
+"""What a range of each dimension of the result follows from."""
+
+
+@pytest.mark.parametrize("text", RANGES)
+def test_ranges_of_operands_follow_from_a_range_of_the_result(text: str) -> None:
+    known = rule(text)
+    assert [known.ranges(d) for d in range(len(known.results[0]))] == RANGES[text]
+
+
+SUMMED = {
+    "f32[4,16] dot(f32[4,8], f32[8,16]), lhs_contracting_dims={1}, rhs_contracting_dims={0}": 8,
+    "f32[2,4,4,6] convolution(f32[2,4,4,3], f32[5,5,1,6]), window={size=5x5 pad=2_2x2_2}, "
+    "dim_labels=b01f_01io->b01f, feature_group_count=3": 25,
+    "f32[5] reduce(f32[5,6], f32[]), dimensions={1}, to_apply=add_f32": 6,
+}
+
+
+@pytest.mark.parametrize("text", SUMMED)
+def test_a_sum_has_as_many_terms_as_no_result_keeps(text: str) -> None:
+    assert rule(text).summed() == SUMMED[text]
+
+
+def test_only_ops_that_reorder_dimensions_have_an_order() -> None:
+    assert rule("f32[4,2,3] transpose(f32[2,3,4]), dimensions={2,0,1}").order() == (2, 0, 1)
+    assert rule("f32[2,3] copy(f32[2,3])").order() == (0, 1)
+    for text in ("f32[3,2] reshape(f32[2,3])", "f32[2,3] reverse(f32[2,3]), dimensions={0}",
+                 "f32[2,3] broadcast(f32[3]), dimensions={1}"):  # fmt: skip
+        assert rule(text).order() is None
