@@ -37,7 +37,7 @@ class Factor(NamedTuple):
     size: int
     kind: FactorKind
     blocked: bool = False
-    """Whether it says nothing of how else the arrays that have it are best split."""
+    """Whether a split of one array along it is no reason to split the others that have it."""
 
 
 Dimensions = tuple[tuple[int, ...], ...]

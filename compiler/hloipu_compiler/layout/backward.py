@@ -206,9 +206,6 @@ class Backwards:
     ) -> None:
         """Demand what data decides whole on each tile, the rest as users prefer, or in blocks."""
         data = tensor_of(computation.instructions[x.operands[0]])
-        part = tensor_of(x)
-        if x.opcode == "dynamic-update-slice":
-            part = tensor_of(computation.instructions[x.operands[1]])
         moving = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
         preferences = [
             Demand(mapping, mapping, d.times, d.user)
@@ -224,8 +221,9 @@ class Backwards:
             self._prefer(computation, x.operands[0], preference)
         if x.opcode == "dynamic-update-slice":
             preference = preferences[0]
-            born = made_whole(preference.born, part.shape, moving)
-            need = Mapping(preference.born.tiles, spans_whole(preference.born, part.shape, moving))
+            part = tensor_of(computation.instructions[x.operands[1]]).shape
+            born = made_whole(preference.born, part, moving)
+            need = Mapping(preference.born.tiles, spans_whole(preference.born, part, moving))
             self._prefer(computation, x.operands[1], preference._replace(born=born, need=need))
 
     def _indexed(
