@@ -8,11 +8,12 @@ FFT (Cooley-Tukey); nothing for bitcast-convert, which only renames bits.
 from collections.abc import Callable, Sequence
 from math import ceil, log2, prod
 
-from hloipu_compiler.ir.attributes import ConvolutionLabels, Window, WindowDimension
+from hloipu_compiler.ir.attributes import ConvolutionLabels, Window
 from hloipu_compiler.ir.dimension_rules import dimension_rule
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 Operands = Sequence[Shape]
 

@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 
-from hloipu_compiler.ir.attributes import (
-    Attributes,
-    ConvolutionLabels,
-    PaddingDimension,
-    WindowDimension,
-)
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension
 from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves_of
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 PASS_THROUGH, REDUCTION, PERMUTATION, INDEXED, WHOLE = FactorKind
 

@@ -84,17 +84,9 @@ def _along(computation: Computation, x: Instruction, shape: Sizes) -> Sequence[i
     if x.opcode in ("sort", "topk"):
         return rule_in(computation, x).dimensions(0, FactorKind.WHOLE)
     if x.opcode == "reduce-window":
-        from hloipu_runtime.kernels.windows_geometry import WindowDimension
-
-        window = [
-            WindowDimension(
-                d.size, d.stride, d.pad_low, d.pad_high, d.base_dilation, d.window_dilation
-            )
-            for d in x.attributes.window().dimensions
-        ]
         from hloipu_runtime.codelets.ops.windows import running_dimension
 
-        running = running_dimension(window, shape)
+        running = running_dimension(x.attributes.window().dimensions, shape)
         return () if running < 0 else (running,)
     return ()
 
