@@ -10,14 +10,15 @@ from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
-from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
-from hloipu_compiler.layout.rows import reduction_preference, row_demand
-from hloipu_compiler.layout.sources import (
+from hloipu_compiler.layout.demands import (
     all_but,
     demands_of_dot,
     placed_dot,
+    reduction_preference,
+    row_demand,
     tensor_of,
 )
+from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
 from hloipu_compiler.planners.layout_propagation import (
     made_whole,
     reshaped,

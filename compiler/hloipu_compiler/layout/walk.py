@@ -21,6 +21,12 @@ from hloipu_compiler.layout.backward import (
     Made,
     dimension_order,
 )
+from hloipu_compiler.layout.demands import (
+    all_but,
+    made_by_dot,
+    placed_dot,
+    tensor_of,
+)
 from hloipu_compiler.layout.layout import (
     UNKNOWN_ITERATIONS,
     InitialLayout,
@@ -28,12 +34,6 @@ from hloipu_compiler.layout.layout import (
     LeafKey,
     chosen_initial_layout,
     heaviest,
-)
-from hloipu_compiler.layout.sources import (
-    all_but,
-    made_by_dot,
-    placed_dot,
-    tensor_of,
 )
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.layout_propagation import (
