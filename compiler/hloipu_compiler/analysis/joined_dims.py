@@ -1,9 +1,11 @@
 """Union-find over the dimensions of a module's arrays."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+
+Member = TypeVar("Member", bound=Hashable)
 
 WHOLE = -1
 """Element of a value that is no tuple."""
@@ -41,25 +43,33 @@ def arrays_of(shape: Shape) -> Iterator[tuple[int, ArrayShape]]:
                 yield number, element
 
 
-class Joined:
-    """Union-find over dimensions; those of size 1 are in none."""
+class UnionFind(Generic[Member]):
+    """Classes of members; one that was never joined is alone."""
 
     def __init__(self) -> None:
-        self.parent: dict[Cell, Cell] = {}
+        self.parent: dict[Member, Member] = {}
 
-    def find(self, cell: Cell) -> Cell:
-        """Return the member that stands for a dimension's class."""
-        root = cell
+    def find(self, member: Member) -> Member:
+        """Return the member that stands for a member's class."""
+        root = member
         while (above := self.parent.get(root, root)) != root:
             root = above
-        while cell != root:
-            self.parent[cell], cell = root, self.parent.get(cell, root)
+        while member != root:
+            self.parent[member], member = root, self.parent.get(member, root)
         return root
+
+    def unite(self, a: Member, b: Member) -> None:
+        """Put the classes of two members into one."""
+        self.parent[self.find(a)] = self.find(b)
+
+
+class Joined(UnionFind[Cell]):
+    """Classes of dimensions; those of size 1 are in none."""
 
     def join(self, a: Value, i: int, b: Value, k: int) -> None:
         """Put two dimensions into one class, unless one of them has size 1."""
         if a.sizes[i] > 1 and b.sizes[k] > 1:
-            self.parent[self.find(a.cell(i))] = self.find(b.cell(k))
+            self.unite(a.cell(i), b.cell(k))
 
     def join_equal(self, a: Value, b: Value) -> None:
         """Join the dimensions of two values, one by one, where their sizes agree."""

@@ -8,9 +8,12 @@ FFT (Cooley-Tukey); nothing for bitcast-convert, which only renames bits.
 from collections.abc import Callable, Sequence
 from math import ceil, log2, prod
 
-from hloipu_compiler.ir.attributes import ConvolutionLabels, Window, WindowDimension
+from hloipu_compiler.ir.attributes import ConvolutionLabels, Window
+from hloipu_compiler.ir.dimension_rules import dimension_rule
+from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 Operands = Sequence[Shape]
 
@@ -55,10 +58,7 @@ def _sizes(shape: Shape) -> tuple[int, ...]:
 
 
 def _dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
-    sizes = _sizes(operands[0])
-    contracted = instruction.attributes.integers("lhs_contracting_dims")
-    depth = prod(sizes[d] for d in contracted if d < len(sizes))
-    return 2 * element_count(instruction.shape) * depth
+    return 2 * element_count(instruction.shape) * dimension_rule(instruction, operands).summed()
 
 
 def _ragged_dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
@@ -155,8 +155,8 @@ def _per_element(rules: FlopRules, instruction: Instruction, operands: Operands)
 
 def _sort(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     sizes = _sizes(operands[0])
-    axis = instruction.attributes.integers("dimensions") or (len(sizes) - 1,)
-    length = sizes[axis[0]] if sizes else 1
+    rule = dimension_rule(instruction, operands)
+    length = prod(sizes[d] for d in rule.dimensions(0, FactorKind.WHOLE))
     compares = element_count(operands[0]) * ceil(log2(max(2, length)))
     return compares * rules.applied(instruction)
 

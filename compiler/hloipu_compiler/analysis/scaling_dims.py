@@ -1,17 +1,17 @@
 """Dimensions of a module's values that scale together.
 
 A batch, say: the leading dimension of the data, of every activation, of what they are summed over.
-Dimensions that an op makes equal, or multiples of each other, fall into one class (union-find).
-Ops that are not known here join nothing; whoever cuts a class has the verifier say whether that
-was all of it.
+Dimensions with the same factor, as the major one if there are several, fall into one class
+(union-find): they are equal, or multiples of each other. Whoever cuts a class has the verifier say
+whether that was all of it.
 """
 
 from collections.abc import Iterator, Mapping
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, Joined, Value, arrays_of
-from hloipu_compiler.analysis.scaling_rules import RULES
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_runtime.frozen import dataclass
 
 
@@ -35,7 +35,6 @@ def scaling_classes(module: Module) -> Classes:
     for computation in module.computations:
         for position in range(len(computation.instructions)):
             work.visit(computation, position)
-    work.settle_reshapes()
     return Classes({cell: work.find(cell) for cell in work.cells()})
 
 
@@ -44,21 +43,20 @@ def looked_up(module: Module, classes: Classes) -> frozenset[Cell]:
     found: set[Cell] = set()
     for computation in module.computations:
         for x in computation.instructions:
-            if x.opcode in ("gather", "scatter"):
-                name = "collapsed_slice_dims" if x.opcode == "gather" else "inserted_window_dims"
-                table = x.operands[0]
-                places = x.attributes.integers(name)
+            places: tuple[int, ...] = ()
+            if x.opcode in _ROWS:
+                places = x.attributes.integers(_ROWS[x.opcode])
             elif x.opcode in ("dynamic-slice", "dynamic-update-slice"):
-                part = computation.instructions[x.operands[1]] if "update" in x.opcode else x
-                table = x.operands[0]
-                places = _cut(computation.instructions[table].shape, part.shape)
-            else:
-                continue
+                places = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
             for d in places:
-                cell = classes.of_cell.get(Cell(computation.name, table, WHOLE, d))
+                cell = classes.of_cell.get(Cell(computation.name, x.operands[0], WHOLE, d))
                 if cell is not None:
                     found.add(cell)
     return frozenset(found)
+
+
+_ROWS = {"gather": "collapsed_slice_dims", "scatter": "inserted_window_dims"}
+"""Attributes with the dimensions of which one place is taken; windows may be along a batch, too."""
 
 
 def weights(module: Module, classes: Classes) -> frozenset[Cell]:
@@ -73,13 +71,12 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
     for x in entry.instructions:
         if x.opcode != "dot":
             continue
-        names = ("lhs_contracting_dims", "rhs_contracting_dims")
-        for i, name in zip(x.operands[:2], names, strict=True):
-            shape = entry.instructions[i].shape
-            if not plain[i] or not isinstance(shape, ArrayShape):
+        rule = rule_in(entry, x)
+        for side, i in enumerate(x.operands[:2]):
+            if not plain[i]:
                 continue
-            over = set(x.attributes.integers(name))
-            for d in range(shape.rank):
+            over = rule.dimensions(side, FactorKind.REDUCTION)
+            for d in range(len(rule.operands[side])):
                 cell = classes.of_cell.get(Cell(entry.name, i, WHOLE, d))
                 if cell is not None:
                     (summed if d in over else kept).add(cell)
@@ -98,21 +95,12 @@ def _plain(computation: Computation) -> list[bool]:
 _MOVING = frozenset({"transpose", "reshape", "convert", "copy", "get-tuple-element"})
 
 
-def _cut(whole: Shape, part: Shape) -> tuple[int, ...]:
-    """Return the dimensions of which a part has not all."""
-    if not isinstance(whole, ArrayShape) or not isinstance(part, ArrayShape):
-        return ()
-    pairs = zip(whole.dimensions, part.dimensions, strict=False)
-    return tuple(d for d, (all_of_it, some) in enumerate(pairs) if some < all_of_it)
-
-
 class _Classing(Joined):
     """Joins what each instruction of a module makes equal."""
 
     def __init__(self, module: Module) -> None:
         super().__init__()
         self.module = module
-        self.reshapes: list[tuple[Value, Value]] = []
 
     def cells(self) -> Iterator[Cell]:
         for computation in self.module.computations:
@@ -145,13 +133,28 @@ class _Classing(Joined):
             self._tuple(x, results, operands)
         elif x.opcode in _CALLING:
             self._calling(computation, x, results, operands)
-        elif results and all(operands):
-            first = [values[0] for values in operands]
-            rule = RULES.get(x.opcode)
-            if x.opcode == "reshape":
-                self.reshapes.append((first[0], results[0]))
-            elif rule is not None:
-                rule(self, x, results, first)
+        elif results and operands:
+            self._by_factors(computation, x, results, [v for values in operands for v in values])
+
+    def _by_factors(
+        self, computation: Computation, x: Instruction, results: list[Value], operands: list[Value]
+    ) -> None:
+        """Join the dimensions that have a factor, with the first of them: a result's, if any.
+
+        Those that are not passed through or reduced, of windows and slices, only if they are equal.
+        """
+        rule = rule_in(computation, x)
+        if (len(operands), len(results)) != (len(rule.operands), len(rule.results)):
+            return  # tuples in tuples
+        first: dict[int, tuple[Value, int]] = {}
+        arrays = zip((*results, *operands), (*rule.results, *rule.operands), strict=True)
+        for value, dimensions in arrays:
+            for d, factors in enumerate(dimensions):
+                other, k = first.setdefault(factors[0], (value, d))
+                if other is not value and (
+                    value.sizes[d] == other.sizes[k] or rule.kind(factors[0]) in _SCALING
+                ):
+                    self.join(value, d, other, k)
 
     def _tuple(self, x: Instruction, results: list[Value], operands: list[list[Value]]) -> None:
         if x.opcode == "tuple":
@@ -185,38 +188,7 @@ class _Classing(Joined):
         if x.opcode == "while":
             self.join_values(results, operands[0])
 
-    def settle_reshapes(self) -> None:
-        """Join the dimensions that reshapes split and merge.
 
-        A dimension that takes in several is joined with the outermost of them: there a batch is.
-        """
-        for source, result in self.reshapes:
-            for left, right in _groups(source.sizes, result.sizes):
-                if left and right:
-                    self.join(source, left[0], result, right[0])
-
-
-def _groups(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield the dimensions of two shapes that a reshape makes of each other; those of 1 are left.
-
-    Each group has the same number of elements on both sides, and as few dimensions as can be.
-    """
-    left = [i for i, n in enumerate(a) if n != 1]
-    right = [i for i, n in enumerate(b) if n != 1]
-    i = k = 0
-    while i < len(left) and k < len(right):
-        first_i, first_k = i, k
-        m, n = a[left[i]], b[right[k]]
-        i, k = i + 1, k + 1
-        while m != n:
-            if m < n and i < len(left):
-                m, i = m * a[left[i]], i + 1
-            elif n < m and k < len(right):
-                n, k = n * b[right[k]], k + 1
-            else:
-                return
-        yield left[first_i:i], right[first_k:k]
-
-
+_SCALING = (FactorKind.PASS_THROUGH, FactorKind.REDUCTION)
 _TUPLES = frozenset({"tuple", "get-tuple-element"})
 _CALLING = frozenset({"call", "fusion", "while", "conditional"})

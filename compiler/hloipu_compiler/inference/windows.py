@@ -19,9 +19,10 @@ from hloipu_compiler.inference.site import (
     array_operand,
     array_operands,
 )
-from hloipu_compiler.ir.attributes import Window, WindowDimension
+from hloipu_compiler.ir.attributes import Window
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 def window_sizes(sizes: tuple[int, ...], window: Window) -> list[int]:

@@ -7,14 +7,13 @@ loops) to the ops that read it as an index, a positive-definite matrix, a varian
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import field, replace
-from math import prod
 
 import numpy as np
 
 from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.interpret.planning.site import leaf_count
 from hloipu_compiler.ir.annotations import is_identity
-from hloipu_compiler.ir.attributes import ConvolutionLabels
+from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.frozen import dataclass
@@ -197,7 +196,7 @@ def _use(
     if user.opcode == "power" and (number == 1 or not _is_whole(computation, user.operands[1])):
         return InputRole(positive=True)
     if user.opcode in ("dot", "convolution"):
-        return InputRole(terms=_terms(computation, user) if number == 1 else 1)
+        return InputRole(terms=rule_in(computation, user).summed() if number == 1 else 1)
     if user.opcode == "compare" and _sizes(computation, position):
         return InputRole(below=_compared_with(computation, user, number))
     if user.opcode in ("divide", "remainder") and number == 1:
@@ -260,17 +259,6 @@ def _compared_with(computation: Computation, user: Instruction, number: int) -> 
     # x < 10 and x >= 10 tell the same; so do x <= 9 and x > 9, and 10 > x.
     excludes = direction in (("LT", "GE") if number == 0 else ("GT", "LE"))
     return int(value) + (not excludes)
-
-
-def _terms(computation: Computation, user: Instruction) -> int:
-    """Return how many products an element of a dot or convolution is the sum of."""
-    if user.opcode == "dot":
-        sizes = _sizes(computation, user.operands[0])
-        return prod(sizes[d] for d in user.attributes.integers("lhs_contracting_dims"))
-    sizes, labels = _sizes(computation, user.operands[1]), user.attributes.get("dim_labels")
-    if not isinstance(labels, ConvolutionLabels) or not sizes:
-        return 1
-    return prod(sizes) // max(1, sizes[labels.rhs.index("o")])
 
 
 def _in_callees(module: Module, user: Instruction, number: int, leaf: int) -> list[Place]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.shapes import Shape
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 class Raw(str):
@@ -31,19 +32,6 @@ class PaddingDimension(NamedTuple):
     low: int
     high: int
     interior: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class WindowDimension:
-    """One spatial dimension of a window; dilations and stride as in XLA's `WindowDimension`."""
-
-    size: int
-    stride: int = 1
-    pad_low: int = 0
-    pad_high: int = 0
-    base_dilation: int = 1
-    window_dilation: int = 1
-    reversal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,20 @@ from collections.abc import Mapping as MappingType
 from math import prod
 from typing import NamedTuple
 
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
-from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
-from hloipu_compiler.layout.rows import reduction_preference, row_demand
-from hloipu_compiler.layout.sources import (
+from hloipu_compiler.layout.demands import (
     all_but,
     demands_of_dot,
-    moving_dimensions,
     placed_dot,
+    reduction_preference,
+    row_demand,
     tensor_of,
 )
+from hloipu_compiler.layout.layout import InitialLayout, LeafKey, heaviest
 from hloipu_compiler.planners.layout_propagation import (
     made_whole,
     reshaped,
@@ -34,7 +36,6 @@ from hloipu_runtime.program.mapping import Mapping
 ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits) | {
     "fusion"
 }
-FORWARDED = frozenset("copy opt-barrier domain add-dependency".split())
 RESHAPES = frozenset("reshape bitcast dynamic-reshape".split())
 CALLERS = frozenset("while conditional call".split())
 
@@ -173,7 +174,7 @@ class Backwards:
         if own is not None:
             self._prefer(computation, x.operands[0], own)
         for demand in demands:
-            preference = _seen_before(x, tensor_of(source), demand)
+            preference = _seen_before(computation, x, demand)
             if preference is not None:
                 self._prefer(computation, x.operands[0], preference)
 
@@ -206,10 +207,7 @@ class Backwards:
     ) -> None:
         """Demand what data decides whole on each tile, the rest as users prefer, or in blocks."""
         data = tensor_of(computation.instructions[x.operands[0]])
-        part = tensor_of(x)
-        if x.opcode == "dynamic-update-slice":
-            part = tensor_of(computation.instructions[x.operands[1]])
-        moving = moving_dimensions(data.shape, part.shape)
+        moving = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
         preferences = [
             Demand(mapping, mapping, d.times, d.user)
             for d in demands
@@ -224,8 +222,9 @@ class Backwards:
             self._prefer(computation, x.operands[0], preference)
         if x.opcode == "dynamic-update-slice":
             preference = preferences[0]
-            born = made_whole(preference.born, part.shape, moving)
-            need = Mapping(preference.born.tiles, spans_whole(preference.born, part.shape, moving))
+            part = tensor_of(computation.instructions[x.operands[1]]).shape
+            born = made_whole(preference.born, part, moving)
+            need = Mapping(preference.born.tiles, spans_whole(preference.born, part, moving))
             self._prefer(computation, x.operands[1], preference._replace(born=born, need=need))
 
     def _indexed(
@@ -248,26 +247,30 @@ def _fitting(born: Mapping, shape: tuple[int, ...], moving: Sequence[int]) -> Ma
     return found if 2 * found.tiles.count >= born.tiles.count else None
 
 
-def _seen_before(x: Instruction, source: Tensor, demand: Demand) -> Demand | None:
+def dimension_order(computation: Computation, x: Instruction) -> tuple[int, ...] | None:
+    """Return the operand's dimensions in the result's order, if an op only hands elements on."""
+    if Trait.DATA_MOVEMENT not in OPS[x.opcode].traits:
+        return None
+    return rule_in(computation, x).order()
+
+
+def _seen_before(computation: Computation, x: Instruction, demand: Demand) -> Demand | None:
     """Return the demand for the operand of an op that only sees it differently, or takes a part."""
+    source = tensor_of(computation.instructions[x.operands[0]]).shape
     shape = tensor_of(x).shape
-    if x.opcode in FORWARDED:
-        return demand
     if x.opcode in RESHAPES:
-        born = reshaped(demand.born, shape, source.shape)
+        born = reshaped(demand.born, shape, source)
         if born is None:
             return None
-        need = reshaped(demand.need, shape, source.shape)
+        need = reshaped(demand.need, shape, source)
         return demand._replace(born=born, need=need or born)
-    if x.opcode == "transpose":
-        permutation = x.attributes.integers("dimensions")
+    if (order := dimension_order(computation, x)) is not None:
         return demand._replace(
-            born=untransposed(demand.born, permutation),
-            need=untransposed(demand.need, permutation),
+            born=untransposed(demand.born, order), need=untransposed(demand.need, order)
         )
-    if x.opcode == "slice" and prod(source.shape) < 4 * prod(shape):
-        cut = moving_dimensions(source.shape, shape)
-        fitting = _fitting(demand.born, source.shape, cut)
+    if x.opcode == "slice" and prod(source) < 4 * prod(shape):
+        cut = rule_in(computation, x).dimensions(0, FactorKind.PERMUTATION)
+        fitting = _fitting(demand.born, source, cut)
         return None if fitting is None else demand._replace(born=fitting, need=fitting)
     return None
 

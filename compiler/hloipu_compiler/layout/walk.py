@@ -9,15 +9,23 @@ from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.layout.backward import (
     CALLERS,
     ELEMENTWISE,
-    FORWARDED,
     RESHAPES,
     Backwards,
     Made,
+    dimension_order,
+)
+from hloipu_compiler.layout.demands import (
+    all_but,
+    made_by_dot,
+    placed_dot,
+    tensor_of,
 )
 from hloipu_compiler.layout.layout import (
     UNKNOWN_ITERATIONS,
@@ -26,13 +34,6 @@ from hloipu_compiler.layout.layout import (
     LeafKey,
     chosen_initial_layout,
     heaviest,
-)
-from hloipu_compiler.layout.sources import (
-    all_but,
-    made_by_dot,
-    moving_dimensions,
-    placed_dot,
-    tensor_of,
 )
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.layout_propagation import (
@@ -175,19 +176,17 @@ class _Walk(Backwards):
         (source,) = made[x.operands[0]]
         tensor = tensor_of(x)
         if opcode == "dynamic-update-slice" and source is None:
-            update = tensor_of(computation.instructions[x.operands[1]])
-            moving = moving_dimensions(tensor.shape, update.shape)
+            moving = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
             return all_but(tensor, moving, self.machine.chip.tiles_per_ipu)
         if source is None:
             return None
-        if opcode in FORWARDED or opcode == "dynamic-update-slice":
+        if opcode == "dynamic-update-slice":
             return source
         if opcode in RESHAPES:
             before = tensor_of(computation.instructions[x.operands[0]])
             return reshaped(source, before.shape, tensor.shape)
-        if opcode == "transpose":
-            return transposed(source, x.attributes.integers("dimensions"))
-        return None
+        order = dimension_order(computation, x)
+        return None if order is None else transposed(source, order)
 
     def _anchor(
         self, computation: Computation, x: Instruction, made: Sequence[Made]

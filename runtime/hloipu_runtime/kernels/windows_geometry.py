@@ -8,7 +8,7 @@ from hloipu_runtime.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WindowDimension:
-    """One dimension of a window, as HLO text writes it; sizes and edges in elements."""
+    """One dimension of a window, named as in XLA's `WindowDimension`; in elements."""
 
     size: int
     stride: int = 1

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.ir.attributes import ConvolutionLabels, Raw, Window, WindowDimension
+from hloipu_compiler.ir.attributes import ConvolutionLabels, Raw, Window
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from tests.support.shape_rules import infer, refuse
 
 

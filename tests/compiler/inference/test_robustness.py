@@ -19,10 +19,10 @@ from hloipu_compiler.ir.attributes import (
     ReplicaGroups,
     SliceRange,
     Window,
-    WindowDimension,
 )
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import Shape
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from tests.support.cases import each
 
 K = AttributeKind

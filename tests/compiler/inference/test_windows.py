@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.ir.attributes import Window, WindowDimension
+from hloipu_compiler.ir.attributes import Window
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from tests.support.shape_rules import infer, refuse
 
 ADD = {"f": "(f32[], f32[]) -> f32[]", "s": "(f32[], f32[]) -> pred[]"}

@@ -24,8 +24,8 @@ from hloipu_compiler.ir.attributes import (
     SliceRange,
     Value,
     Window,
-    WindowDimension,
 )
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 NAME = r"%?[A-Za-z_][\w.\-]*+"
 _INT = r"-?[0-9]+"

@@ -19,9 +19,9 @@ from hloipu_compiler.ir.attributes import (
     SliceRange,
     Value,
     Window,
-    WindowDimension,
 )
 from hloipu_compiler.ir.shapes import Shape
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 ShapeText = Callable[[Shape], str]
 NameText = Callable[[str], str]

@@ -63,12 +63,7 @@ def window_dimensions(site: Site) -> tuple[WindowDimension, ...]:
     written = site.attributes.window().dimensions
     if not written:
         return tuple(WindowDimension(1) for _ in site.sizes(0))
-    return tuple(
-        WindowDimension(
-            d.size, d.stride, d.pad_low, d.pad_high, d.base_dilation, d.window_dilation, d.reversal
-        )
-        for d in written
-    )
+    return written
 
 
 @lowers("reduce-window")

@@ -5,28 +5,16 @@ from collections.abc import Sequence
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.core.views import compute_spread
-from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_compiler.planners.dot_placement import dot_codelet
 from hloipu_runtime.codelets.dense.ragged_dot import RaggedDot
 from hloipu_runtime.codelets.dense.scaled_dot import ScaledDot
-
-
-def _dot_of(context: LoweringContext) -> Dot:
-    """Return the dimension numbers of a dot."""
-    read = context.attributes.integers
-    return Dot(
-        read("lhs_batch_dims"),
-        read("rhs_batch_dims"),
-        read("lhs_contracting_dims"),
-        read("rhs_contracting_dims"),
-        context.shape.element_type.name,
-    )
 
 
 @lowers("ragged-dot")
 def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
     groups = context.attributes.integers("rhs_group_dims")
     (ragged,) = context.attributes.integers("lhs_ragged_dims")
-    codelet = RaggedDot(_dot_of(context), ragged, groups[0] if groups else -1)
+    codelet = RaggedDot(dot_codelet(context.instruction), ragged, groups[0] if groups else -1)
     operands = [context.tile_tensor(n) for n in range(3)]
     return compute_spread(context.builder, codelet, operands, context.results)
 
@@ -35,5 +23,5 @@ def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
 def _scaled_dot(context: LoweringContext) -> Sequence[Value]:
     operands = [context.tile_tensor(n) for n in range(4)]
     a, b, c, d = (x.element_type for x in operands)
-    codelet = ScaledDot(_dot_of(context), (a, b, c, d))
+    codelet = ScaledDot(dot_codelet(context.instruction), (a, b, c, d))
     return compute_spread(context.builder, codelet, operands, context.results)

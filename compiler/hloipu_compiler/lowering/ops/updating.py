@@ -10,7 +10,7 @@ from math import prod
 
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
-from hloipu_compiler.lowering.ops.indexed_operands import lying, settled, starts_of
+from hloipu_compiler.lowering.ops.indexing import lying, settled, starts_of
 from hloipu_compiler.planners.indexed_grids import (
     Option,
     best_of,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import lcm
 
+from hloipu_compiler.analysis.joined_dims import UnionFind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.scans.pieces_following import WHOLE, followed, sliced_range
@@ -48,7 +49,7 @@ class CutClasses:
         self.cuts = cuts
         self.shapes = [_array(x) for x in entry.instructions]
         self.stride = max((s.rank for s in self.shapes), default=0) + 1
-        self.above: dict[Cell, Cell] = {}
+        self.classes = UnionFind[Cell]()
         self.cuts_of: dict[Cell, list[tuple[int, list[int]]]] = {}
         """Of a class: sizes of dimensions, and where these are cut."""
         for position in range(len(self.shapes)):
@@ -66,26 +67,17 @@ class CutClasses:
 
     def class_of(self, position: int, axis: int) -> Cell:
         """Return the class of a dimension."""
-        return self._find(position * self.stride + axis)
+        return self.classes.find(position * self.stride + axis)
 
     def leave_whole(self, classes: Iterable[Cell]) -> None:
         """Cut some classes nowhere."""
         for root in classes:
             self.sorted.pop(root, None)
 
-    def _find(self, cell: Cell) -> Cell:
-        root = cell
-        while (above := self.above.get(root, root)) != root:
-            root = above
-        while cell != root:
-            self.above[cell], cell = root, self.above.get(cell, root)
-        return root
-
     def _one(self, a: int, i: int, b: int, k: int) -> None:
         """Put two dimensions into one class."""
         if min(self.shapes[a].dimensions[i], self.shapes[b].dimensions[k]) > 1:
-            first, second = self._find(a * self.stride + i), self._find(b * self.stride + k)
-            self.above[first] = second
+            self.classes.unite(a * self.stride + i, b * self.stride + k)
 
     def _join(self, position: int) -> None:
         x = self.entry.instructions[position]
@@ -104,14 +96,14 @@ class CutClasses:
                 if isinstance(self.cuts, Mapping):
                     kept = self.cuts[x.name]
                     places = [places[0], *(p for p in places[1:-1] if p in kept), places[-1]]
-                root = self._find(at * self.stride + axis)
+                root = self.classes.find(at * self.stride + axis)
                 size = self.shapes[at].dimensions[axis]
                 self.cuts_of.setdefault(root, []).append((size, places))
         self.members: Counter[Cell] = Counter()
         if self.cuts_of:
             for position, shape in enumerate(self.shapes):
                 for axis in range(shape.rank):
-                    root = self._find(position * self.stride + axis)
+                    root = self.classes.find(position * self.stride + axis)
                     if root in self.cuts_of:
                         self.members[root] += 1
         self.sorted: dict[Cell, tuple[int, ...]] = {}
@@ -139,7 +131,7 @@ class CutClasses:
     def _cut_of(self, position: int) -> Cut | None:
         """Return how a value may be cut: along the axis whose class has most members."""
         x, shape = self.entry.instructions[position], self.shapes[position]
-        roots = [self._find(position * self.stride + axis) for axis in range(shape.rank)]
+        roots = [self.classes.find(position * self.stride + axis) for axis in range(shape.rank)]
         axes = [axis for axis, root in enumerate(roots) if root in self.sorted]
         axes = [axis for axis in axes if x.parameter_number >= 0 or self._goes_by(position, axis)]
         if not axes:

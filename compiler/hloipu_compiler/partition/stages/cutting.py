@@ -6,9 +6,10 @@ Forward ops are taken in their order; `balancing` finds the best places between 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod, sqrt
+from math import inf, prod
 from types import MappingProxyType
 
+from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
@@ -91,10 +92,8 @@ def assumed_costing(entry: Computation) -> Costing:
 def work(entry: Computation, x: Instruction) -> float:
     """Return about what an op costs: elements made, times what each of them is summed from."""
     size = float(_elements(x.shape))
-    if x.opcode in ("dot", "convolution") and x.operands:
-        lhs, rhs = (_elements(entry.instructions[i].shape) for i in x.operands[:2])
-        # Operands and the result share all dimensions, each standing in two of the three.
-        return size * max(1.0, sqrt(lhs * rhs / max(size, 1.0))) / 8
+    if x.opcode in ("dot", "convolution"):
+        return size * max(1, rule_in(entry, x).summed()) / 8
     if x.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
         return size + sum(_elements(entry.instructions[i].shape) for i in x.operands)
     if x.opcode == "reduce":

@@ -10,6 +10,7 @@ from collections.abc import Set
 from math import isclose, prod
 from typing import NamedTuple
 
+from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.framework.constant_values import constant_array, scalar_constant
@@ -148,8 +149,7 @@ def _summed(entry: Computation, x: Instruction) -> int:
     if not isinstance(given, ArrayShape) or not isinstance(x.shape, ArrayShape):
         return 1
     if x.opcode == "dot":
-        axes = x.attributes.integers("lhs_contracting_dims")
-        return prod(given.dimensions[i] for i in axes)
+        return rule_in(entry, x).summed()
     return max(1, prod(given.dimensions) // max(1, prod(x.shape.dimensions)))
 
 

@@ -16,9 +16,9 @@ from hloipu_compiler.ir.attributes import (
     PaddingDimension,
     SliceRange,
     Window,
-    WindowDimension,
 )
 from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 def _module(body: str) -> Module:

@@ -6,10 +6,13 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
+from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.partition.stages.loads import Loads
 from hloipu_compiler.plan.schedule import Schedule
 from tests.support.cases import each
+from tests.support.texts_rows import rows
 
 OPS = 9
 PLENTY = 1e18
@@ -168,3 +171,17 @@ def test_cuts_do_not_depend_on_the_unit_of_time(seed: int) -> None:
     )
     slow, fast = Budget(0.5, 1500.0), Budget(0.5 * unit, 1500.0)
     assert cuts_of(quick, schedule, fast) == cuts_of(found, schedule, slow)
+
+
+PRODUCTS = {
+    "f32[4,6,10] dot(f32[4,6,8], f32[4,8,10]), lhs_batch_dims={0}, rhs_batch_dims={0}, "
+    "lhs_contracting_dims={2}, rhs_contracting_dims={1}": 4 * 6 * 10 * 8,
+    "f32[2,7,7,12] convolution(f32[2,7,7,12], f32[3,3,1,12]), window={size=3x3 pad=1_1x1_1}, "
+    "dim_labels=b01f_01io->b01f, feature_group_count=12": 2 * 7 * 7 * 12 * 9,
+}
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_products_are_assumed_to_take_as_long_as_they_have_terms(text: str) -> None:
+    entry = parse(rows(text)[0].text()).entry
+    assert work(entry, entry.instructions[entry.root]) == PRODUCTS[text] / 8

@@ -1,0 +1,247 @@
+"""Demands of ops on where their operands lie: dots, reductions, and ops along whole dimensions."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
+from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
+from hloipu_compiler.planners.indexed_grids import best_of
+from hloipu_compiler.planners.op_grids import Demand
+from hloipu_compiler.planners.placing import (
+    GRAIN_BYTES,
+    MINIMUM_BYTES,
+    gathered,
+    mapping_of,
+    split,
+)
+from hloipu_compiler.planners.reading_plans import gather_codelet, readings
+from hloipu_compiler.planners.redistribution import redistribution
+from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.planners.spreading import spread_over_copies, worth_sharing
+from hloipu_compiler.planners.stages import PlacedOperand, staged
+from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.descriptors import is_complete
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
+
+_MEMORY_PERCENT = 60
+
+
+def tensor_of(x: Instruction) -> Tensor:
+    """Return type and sizes of an instruction that makes one array."""
+    shape = array_shape(x.shape)
+    return Tensor(shape.element_type.name, shape.dimensions)
+
+
+def placed_dot(
+    machine: Machine, tuning: Tuning, computation: Computation, x: Instruction
+) -> PlacedDot:
+    """Return the grid of a dot product, from tile 0 on."""
+    lhs, rhs = (tensor_of(computation.instructions[i]) for i in x.operands)
+    return dot_placement(machine, tuning, dot_codelet(x), lhs, rhs, tensor_of(x))
+
+
+def beginning(placed: PlacedDot, first: int) -> Tiles:
+    """Return a product's grid from another tile on."""
+    grid = placed.placement.tiles
+    return Tiles(grid.extents, grid.strides, first)
+
+
+def demands_of_dot(
+    machine: Machine, computation: Computation, x: Instruction, placed: PlacedDot, first: int
+) -> list[Demand]:
+    """Return the demand of a dot product on each of its operands; nothing without elements."""
+    operands = [tensor_of(computation.instructions[i]) for i in x.operands]
+    if not all(x.elements for x in (*operands, placed.result)):
+        return []
+    tiles = beginning(placed, first)
+    indexing = placed.codelet.indexing(operands, [placed.result])
+    demands = []
+    for tensor, indices in zip(operands, indexing.operands, strict=True):
+        need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
+        demands.append(Demand(_born(machine, tensor, need), need, 1, x.name))
+    return demands
+
+
+def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
+    """Return where an operand best lies that tiles need so: there, if each part is needed once.
+
+    Else tiles that need the same part share it out.
+    """
+    shared = spread_over_copies(need, tensor.shape, tensor.element_type)
+    if not is_complete(need, tensor.shape):
+        # What one of several slices reads.
+        return shared
+    if not need.replicated_axes:
+        return need
+    near = _on_the_same_tiles(tensor, need)
+    if near is None:
+        return shared
+    kind, shape = tensor.element_type, tensor.shape
+    return min((shared, near), key=lambda x: redistribution(machine, kind, shape, x, need).price)
+
+
+def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:
+    """Return the mapping in which each tile has a piece of the part that it needs."""
+    spans = list(need.spans)
+    blocks = [min(span.size, size) for span, size in zip(spans, tensor.shape, strict=True)]
+    copies = prod(need.tiles.extents[axis] for axis in need.replicated_axes)
+    if copies > worth_sharing(blocks, tensor.element_type):
+        return None
+    for axis in need.replicated_axes:
+        copies = need.tiles.extents[axis]
+        free = [d for d, span in enumerate(spans) if span.axis < 0 and span.size >= copies]
+        if not free:
+            return None
+        size = spans[free[0]].size
+        block = -(-size // copies)
+        if -(-size // block) != copies:
+            return None
+        spans[free[0]] = Span(axis, block, 0, block)
+    return Mapping(need.tiles, tuple(spans))
+
+
+def made_by_dot(
+    computation: Computation, x: Instruction, placed: PlacedDot, first: int
+) -> Mapping | None:
+    """Return where a product comes to lie, its pieces added."""
+    if placed.plan.slices > 1:
+        return None
+    operands = [tensor_of(computation.instructions[i]) for i in x.operands]
+    indexing = placed.codelet.indexing(operands, [placed.result])
+    spans = placed.placement.spans(indexing.results[0], placed.result.shape)
+    mapping = Mapping(beginning(placed, first), spans)
+    if not placed.codelet.part:
+        return mapping
+    shape = tensor_of(x).shape
+    reduced = gathered(mapping, shape)
+    if reduced is None:
+        return None
+    along = dict(reduced.labels)
+    return Mapping(reduced.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+
+
+def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None:
+    """Return blocks of all dimensions but some, which are whole on each tile; None without any."""
+    shape = tensor.shape
+    weights = tuple(0 if d in moving else 1 for d in range(len(shape)))
+    others = prod(size for size, weight in zip(shape, weights, strict=True) if weight)
+    bits = ELEMENT_TYPES[tensor.element_type].bits
+    parts = min(tiles, others, max(1, prod(shape) * bits // (8 * MINIMUM_BYTES)))
+    if parts < 2:
+        return None
+    placement = split(shape, weights, (1,) * len(shape), parts, 0)
+    along = dict(placement.labels)
+    return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+
+
+def row_demand(machine: Machine, computation: Computation, x: Instruction) -> Demand | None:
+    """Return the demand of an instruction on its first operand; None where it has none."""
+    if not x.operands:
+        return None
+    source = computation.instructions[x.operands[0]]
+    if not isinstance(source.shape, ArrayShape) or not source.shape.dimensions:
+        return None
+    tensor = tensor_of(source)
+    if 0 in tensor.shape:
+        return None
+    if x.opcode == "reduce" and len(x.operands) == 2:
+        preference = reduction_preference(machine, tensor, x.attributes.integers("dimensions"))
+        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
+    if x.opcode == "transpose":
+        bits = ELEMENT_TYPES[tensor.element_type].bits
+        default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
+        order = x.attributes.integers("dimensions")
+        from hloipu_compiler.planners.transposing import transposition_preference
+
+        preference = transposition_preference(machine, tensor, order, default)
+        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
+    if x.opcode == "gather" and len(x.operands) == 2:
+        return _table_demand(machine, computation, x, tensor)
+    dimensions = _along(computation, x, tensor.shape)
+    mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
+    return None if mapping is None else Demand(mapping, mapping, 1, x.name)
+
+
+def _table_demand(
+    machine: Machine, computation: Computation, x: Instruction, table: Tensor
+) -> Demand | None:
+    """Return where a table lies best for a gather, if it is spread among those who read it."""
+    tiles = machine.chip.tiles_per_ipu
+    result, indices = tensor_of(x), tensor_of(computation.instructions[x.operands[1]])
+    if 0 in (*result.shape, *indices.shape):
+        return None
+    codelet, moving = gather_codelet(x, table.shape)
+    defaults = [
+        mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
+    ]
+    operands = PlacedOperand(table, defaults[0]), PlacedOperand(indices, defaults[1])
+    chosen = best_of(machine, readings(machine, codelet, moving, operands, result))
+    given = [table, indices]
+    spans = chosen.codelet.indexing(given, chosen.results).operands[0]
+    need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
+    born = spread_over_copies(need, table.shape, table.element_type)
+    before, after = (
+        redistribution(machine, table.element_type, table.shape, lying, need).price
+        for lying in (defaults[0], born)
+    )
+    return Demand(born, need, 1, x.name, before) if after < before else None
+
+
+def _along(computation: Computation, x: Instruction, shape: Sizes) -> Sequence[int]:
+    """Return the dimension that an op goes along on each tile."""
+    if x.opcode in ("sort", "topk"):
+        return rule_in(computation, x).dimensions(0, FactorKind.WHOLE)
+    if x.opcode == "reduce-window":
+        from hloipu_runtime.codelets.ops.windows import running_dimension
+
+        running = running_dimension(x.attributes.window().dimensions, shape)
+        return () if running < 0 else (running,)
+    return ()
+
+
+@lru_cache(1 << 10)
+def reduction_preference(
+    machine: Machine, tensor: Tensor, dimensions: tuple[int, ...]
+) -> tuple[Mapping, int] | None:
+    """Return where a sum needs no exchange, and the cycles that this saves; None if none.
+
+    Saved against where the array lies without any demand. Other reducers have the same.
+    """
+    kind, shape = tensor
+    kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
+    if not dimensions or prod(kept) < 2:
+        return None
+    codelet = Reduce(dimensions, "add", None, (kind,))
+    bits = ELEMENT_TYPES[kind].bits
+    tiles = machine.chip.tiles_per_ipu
+    default = mapping_of(shape, bits, tiles)
+    budget_bytes = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
+    before = reduction_plan(
+        machine, codelet, (kind,), (partial_type(kind),), shape, default, budget_bytes
+    ).price
+    indexing = codelet.indexing([tensor, Tensor(kind, ())], [Tensor(kind, kept)])
+    ones = (1,) * len(kept)
+    grains = (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits))
+    best: tuple[Mapping, int] | None = None
+    for placement in {
+        split(kept, ones, grain, parts, 0)
+        for grain in (ones, grains)
+        for parts in (tiles, min(tiles, max(2, default.tiles.count)))
+    }:
+        need = Mapping(placement.tiles, placement.spans(indexing.operands[0], shape))
+        init = PlacedOperand(Tensor(kind, ()), None)
+        stage = staged(
+            machine, codelet, (PlacedOperand(tensor, need), init), (Tensor(kind, kept),), placement
+        )
+        saved = before - stage.price
+        if saved > 0 and stage.held_bytes <= budget_bytes and (best is None or saved > best[1]):
+            best = need, saved
+    return best
