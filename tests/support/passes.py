@@ -1,4 +1,4 @@
-"""Run passes on texts, and compare what the evaluator makes of a module before and after."""
+"""Modules from texts, and what the evaluator makes of them before and after a pass."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from hloipu_compiler.hlo.parse import parse as parse_source
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes import run_passes
 from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify
 
@@ -32,21 +31,6 @@ def parsed(text: str) -> Module:
 def entry(body: str, before: str = "") -> str:
     """Return a module's text from the lines of its entry, after other computations."""
     return f"HloModule m\n\n{before}\nENTRY e {{\n{body}\n}}\n"
-
-
-def passed(text: str, pipeline: str, *, evaluated: bool = True, settled: bool = True) -> Module:
-    """Run a pipeline on a text and verify after each pass; the values must stay, to the bit.
-
-    With `settled`, a second run must find nothing to do: what a pass leaves to itself is lost.
-    """
-    module = parsed(text)
-    after, _ = run_passes(module, None, pipeline)
-    if evaluated:
-        assert_same_values(module, after)
-    if settled:
-        again, _ = run_passes(after, None, pipeline)
-        assert again is after
-    return after
 
 
 def assert_same_values(before: Module, after: Module, seed: int = 0) -> None:
@@ -76,8 +60,3 @@ def opcodes(module: Module, computation: str = "") -> list[str]:
     """Return the opcodes of the entry, or of a computation, in order, parameters left out."""
     which = module.computation[computation] if computation else module.entry
     return [x.opcode for x in which.instructions if x.parameter_number < 0]
-
-
-def root(module: Module) -> Any:
-    """Return the entry's root."""
-    return module.entry.instructions[module.entry.root]

@@ -1,4 +1,4 @@
-"""`smaller-batch`: the batch is found and divided everywhere, and nothing else is."""
+"""`smaller-batch`: values of a divided batch, and where samples have one."""
 
 from pathlib import Path
 
@@ -7,20 +7,11 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.random_inputs import random_arguments
-from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.verify.verifier import verify
-from tests.support.passes import entry, parsed
+from tests.support.passes import SUM, entry, parsed
 
 SAMPLES = Path(__file__).parents[3] / "hlo_samples"
-
-SUM = """sum {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}
-"""
 
 ROWS = ", ".join("{" + ", ".join(str(8 * i + j) for j in range(8)) + "}" for i in range(8))
 
@@ -44,55 +35,13 @@ STEP = entry(
 """A batch of 8 and 8 features: the same number, and not the same dimension."""
 
 
-def halved(text: str, by: int = 2) -> Module:
-    module = parsed(text)
-    return run_passes(module, None, f"smaller-batch{{by={by}}}")[0]
-
-
-def sizes(module: Module) -> dict[str, tuple[int, ...]]:
-    return {
-        x.name: x.shape.dimensions
-        for x in module.entry.instructions
-        if isinstance(x.shape, ArrayShape)
-    }
-
-
-def test_the_batch_is_divided_and_features_of_the_same_number_are_not() -> None:
-    found = sizes(halved(STEP))
-    assert found["x"] == (4, 16)
-    assert found["w"] == (16, 8)
-    assert found["y"] == found["k"] == found["q"] == (4, 8)
-    assert (found["r"], found["p"]) == ((32,), (1, 32))
-    assert (found["d"], found["t"]) == ((4, 4), (4,))
-    assert (found["xt"], found["g"]) == ((16, 4), (16, 8))
-
-
 def test_the_first_half_of_the_data_gives_the_first_half_of_the_rows() -> None:
-    before, after = parsed(STEP), halved(STEP)
+    before = parsed(STEP)
+    after, _ = run_passes(before, None, "smaller-batch")
     x, w = random_arguments(before, 0)
     whole = evaluate_everywhere(before, x, w)[0]
     part = evaluate_everywhere(after, x[:4], w)[0]
     assert (part == whole[:4]).all()
-
-
-def test_what_cannot_be_divided_stays() -> None:
-    module = parsed(STEP)
-    assert run_passes(module, None, "smaller-batch{by=3}")[0] is module
-    assert run_passes(module, None, "smaller-batch{by=1}")[0] is module
-
-
-def test_state_and_sides_of_weights_are_no_batch() -> None:
-    text = entry(
-        """  w = f32[8,8] parameter(0)
-  v = f32[8,8] parameter(1)
-  y = f32[8,8] dot(w, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT r = f32[8,8] add(y, w)"""
-    )
-    aliased = text.replace(
-        "HloModule m", "HloModule m, input_output_alias={ {}: (0, {}, may-alias) }"
-    )
-    module = parsed(aliased)
-    assert run_passes(module, None, "smaller-batch")[0] is module
 
 
 @pytest.mark.parametrize(
