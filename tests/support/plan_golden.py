@@ -1,13 +1,9 @@
 """Tables of plans: one op a case, and under it what the planner chose, the next best, and its cost.
 
-A line that begins with `$` gives options for the cases below it. A case is an instruction without
-names, whose operands are types, or types and a number for a constant. Computations that it applies
-are called after what they do: `add.f32`, `less.f32.s32` with the types that are compared and those
-that go along. `NAME.hlo` is a module of several ops among the programs;
-of those only the cost is shown.
+A line that begins with `$` gives options for the cases below it. A case is a row as those of
+`texts_rows`, or `NAME.hlo`: a module of several ops among the programs, whose cost alone is shown.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,11 +11,9 @@ from typing import NamedTuple
 
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.program_golden import COMMAND, compiled_as_asked
+from tests.support.texts_rows import row
 
 PROGRAMS = Path(__file__).parents[1] / "goldens" / "programs"
-_INSTRUCTION = re.compile(r"(\(.*?\)|\S+) ([\w-]+)\(([^)]*)\)(.*)")
-_OPERAND = re.compile(r"(\w+\[[\d,]*\])(?: ([-\w.]+))?")
-_APPLIED = re.compile(r"(?:to_apply|select|scatter)=([\w.-]+)")
 
 
 class Case(NamedTuple):
@@ -49,11 +43,11 @@ def with_lines(table: str, number: int, lines: Sequence[str]) -> str:
     """Return a table with other lines under one of its cases."""
     rows: list[str] = []
     before = -1
-    for row in table.splitlines():
-        before += not row.startswith((COMMAND, " "))
-        if before != number or not row.startswith(" "):
-            rows.append(row)
-        if before == number and not row.startswith((COMMAND, " ")):
+    for line in table.splitlines():
+        before += not line.startswith((COMMAND, " "))
+        if before != number or not line.startswith(" "):
+            rows.append(line)
+        if before == number and not line.startswith((COMMAND, " ")):
             rows += lines
     return "\n".join(rows) + "\n"
 
@@ -100,32 +94,4 @@ def _cost_rows(program: CompiledProgram) -> Iterator[str]:
 
 
 def _module(op: str) -> str:
-    if op.endswith(".hlo"):
-        return (PROGRAMS / op).read_text()
-    match = _INSTRUCTION.fullmatch(op)
-    if match is None:
-        raise ValueError(f"no instruction: {op}")
-    made, opcode, operands, attributes = match.groups()
-    lines: list[str] = []
-    names: list[str] = []
-    parameters = 0
-    for kind, number in _OPERAND.findall(operands):
-        names.append(f"x{len(names)}")
-        given = f"constant({number})" if number else f"parameter({parameters})"
-        parameters += not number
-        lines.append(f"  {names[-1]} = {kind} {given}")
-    lines.append(f"  ROOT r = {made} {opcode}({', '.join(names)}){attributes}")
-    applied = dict.fromkeys(_APPLIED.findall(attributes))
-    computations = "".join(map(_computation, applied))
-    return f"HloModule m\n\n{computations}ENTRY main {{\n" + "\n".join(lines) + "\n}\n"
-
-
-def _computation(name: str) -> str:
-    what, kind, *others = name.split(".")
-    pairs = [kind, *others]
-    lines = [f"  p{n} = {pairs[n // 2]}[] parameter({n})" for n in range(2 * len(pairs))]
-    compared = {"less": "LT", "more": "GT", "at-least": "GE"}.get(what)
-    root = (
-        f"pred[] compare(p0, p1), direction={compared}" if compared else f"{kind}[] {what}(p0, p1)"
-    )
-    return f"{name} {{\n" + "\n".join(lines) + f"\n  ROOT r = {root}\n}}\n\n"
+    return (PROGRAMS / op).read_text() if op.endswith(".hlo") else row(op).text()

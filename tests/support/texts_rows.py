@@ -1,11 +1,13 @@
 """One-line descriptions of instructions, and the modules that they stand for.
 
 A row is a statement whose operands are shapes: `f32[2] add(f32[2], f32[2])`. Each operand becomes a
-parameter, and each computation that the attributes name is taken from `COMPUTATIONS`.
+parameter, or a constant where a number follows its shape. Each computation that the attributes name
+is taken from `COMPUTATIONS`, or made after its name: `add.f32`, `less.f32.s32` with the types that
+are compared and those that go along, `assign.f32` for the second of two scalars.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,9 @@ def _library() -> dict[str, str]:
 
 COMPUTATIONS: Mapping[str, str] = _library()
 _SPLIT = re.compile(r"^(?P<shape>.*?)\s*(?P<opcode>[a-z][a-z0-9-]*)\((?P<rest>.*)$", re.DOTALL)
+_NUMBER = re.compile(r"(\w+\[[\d,]*\]) ([-\w.]+)")
+_MADE = re.compile(r"(?:to_apply|select|scatter)=([a-z][a-z0-9-]*)\.(\w+(?:\.\w+)*)")
+_COMPARED = {"less": "LT", "more": "GT", "at-least": "GE", "equal": "EQ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +42,40 @@ class Row:
     def text(self) -> str:
         """Return the module that the row stands for."""
         raw = self.opcode in ("constant", "parameter")
-        names = [] if raw else [f"p{i}" for i in range(len(self.operands))]
-        lines = [
-            f"  {n} = {s} parameter({i})"
-            for i, (n, s) in enumerate(zip(names, self.operands, strict=False))
-        ]
+        names = [] if raw else [f"x{i}" for i in range(len(self.operands))]
+        lines = [f"  {n} = {s}" for n, s in zip(names, self._given(), strict=False)]
         inside = self.argument if raw else ", ".join(names)
         tail = "".join(f", {a}" for a in self.attributes)
         shape = f"{self.shape} " if self.shape else ""
-        lines.append(f"  ROOT result = {shape}{self.opcode}({inside}){tail}")
+        lines.append(f"  ROOT r = {shape}{self.opcode}({inside}){tail}")
         called = [body for name, body in COMPUTATIONS.items() if _names(name, tail)]
+        called.extend(computations_made(tail))
         header = f"HloModule row{', ' if self.header else ''}{self.header}\n\n"
         return header + "\n".join(called) + "\nENTRY main {\n" + "\n".join(lines) + "\n}\n"
+
+    def _given(self) -> Iterator[str]:
+        """Yield where each operand comes from: the next parameter, or a number."""
+        parameters = 0
+        for operand in self.operands:
+            if number := _NUMBER.fullmatch(operand):
+                yield f"{number[1]} constant({number[2]})"
+            else:
+                yield f"{operand} parameter({parameters})"
+                parameters += 1
+
+
+def computations_made(attributes: str) -> Iterator[str]:
+    """Yield the computations that attributes call after what they do, each once."""
+    for name, types in dict.fromkeys(_MADE.findall(attributes)):
+        kinds = types.split(".")
+        lines = [f"  p{n} = {kinds[n // 2]}[] parameter({n})" for n in range(2 * len(kinds))]
+        if name == "assign":
+            lines[1] = f"  ROOT {lines[1].strip()}"
+        elif name in _COMPARED:
+            lines.append(f"  ROOT r = pred[] compare(p0, p1), direction={_COMPARED[name]}")
+        else:
+            lines.append(f"  ROOT r = {kinds[0]}[] {name}(p0, p1)")
+        yield f"{name}.{types} {{\n" + "\n".join(lines) + "\n}\n"
 
 
 def _names(name: str, tail: str) -> bool:

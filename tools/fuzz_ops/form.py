@@ -3,50 +3,62 @@
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
-from tools.conformance.case import Case, Input, module_text, scalar_region, shape_text
+from tests.support.texts_rows import Row, computations_made, row
+from tools.conformance.case import Case, Input, module_text
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """The one instruction of a module, on parameters."""
 
-    opcode: str
-    inputs: tuple[Input, ...]
-    result: str
-    attributes: str = ""
+    row: Row
+    """Behind an operand's shape there may be the style of its values, and a bound: `indices:5`."""
     regions: str = ""
     before: str = ""
     """Statements between the parameters and the root."""
-    operands: str = ""
+    operands: str | None = None
     """What stands in the parentheses where that is not the parameters."""
     random: bool = False
     """Whether only the shape of the result is settled."""
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The parameters: small whole numbers where no style is given, so that any sum is exact."""
+        return tuple(_input(operand) for operand in self.row.operands)
 
 
 Form = Callable[..., Instruction]
 """Takes an element type, and sizes as keywords whose defaults are those of the plain case."""
 
 
-def array(element_type: str, *sizes: int, style: str = "whole", bound: int = 0) -> Input:
-    """Return one parameter; small whole numbers, so that sums in any order are equal."""
-    return Input(element_type, sizes, style, bound)
+def instruction(
+    text: str,
+    regions: str = "",
+    before: str = "",
+    operands: str | None = None,
+    *,
+    random: bool = False,
+) -> Instruction:
+    """Return the instruction of a row as `texts_rows` describes them."""
+    return Instruction(row(text), regions, before, operands, random)
 
 
-def shaped(element_type: str, *sizes: int) -> str:
-    """Return an array shape as text."""
-    return shape_text(element_type, sizes)
+def _input(operand: str) -> Input:
+    shape, _, style = operand.partition(" ")
+    element_type, _, sizes = shape.rstrip("]").partition("[")
+    style, _, bound = style.partition(":")
+    dimensions = tuple(int(size) for size in sizes.split(",") if size)
+    return Input(element_type, dimensions, style or "whole", int(bound or 0))
 
 
-def combiner_region(opcode: str, element_type: str) -> str:
-    """Return the computation `combine`; "assign" takes the second of its two scalars."""
-    if opcode == "assign":
-        return (
-            f"combine {{\n  a = {element_type}[] parameter(0)\n"
-            f"  ROOT b = {element_type}[] parameter(1)\n}}\n\n"
-        )
-    return scalar_region("combine", opcode, element_type)
+def over(form: Form, **options: tuple[str, ...]) -> Iterator[Form]:
+    """Yield a form with each combination of its options."""
+    for values in product(*options.values()):
+        yield partial(form, **dict(zip(options, values, strict=True)))
 
 
 def sizes_of(form: Form) -> dict[str, int]:
@@ -78,16 +90,12 @@ def name_of(form: Form) -> str:
 def case_of(form: Form, element_type: str, sizes: dict[str, int]) -> Case:
     """Return the module of a form with these sizes, and what to feed it."""
     made = form(element_type, **sizes)
-    names = made.operands or ", ".join(f"p{i}" for i in range(len(made.inputs)))
-    tail = f", {made.attributes}" if made.attributes else ""
-    root = f"{made.result} {made.opcode}({names}){tail}"
-    text = module_text(made.inputs, root, made.regions, made.before)
+    inputs, opcode = made.inputs, made.row.opcode
+    names = ", ".join(f"p{i}" for i in range(len(inputs)))
+    inside = names if made.operands is None else made.operands
+    tail = "".join(f", {attribute}" for attribute in made.row.attributes)
+    regions = made.regions + "\n".join([*computations_made(tail), ""])
+    text = module_text(inputs, f"{made.row.shape} {opcode}({inside}){tail}", regions, made.before)
     variant = f"{name_of(form)}: " + ",".join(f"{k}={v}" for k, v in sizes.items())
-    return Case(
-        made.opcode,
-        element_type,
-        variant.strip(),
-        text,
-        made.inputs,
-        judged="shapes" if made.random else "values",
-    )
+    judged = "shapes" if made.random else "values"
+    return Case(opcode, element_type, variant.strip(), text, inputs, judged=judged)
