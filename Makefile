@@ -66,7 +66,7 @@ tile-conformance: install ## compiled programs on three machines, both modes, ag
 
 .PHONY: fuzz-tiles
 fuzz-tiles: install ## random programs compiled and run on tiles, against the evaluator
-	$(BIN)/python -m tools.fuzz_tiles --count $(N)
+	$(BIN)/python -m tools.fuzz_programs --tiles --count $(N)
 
 .PHONY: real
 real: install ## samples and DUMPS compiled in every way that applies, and what they are taken for

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,16 +72,21 @@ class Program:
         return [draw(x, source) for x in self.inputs]
 
 
-def generate(seed: int, number: int) -> Program:
-    """Return a program; equal seeds and numbers give equal programs."""
+def generate(
+    seed: int,
+    number: int,
+    families: Families = ALL,
+    start: Sequence[tuple[str, tuple[int, ...]]] = (),
+) -> Program:
+    """Return a program; equal seeds and numbers give equal programs.
+
+    `start` gives the element types and sizes of the values to begin with, if they are not drawn.
+    """
     rng = random.Random(f"{seed}:{number}")
-    draft = Draft(rng, ALL, PLAIN, elementwise.FAMILIES)
+    draft = Draft(rng, families, PLAIN, elementwise.FAMILIES)
     body = Body(draft, "main", is_entry=True)
-    for sizes in drawn_shapes(rng):
-        for name in rng.sample(
-            ["f32", rng.choice(conversions.FLOATS), rng.choice(conversions.INTEGERS)], 2
-        ):
-            body.fresh(name, sizes)
+    for element_type, sizes in start or drawn_start(rng):
+        body.fresh(element_type, sizes)
     body.grow(rng.choice((6, 12, 20, 30)))
     outputs = chosen_outputs(body)
     body.root(outputs[0] if len(outputs) == 1 else body.tuple(outputs))
@@ -100,6 +105,13 @@ def reachable(computations: Sequence[str]) -> list[str]:
             needed.update(WORD.findall(text))
             kept.append(text)
     return kept[::-1]
+
+
+def drawn_start(rng: random.Random) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield two of three element types for each of a few shapes."""
+    for sizes in drawn_shapes(rng):
+        kinds = ["f32", rng.choice(conversions.FLOATS), rng.choice(conversions.INTEGERS)]
+        yield from ((name, sizes) for name in rng.sample(kinds, 2))
 
 
 def drawn_shapes(rng: random.Random) -> list[tuple[int, ...]]:

@@ -98,7 +98,8 @@ class CutClasses:
                     places = [places[0], *(p for p in places[1:-1] if p in kept), places[-1]]
                 root = self.classes.find(at * self.stride + axis)
                 size = self.shapes[at].dimensions[axis]
-                self.cuts_of.setdefault(root, []).append((size, places))
+                if size:  # else there is nothing to take apart
+                    self.cuts_of.setdefault(root, []).append((size, places))
         self.members: Counter[Cell] = Counter()
         if self.cuts_of:
             for position, shape in enumerate(self.shapes):
