@@ -9,8 +9,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.support.texts_ops import all_rows
-from tests.support.texts_rows import COMPUTATIONS, Row
+from tests.support.texts_rows import COMPUTATIONS, TEXTS, Row
 from tests.support.texts_valid import sections
+
+
+def _entries(name: str) -> Iterator[str]:
+    """Yield a module for each line of a file: the last statement of its entry."""
+    before: list[str] = []
+    is_open = False
+    for line in (TEXTS / name).read_text(encoding="utf-8").splitlines():
+        if line.startswith(">"):
+            before = [*(before if is_open else []), line.removeprefix(">")]
+        elif line and not line.startswith("#"):
+            statements = "".join(f"  {x.strip()}\n" for x in (*before, line) if x)
+            yield f"HloModule m\n\nENTRY e {{\n{statements}}}\n"
+        is_open = line.startswith(">")
+
 
 UNPARSABLE = [
     "",
@@ -19,6 +33,7 @@ UNPARSABLE = [
     "\ufeffHloModule m ENTRY e { ROOT p = f32[] parameter(0) }",
     "HloModule m\x00 ENTRY e { ROOT p = f32[] parameter(0) }",
     *sections("unparsable.hlo"),
+    *_entries("unparsable.rows"),
 ]
 """Refused by the parser, nearly all."""
 UNVERIFIABLE = sections("unverifiable.hlo")

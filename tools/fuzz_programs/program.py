@@ -14,9 +14,11 @@ from hloipu_runtime.kernels.core.storage import from_storage
 from tools.fuzz_programs import (
     algebra,
     calls,
+    complexes,
     contractions,
     conversions,
-    elementwise,
+    floats,
+    integers,
     loops,
     movement,
     randomness,
@@ -29,8 +31,11 @@ from tools.fuzz_programs.builder import Body, Draft, Families
 from tools.fuzz_programs.facts import Facts
 from tools.fuzz_programs.values import Input, Value
 
+ELEMENTWISE: Families = {
+    **floats.FAMILIES, **integers.FAMILIES, **complexes.FAMILIES, **conversions.FAMILIES,
+}  # fmt: skip
 PLAIN: Families = {
-    **elementwise.FAMILIES, **movement.FAMILIES, **scattering.FAMILIES, **reductions.FAMILIES,
+    **ELEMENTWISE, **movement.FAMILIES, **scattering.FAMILIES, **reductions.FAMILIES,
     **windows.FAMILIES, **sorting.FAMILIES,
 }  # fmt: skip
 ALL: Families = {
@@ -83,7 +88,7 @@ def generate(
     `start` gives the element types and sizes of the values to begin with, if they are not drawn.
     """
     rng = random.Random(f"{seed}:{number}")
-    draft = Draft(rng, families, PLAIN, elementwise.FAMILIES)
+    draft = Draft(rng, families, PLAIN, ELEMENTWISE)
     body = Body(draft, "main", is_entry=True)
     for element_type, sizes in start or drawn_start(rng):
         body.fresh(element_type, sizes)
