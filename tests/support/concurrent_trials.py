@@ -16,7 +16,7 @@ from tests.support.covering import covering
 from tests.support.pipeline_reference import of_replica
 from tests.support.tower_models import LINES, TOWERS
 from tests.support.training_models import Tree
-from tests.support.training_steps import OPTIMIZERS, Step
+from tests.support.training_steps import OPTIMIZERS, Step, trained
 
 UPDATES = 2
 RELATIVE, ABSOLUTE = 2e-5, 2e-6
@@ -111,13 +111,8 @@ def assert_equal_to_jax(
 ) -> None:
     """Train for two updates and compare every replica's state and losses."""
     step = cut.step
-    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
-    count = UPDATES * cut.micro_batches * cut.replicas
-    batches = [step.batch(n) for n in range(count)]
-    with program.session(state=state, infeeds={"data": iter(batches)}, mode=mode) as session:
-        session.run(UPDATES)
-        losses = np.array([np.asarray(x.element) for x in session.stream("loss").drain()])
-        found = [list(session.state(replica).values()) for replica in range(cut.replicas)]
+    batches = UPDATES * cut.micro_batches * cut.replicas
+    losses, found = trained(step, program, UPDATES, batches, cut.replicas, mode)
     states, wanted = _expected(
         cut.model, cut.optimizer, cut.micro_batches, cut.replicas, cut.reduction
     )

@@ -19,7 +19,7 @@ from tests.support.pipeline_reference import (
     expected,
     of_whole_batches,
 )
-from tests.support.training_steps import OTHERS, SMOOTH
+from tests.support.training_steps import OTHERS, SMOOTH, trained
 from tests.support.unusual_models import RECURRENT
 
 RELATIVE, ABSOLUTE = 2e-5, 2e-6
@@ -164,13 +164,8 @@ def bounds(cut: Cut) -> tuple[float, float]:
 def assert_equal_to_jax(cut: Cut, program: CompiledProgram, mode: Mode = "functional") -> None:
     """Train for two updates and compare every replica's state and losses."""
     step = EVERY_STEP[cut.step]
-    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
-    count = UPDATES * cut.micro_batches * cut.replicas
-    batches = [step.batch(n) for n in range(count)]
-    with program.session(state=state, infeeds={"data": iter(batches)}, mode=mode) as session:
-        session.run(UPDATES)
-        losses = np.array([np.asarray(x.element) for x in session.stream("loss").drain()])
-        found = [list(session.state(replica).values()) for replica in range(cut.replicas)]
+    batches = UPDATES * cut.micro_batches * cut.replicas
+    losses, found = trained(step, program, UPDATES, batches, cut.replicas, mode)
     wanted = expected(cut.step, cut.micro_batches, cut.replicas, cut.reduction, cut.accumulator)
     near = bounds(cut)
     np.testing.assert_allclose(losses.reshape(wanted.losses.shape), wanted.losses, *near)

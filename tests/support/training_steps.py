@@ -15,6 +15,7 @@ import optax
 import optax.contrib
 from jaxlib import _hlo
 
+from hloipu_runtime.compiled import CompiledProgram, Mode
 from tests.support.scanned_models import SCANNED
 from tests.support.training_models import USUAL, Model, Tree
 from tests.support.unusual_models import EXACT, NARROW, RECURRENT, UNUSUAL
@@ -114,6 +115,18 @@ OTHERS = {
 """Whose state is of other shapes than weights, or is multiplied with itself."""
 SMOOTH = ("sgd", "momentum")
 """Updates in proportion to gradients: those of narrow floats do not make more of an error."""
+
+
+def trained(
+    step: Step, program: CompiledProgram, updates: int, batches: int, replicas: int, mode: Mode
+) -> tuple[np.ndarray[Any, Any], list[list[Any]]]:
+    """Train for some updates; returns the losses, and the state of each replica."""
+    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
+    data = iter([step.batch(n) for n in range(batches)])
+    with program.session(state=state, infeeds={"data": data}, mode=mode) as session:
+        session.run(updates)
+        losses = np.array([np.asarray(x.element) for x in session.stream("loss").drain()])
+        return losses, [list(session.state(replica).values()) for replica in range(replicas)]
 
 
 def _named(models: Sequence[Model], *optimizers: str) -> dict[str, Step]:

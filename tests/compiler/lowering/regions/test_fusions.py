@@ -13,11 +13,11 @@ from hloipu_compiler.lowering.regions import fusions
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet
+from tests.support.passes import SUM
 from tests.support.tile_runs import run_on_tiles
 
 TINY, GC200 = load_machine("tiny"), load_machine("gc200")
 RNG = np.random.default_rng(3)
-SUM = "sum {\n  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b)\n}\n"
 NORM = """\
 HloModule m
 

@@ -2,18 +2,15 @@
 
 from itertools import combinations
 
-import numpy as np
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
-from hloipu_runtime.simulate.exact.exact import ExactEngine
-from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-from tests.runtime.simulate.exact.test_pipelining import totals
+from tests.runtime.simulate.exact.test_pipelining import assert_totals
 from tests.support.memory_checker import check_memory
-from tests.support.pipelined_programs import Feed, PipelineMaker, expected_totals
+from tests.support.pipelined_programs import PipelineMaker
 
 KINDS = ("activations", "weights", "totals")
 OFFLOADED = [frozenset(x) for n in range(4) for x in combinations(KINDS, n)]
@@ -33,17 +30,7 @@ def check(maker: PipelineMaker) -> None:
     text = print_program(program, constants=True)
     assert print_program(parse_program(text), constants=True) == text
     count = maker.count
-    inputs = [np.arange(6, dtype=np.float32) + 100 * n for n in range(count)]
-    wanted = expected_totals(maker.stages, list(inputs))
-    for engine in (
-        ExactEngine(program),
-        ExactEngine(program, poison=True),
-        FunctionalEngine(program),
-    ):
-        feed = Feed(inputs)
-        for found, total in zip(totals(engine, program, feed), wanted, strict=True):
-            np.testing.assert_array_equal(found, total.astype(np.float32))
-        assert feed.taken == count
+    assert_totals(program, maker.stages, count)
     check_memory(program, MACHINE)
 
 

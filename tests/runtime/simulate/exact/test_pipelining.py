@@ -31,6 +31,21 @@ def totals(engine: ExactEngine | FunctionalEngine, program: Program, feed: Feed)
     return [engine.state[f"total{stage}"] for stage in range(len(program.state))]
 
 
+def assert_totals(program: Program, stages: int, count: int) -> None:
+    """Run so many micro-batches in both engines, and compare the state that they leave."""
+    inputs = [np.arange(6, dtype=np.float32) + 100 * n for n in range(count)]
+    wanted = expected_totals(stages, list(inputs))
+    for engine in (
+        ExactEngine(program),
+        ExactEngine(program, poison=True),
+        FunctionalEngine(program),
+    ):
+        feed = Feed(inputs)
+        for found, total in zip(totals(engine, program, feed), wanted, strict=True):
+            np.testing.assert_array_equal(found, total.astype(np.float32))
+        assert feed.taken == count
+
+
 def pipeline_of(program: Program) -> Pipeline:
     step = program.body.steps[-1]
     assert isinstance(step, Pipeline)
@@ -44,17 +59,7 @@ def test_totals_are_those_of_one_micro_batch_after_the_other(
 ) -> None:
     program = PipelineMaker(stages, interval, count, spare=spare).program()
     assert faults_of(program, 4) == []
-    inputs = [np.arange(6, dtype=np.float32) + 100 * n for n in range(count)]
-    wanted = expected_totals(stages, list(inputs))
-    for engine in (
-        ExactEngine(program),
-        ExactEngine(program, poison=True),
-        FunctionalEngine(program),
-    ):
-        feed = Feed(inputs)
-        for found, total in zip(totals(engine, program, feed), wanted, strict=True):
-            np.testing.assert_array_equal(found, total.astype(np.float32))
-        assert feed.taken == count
+    assert_totals(program, stages, count)
 
 
 def test_stages_may_share_an_ipu() -> None:
