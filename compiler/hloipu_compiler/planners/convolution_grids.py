@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import rearrange_on_tile, sync
+from hloipu_runtime.machine.costs import beginning, rearrange_on_tile, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles
 
@@ -176,7 +176,7 @@ def _in_slices(
 ) -> ConvolutionGrid:
     """Return the price of all slices, whose results are put together on other tiles."""
     machine, result = asked.machine, asked.result
-    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    begin = beginning(machine).cycles + sync(machine).cycles
     count = over(result.elements, max(1, made.elements))
     share = over(_bytes(result), machine.chip.tiles_per_ipu)
     moving = count * begin + over(share, machine.exchange.receive_bytes_per_cycle)
@@ -262,7 +262,7 @@ def _detailed(
 ) -> ConvolutionGrid:
     """Price a grid with the exchange of operands from where they lie."""
     machine = asked.machine
-    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    begin = beginning(machine).cycles + sync(machine).cycles
     exchange = code = needed = 0
     parts = []
     for tensor, indices, current_mapping in zip(

@@ -22,7 +22,7 @@ from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import Amount, over
-from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.costs import beginning, sync
 from hloipu_runtime.machine.model import Machine
 
 _MOST_LOAD = 4
@@ -216,7 +216,7 @@ def _priced(
     by_feature = over(kernel, alone) + np.where(
         (parts.feature_parts % bus == 0) & (bus > 1), over(image, paired), over(image, alone)
     )
-    begin = rates.setup_cycles + rates.route_cycles + sync(machine).cycles
+    begin = beginning(machine).cycles + sync(machine).cycles
     cycles = begin + np.minimum(by_position, by_feature)
     types = operands[0].element_type, operands[1].element_type
     half = cut and kind == "f16"

@@ -30,7 +30,7 @@ from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.costs import beginning, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -293,7 +293,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
         blocks.row_parts, blocks.depth
     )
-    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    begin = beginning(machine).cycles + sync(machine).cycles
     sizes = Products(blocks.batch, blocks.rows, blocks.depth, blocks.columns)
     work = products_cycles(
         machine, sizes, (types.lhs, types.rhs), (types.result, types.partial), cut

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hloipu_compiler.planners.placing import Placement, followed
 from hloipu_compiler.planners.redistribution import STAYING, redistribution
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
-from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.costs import beginning, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Mapping, Sizes
@@ -91,7 +91,7 @@ def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -
 def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
     results = op.results
     indexing = op.codelet.indexing([*(x for x, _ in op.operands), *op.numbers], results)
-    begin = machine.exchange.setup_cycles + machine.exchange.route_cycles + sync(machine).cycles
+    begin = beginning(machine).cycles + sync(machine).cycles
     cycles = code = 0
     parts = []
     for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):

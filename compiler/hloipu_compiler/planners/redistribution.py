@@ -100,7 +100,7 @@ def _direct(
     sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
     form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * CODE_CYCLES_PER_BYTE)
     rates = machine.exchange
-    cycles += form.cycles + rates.setup_cycles + rates.route_cycles + sync(machine).cycles
+    cycles += form.cycles + sync(machine).cycles
     if traffic.is_paired:
         cycles -= over(traffic.received_bytes, rates.receive_bytes_per_cycle)
         cycles += over(traffic.received_bytes, rates.paired_receive_bytes_per_cycle)

@@ -12,8 +12,15 @@ from typing import NamedTuple
 
 from hloipu_runtime.costs.pieces import Sent
 from hloipu_runtime.costs.traffic import TransferTraffic
-from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
-from hloipu_runtime.machine.costs import copy_on_tile, rearrange_on_tile, sync
+from hloipu_runtime.machine.charges import NOTHING, Charge, over
+from hloipu_runtime.machine.costs import (
+    TileTraffic,
+    beginning,
+    copy_on_tile,
+    exchange_cycles,
+    rearrange_on_tile,
+    sync,
+)
 from hloipu_runtime.machine.model import Machine
 
 REARRANGING_CODE_BYTES = 512
@@ -60,7 +67,7 @@ class ExchangeForm(NamedTuple):
     rounds: int
     """Exchanges that it takes, each after a sync."""
     cycles: int
-    """Of a tile that does what both ends do."""
+    """Of a tile that does what both ends do, but for the first sync."""
 
     @property
     def kept_bytes(self) -> int:
@@ -79,13 +86,11 @@ def exchange_form(forms: tuple[ExchangeForm, ...], price: int) -> ExchangeForm:
 
 
 def _form(machine: Machine, sending: Way, receiving: Way) -> ExchangeForm:
-    rates = machine.exchange
     rounds = max(sending.rounds, receiving.rounds)
-    data = max(
-        over(sending.size_bytes, rates.send_bytes_per_cycle),
-        over(receiving.size_bytes, rates.receive_bytes_per_cycle),
+    traffic = TileTraffic(
+        sending.size_bytes, receiving.size_bytes, received_fragments=receiving.pieces
     )
-    cycles = data + receiving.pieces * rates.control_cycles_per_fragment
+    cycles = int(exchange_cycles(machine, traffic))
     cycles += sending.rearranging.cycles + receiving.rearranging.cycles
     if rounds > 1:
         cycles += sum(charge.cycles for charge in more_rounds(machine, rounds))
@@ -141,13 +146,7 @@ def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -
 
 def more_rounds(machine: Machine, rounds: int) -> tuple[Charge, Charge]:
     """Return the charges of all rounds but the first: of exchanging without data, and of syncs."""
-    rates = machine.exchange
-    starting = charge_of(
-        machine,
-        (rates.setup_cycles, "exchange.setup_cycles"),
-        (rates.route_cycles, "exchange.route_cycles"),
-    )
-    return starting.times(rounds - 1), sync(machine).times(rounds - 1)
+    return beginning(machine).times(rounds - 1), sync(machine).times(rounds - 1)
 
 
 def _code_bytes(machine: Machine, size_bytes: int, pieces: int) -> int:

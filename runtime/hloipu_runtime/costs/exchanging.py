@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.costs.exchange_form import Way, copy_charge, more_rounds
+from hloipu_runtime.costs.exchange_form import copy_charge, more_rounds
+from hloipu_runtime.costs.exchange_price import received_by_tile, sent_by_tile
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.spent import Spent
@@ -147,7 +148,8 @@ def _moved_by(
             continue
         made.size_bytes += found.total_bytes
         made.rounds = max(made.rounds, form.rounds)
-        made.on(target.ipu).traffic.append(_received(found, form.receiving))
+        received = received_by_tile(found, form)
+        made.on(target.ipu).traffic.append(_traffic_load(found.receivers, received))
         made.on(source.ipu).traffic.append(_sent(found, program, transfer.source, machine))
         if form.sending.buffer_bytes:
             amounts = tuple(form.sending.rearranging)
@@ -225,29 +227,24 @@ def _slowest(loads: list[Load]) -> Charge:
     return slowest(Charge(*peak.amounts) for peak in peaks(loads))
 
 
-def _received(found: TransferTraffic, way: Way) -> Load:
-    size, fragments = way.size_bytes, way.pieces
-    amounts = (0, 0, 0, size, fragments) if found.is_paired else (0, size, 0, 0, fragments)
-    return _load(found.receivers, amounts)
-
-
 def _sent(found: TransferTraffic, program: Program, source: int, machine: Machine) -> Load:
-    """Return what the senders send; at the paired rate each takes its partners' lanes, too."""
-    if not found.is_paired:
-        return _load(found.senders, (found.sent_bytes, 0, 0, 0, 0))
-    bus = machine.chip.tiles_per_exchange_bus
+    """Return what the senders send; those of paired data take whole buses."""
     tiles = program.variables[source].mapping.tiles
-    alone = all(stride % bus == 0 for stride in tiles.strides)
-    size = found.sent_bytes * (1 if alone else min(bus, found.senders.tiles))
-    first, last = found.senders.first // bus * bus, found.senders.last // bus * bus + bus - 1
-    return Load(first, last, (0, 0, size, 0, 0))
+    first, last, count = found.senders
+    if found.is_paired:
+        bus = machine.chip.tiles_per_exchange_bus
+        first, last = first // bus * bus, last // bus * bus + bus - 1
+    return _traffic_load(TileRange(first, last, count), sent_by_tile(machine, found, tiles))
 
 
 @lru_cache(1 << 14)
 def _exchanged(machine: Machine, amounts: tuple[int, ...]) -> Charge:
     """Return the charge of a tile with these amounts."""
-    sent, received, paired_sent, paired_received, fragments = amounts
-    return exchange(machine, [TileTraffic(sent, received, paired_sent, paired_received, fragments)])
+    return exchange(machine, [TileTraffic(*amounts)])
+
+
+def _traffic_load(tiles: TileRange, traffic: TileTraffic) -> Load:
+    return _load(tiles, tuple(map(int, traffic)))
 
 
 def _load(tiles: TileRange, amounts: tuple[int, ...]) -> Load:

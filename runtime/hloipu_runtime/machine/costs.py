@@ -9,6 +9,7 @@ from heapq import heapreplace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_runtime.machine.charges import NOTHING, Amount, Charge, charge_of, over, slowest
 from hloipu_runtime.machine.model import Machine
@@ -113,58 +114,78 @@ class TileTraffic(NamedTuple):
     """Contiguous pieces, at the receiver, of all that it receives."""
 
 
-def exchange(machine: Machine, tiles: Iterable[TileTraffic]) -> Charge:
-    """Return the charge of an exchange on one IPU; the sync before it is charged apart.
+class _Data(NamedTuple):
+    """Cycles of what the slower direction of an exchange moves, and of its fragments."""
 
-    Data: max(sent, received) bytes over the rate, paired ones at the paired rate
-    (graphcore/poplibs: lib/poplin/ExchangeEstimator.hpp). Added are set-up, the controls of each
-    fragment and the way of the first word (osmarks/ipu-stack:
-    docs/EXCHANGE_INSTRUCTION_REFERENCE.md), which together make the smallest exchange.
-    """
-    return slowest(_exchange_of(machine, traffic) for traffic in tiles)
+    alone: Amount
+    paired: Amount
+    controls: Amount
+    is_sent: bool | NDArray[np.bool_]
 
 
-def _exchange_of(machine: Machine, traffic: TileTraffic) -> Charge:
-    """Return the charge of a tile, or of the slowest of the tiles of an array."""
+def _data(machine: Machine, traffic: TileTraffic) -> _Data:
     rates = machine.exchange
     send = over(traffic.sent_bytes, rates.send_bytes_per_cycle)
     receive = over(traffic.received_bytes, rates.receive_bytes_per_cycle)
     paired_send = over(traffic.paired_sent_bytes, rates.paired_receive_bytes_per_cycle)
     paired_receive = over(traffic.paired_received_bytes, rates.paired_receive_bytes_per_cycle)
-    control = traffic.received_fragments * rates.control_cycles_per_fragment
-    terms = (send, receive, paired_send, paired_receive, control)
-    if not any(isinstance(term, np.ndarray) for term in terms):
-        return _exchange_charge(machine, *map(int, terms))
-    data = np.maximum(send + paired_send, receive + paired_receive)
-    cycles = np.atleast_1d(np.where(data > 0, data + control, 0))
-    if not cycles.size:
-        return NOTHING
-    worst = int(cycles.argmax())
-    columns = (np.broadcast_to(term, cycles.shape) for term in terms)
-    return _exchange_charge(machine, *(int(column[worst]) for column in columns))
+    controls = traffic.received_fragments * rates.control_cycles_per_fragment
+    is_sent = send + paired_send > receive + paired_receive
+    if isinstance(is_sent, np.ndarray):
+        alone: Amount = np.where(is_sent, send, receive)
+        return _Data(alone, np.where(is_sent, paired_send, paired_receive), controls, is_sent)
+    alone, paired = (send, paired_send) if is_sent else (receive, paired_receive)
+    return _Data(alone, paired, controls, is_sent)
 
 
-def _exchange_charge(
-    machine: Machine, send: int, receive: int, paired_send: int, paired_receive: int, control: int
-) -> Charge:
-    """Return the charge of one tile's cycles for sending, receiving and control."""
+def exchange_cycles(machine: Machine, traffic: TileTraffic) -> Amount:
+    """Return the cycles of an exchange with this traffic of its slowest tile.
+
+    Entries of arrays are priced one by one. Where nothing moves it is 0; the sync before it is
+    charged apart. Data: max(sent, received) bytes over the rate, paired ones at the paired rate
+    (graphcore/poplibs: lib/poplin/ExchangeEstimator.hpp). Added are set-up, the controls of each
+    fragment and the way of the first word (osmarks/ipu-stack:
+    docs/EXCHANGE_INSTRUCTION_REFERENCE.md), which together make the smallest exchange.
+    """
+    alone, paired, controls, _ = _data(machine, traffic)
+    data = alone + paired
+    return (beginning(machine).cycles + controls + data) * (data > 0)
+
+
+def beginning(machine: Machine) -> Charge:
+    """Return the charge of an exchange before its data: set-up, and the way of the first word."""
     rates = machine.exchange
-    sends, receives = send + paired_send, receive + paired_receive
-    if max(sends, receives) == 0:
-        return NOTHING
-    data = (
-        ((send, "exchange.send_bytes_per_cycle"), paired_send)
-        if sends > receives
-        else ((receive, "exchange.receive_bytes_per_cycle"), paired_receive)
-    )
     return charge_of(
         machine,
         (rates.setup_cycles, "exchange.setup_cycles"),
         (rates.route_cycles, "exchange.route_cycles"),
-        (control, "exchange.control_cycles_per_fragment"),
-        data[0],
-        (data[1], "exchange.paired_receive_bytes_per_cycle"),
     )
+
+
+def exchange(machine: Machine, tiles: Iterable[TileTraffic]) -> Charge:
+    """Return the charge of an exchange on one IPU: the `exchange_cycles` of its slowest tile."""
+    return slowest(_exchange_of(machine, traffic) for traffic in tiles)
+
+
+def _exchange_of(machine: Machine, traffic: TileTraffic) -> Charge:
+    """Return the charge of a tile, or of the slowest of the tiles of an array."""
+    cycles = exchange_cycles(machine, traffic)
+    if isinstance(cycles, np.ndarray):
+        if not cycles.size:
+            return NOTHING
+        columns = (np.broadcast_to(amount, cycles.shape) for amount in traffic)
+        traffic = TileTraffic(*(int(column.flat[cycles.argmax()]) for column in columns))
+    alone, paired, controls, is_sent = _data(machine, traffic)
+    if not alone + paired:
+        return NOTHING
+    direction = "send" if is_sent else "receive"
+    data = charge_of(
+        machine,
+        (int(controls), "exchange.control_cycles_per_fragment"),
+        (int(alone), f"exchange.{direction}_bytes_per_cycle"),
+        (int(paired), "exchange.paired_receive_bytes_per_cycle"),
+    )
+    return beginning(machine).plus(data)
 
 
 def sync(machine: Machine, ipus: int = 1) -> Charge:

@@ -1,0 +1,97 @@
+"""Price of exchanges from what their transfers move: the same for planners and for the verdict.
+
+A transfer asks something of its senders and of its receivers; what transfers of one exchange ask of
+one tile adds up, and the exchange lasts as long as its slowest tile (`machine/costs.py`). The
+verdict knows which tiles meet; a planner takes all transfers to meet on one.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hloipu_runtime.costs.exchange_form import (
+    ExchangeForm,
+    copy_charge,
+    exchange_form,
+    exchange_forms,
+)
+from hloipu_runtime.costs.pieces import Sent
+from hloipu_runtime.costs.traffic import TransferTraffic
+from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.mapping import Tiles
+
+
+class TransferPrice(NamedTuple):
+    """What a transfer asks of the tile that has most to do, in the exchange that it is part of."""
+
+    traffic: TileTraffic = TileTraffic()
+    copying_cycles: int = 0
+    """Of copies on the tile itself, and of rearranging messages, before and after."""
+    rounds: int = 1
+    code_bytes: int = 0
+    """That stay in the tile's memory, with the state of vertices that rearrange."""
+
+
+class ExchangePrice(NamedTuple):
+    """What an exchange of some transfers costs, the sync before it too."""
+
+    copying_cycles: int = 0
+    exchange_cycles: int = 0
+    sync_cycles: int = 0
+    code_bytes: int = 0
+
+    @property
+    def cycles(self) -> int:
+        """All cycles."""
+        return self.copying_cycles + self.exchange_cycles + self.sync_cycles
+
+
+def transfer_price(
+    machine: Machine, traffic: TransferTraffic, sent: Sent, source: Tiles, code_cycles: int
+) -> TransferPrice:
+    """Return the price of a transfer in its cheapest form, at `code_cycles` a byte of code."""
+    copying = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
+    if not traffic.received_bytes:
+        return TransferPrice(copying_cycles=copying)
+    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * code_cycles)
+    copying += form.sending.rearranging.cycles + form.receiving.rearranging.cycles
+    sending = sent_by_tile(machine, traffic, source)
+    both = TileTraffic(*map(sum, zip(sending, received_by_tile(traffic, form), strict=True)))
+    return TransferPrice(both, copying, form.rounds, form.kept_bytes)
+
+
+def exchange_price(machine: Machine, transfers: Iterable[TransferPrice]) -> ExchangePrice:
+    """Return the price of transfers in one exchange; nothing of none."""
+    listed = list(transfers)
+    if not listed:
+        return ExchangePrice()
+    traffic = TileTraffic(*map(sum, zip(*(x.traffic for x in listed), strict=True)))
+    rounds = max(x.rounds for x in listed)
+    code_bytes = sum(x.code_bytes for x in listed)
+    return ExchangePrice(
+        sum(x.copying_cycles for x in listed),
+        int(exchange_cycles(machine, traffic)) + (rounds - 1) * beginning(machine).cycles,
+        rounds * sync(machine).cycles,
+        code_bytes + machine.memory.step_code_bytes,
+    )
+
+
+def received_by_tile(traffic: TransferTraffic, form: ExchangeForm) -> TileTraffic:
+    """Return what each receiver of a transfer receives."""
+    size, pieces = form.receiving.size_bytes, form.receiving.pieces
+    if traffic.is_paired:
+        return TileTraffic(paired_received_bytes=size, received_fragments=pieces)
+    return TileTraffic(received_bytes=size, received_fragments=pieces)
+
+
+def sent_by_tile(machine: Machine, traffic: TransferTraffic, source: Tiles) -> TileTraffic:
+    """Return what each sender of a transfer sends.
+
+    At the paired rate each takes its partners' lanes, too.
+    """
+    if not traffic.is_paired:
+        return TileTraffic(sent_bytes=traffic.sent_bytes)
+    bus = machine.chip.tiles_per_exchange_bus
+    alone = all(stride % bus == 0 for stride in source.strides)
+    partners = 1 if alone else min(bus, traffic.senders.tiles)
+    return TileTraffic(paired_sent_bytes=partners * traffic.sent_bytes)
