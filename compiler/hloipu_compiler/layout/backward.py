@@ -29,6 +29,7 @@ from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -92,7 +93,9 @@ class Backwards:
         if opcode == "dot":
             placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
             first = self.first_tiles.get((computation.name, x.name, 0), 0)
-            preferences = demands_of_dot(self.machine, computation, x, placed, first)
+            preferences = demands_of_dot(
+                self.machine, computation, x, placed, first, self.tuning.code_price
+            )
             for i, preference in zip(x.operands, preferences, strict=False):
                 self._prefer(computation, i, preference)
         elif opcode in ("tuple", "get-tuple-element"):
@@ -108,7 +111,9 @@ class Backwards:
                 each = x._replace(shape=leaf)
                 self._back_through_elementwise(computation, each, demands, made)
         if opcode == "fusion":
-            for at, preference in region_demands(self.machine, self.module, computation, x):
+            for at, preference in region_demands(
+                self.machine, self.module, computation, x, self.tuning.code_price
+            ):
                 self._prefer(computation, at, preference)
 
     def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
@@ -170,7 +175,7 @@ class Backwards:
         if opcode in ("dynamic-slice", "dynamic-update-slice"):
             self._back_through_indexing(computation, x, demands)
             return
-        own = row_demand(self.machine, computation, x)
+        own = row_demand(self.machine, computation, x, self.tuning.code_price)
         if own is not None:
             self._prefer(computation, x.operands[0], own)
         for demand in demands:
@@ -281,7 +286,11 @@ class _Reduced(NamedTuple):
 
 
 def region_demands(
-    machine: Machine, module: Module, computation: Computation, x: Instruction
+    machine: Machine,
+    module: Module,
+    computation: Computation,
+    x: Instruction,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> Iterator[tuple[int, Demand]]:
     """Yield positions of a fusion's operands, with the demand on each.
 
@@ -297,7 +306,10 @@ def region_demands(
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
             continue
         tensor = tensor_of(source)
-        preference = reduction_preference(machine, tensor, dimensions) if 0 not in space else None
+        if 0 in space:
+            preference = None
+        else:
+            preference = reduction_preference(machine, tensor, dimensions, code_price)
         bits = ELEMENT_TYPES[tensor.element_type].bits
         usual = mapping_of(space, bits, machine.chip.tiles_per_ipu)
         if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:

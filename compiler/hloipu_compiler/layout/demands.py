@@ -26,6 +26,7 @@ from hloipu_compiler.planners.stages import PlacedOperand, staged
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
@@ -55,7 +56,12 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 
 
 def demands_of_dot(
-    machine: Machine, computation: Computation, x: Instruction, placed: PlacedDot, first: int
+    machine: Machine,
+    computation: Computation,
+    x: Instruction,
+    placed: PlacedDot,
+    first: int,
+    code_price: CodePrice,
 ) -> list[Demand]:
     """Return the demand of a dot product on each of its operands; nothing without elements."""
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
@@ -66,11 +72,11 @@ def demands_of_dot(
     demands = []
     for tensor, indices in zip(operands, indexing.operands, strict=True):
         need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
-        demands.append(Demand(_born(machine, tensor, need), need, 1, x.name))
+        demands.append(Demand(_born(machine, tensor, need, code_price), need, 1, x.name))
     return demands
 
 
-def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
+def _born(machine: Machine, tensor: Tensor, need: Mapping, code_price: CodePrice) -> Mapping:
     """Return where an operand best lies that tiles need so: there, if each part is needed once.
 
     Else tiles that need the same part share it out.
@@ -84,8 +90,10 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping) -> Mapping:
     near = _on_the_same_tiles(tensor, need)
     if near is None:
         return shared
-    kind, shape = tensor.element_type, tensor.shape
-    return min((shared, near), key=lambda x: redistribution(machine, kind, shape, x, need).price)
+    return min(
+        (shared, near),
+        key=lambda x: redistribution(machine, *tensor, x, need, code_price).price,
+    )
 
 
 def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:
@@ -142,7 +150,9 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
 
-def row_demand(machine: Machine, computation: Computation, x: Instruction) -> Demand | None:
+def row_demand(
+    machine: Machine, computation: Computation, x: Instruction, code_price: CodePrice
+) -> Demand | None:
     """Return the demand of an instruction on its first operand; None where it has none."""
     if not x.operands:
         return None
@@ -153,7 +163,9 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
     if 0 in tensor.shape:
         return None
     if x.opcode == "reduce" and len(x.operands) == 2:
-        preference = reduction_preference(machine, tensor, x.attributes.integers("dimensions"))
+        preference = reduction_preference(
+            machine, tensor, x.attributes.integers("dimensions"), code_price
+        )
         return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
     if x.opcode == "transpose":
         bits = ELEMENT_TYPES[tensor.element_type].bits
@@ -161,17 +173,21 @@ def row_demand(machine: Machine, computation: Computation, x: Instruction) -> De
         order = x.attributes.integers("dimensions")
         from hloipu_compiler.planners.transposing import transposition_preference
 
-        preference = transposition_preference(machine, tensor, order, default)
+        preference = transposition_preference(machine, tensor, order, default, code_price)
         return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
     if x.opcode == "gather" and len(x.operands) == 2:
-        return _table_demand(machine, computation, x, tensor)
+        return _table_demand(machine, computation, x, tensor, code_price)
     dimensions = _along(computation, x, tensor.shape)
     mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
     return None if mapping is None else Demand(mapping, mapping, 1, x.name)
 
 
 def _table_demand(
-    machine: Machine, computation: Computation, x: Instruction, table: Tensor
+    machine: Machine,
+    computation: Computation,
+    x: Instruction,
+    table: Tensor,
+    code_price: CodePrice,
 ) -> Demand | None:
     """Return where a table lies best for a gather, if it is spread among those who read it."""
     tiles = machine.chip.tiles_per_ipu
@@ -183,13 +199,13 @@ def _table_demand(
         mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
     ]
     operands = PlacedOperand(table, defaults[0]), PlacedOperand(indices, defaults[1])
-    chosen = best_of(machine, readings(machine, codelet, moving, operands, result))
+    chosen = best_of(machine, readings(machine, codelet, moving, operands, result, code_price))
     given = [table, indices]
     spans = chosen.codelet.indexing(given, chosen.results).operands[0]
     need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
     born = spread_over_copies(need, table.shape, table.element_type)
     before, after = (
-        redistribution(machine, table.element_type, table.shape, lying, need).price
+        redistribution(machine, *table, lying, need, code_price).price
         for lying in (defaults[0], born)
     )
     return Demand(born, need, 1, x.name, before) if after < before else None
@@ -209,7 +225,10 @@ def _along(computation: Computation, x: Instruction, shape: Sizes) -> Sequence[i
 
 @lru_cache(1 << 10)
 def reduction_preference(
-    machine: Machine, tensor: Tensor, dimensions: tuple[int, ...]
+    machine: Machine,
+    tensor: Tensor,
+    dimensions: tuple[int, ...],
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> tuple[Mapping, int] | None:
     """Return where a sum needs no exchange, and the cycles that this saves; None if none.
 
@@ -225,7 +244,7 @@ def reduction_preference(
     default = mapping_of(shape, bits, tiles)
     budget_bytes = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
     before = reduction_plan(
-        machine, codelet, (kind,), (partial_type(kind),), shape, default, budget_bytes
+        machine, codelet, (kind,), (partial_type(kind),), shape, default, budget_bytes, code_price
     ).price
     indexing = codelet.indexing([tensor, Tensor(kind, ())], [Tensor(kind, kept)])
     ones = (1,) * len(kept)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -79,12 +80,12 @@ def chosen_initial_layout(
     demands: Sequence[Demand],
     made: Mapping | None = None,
     iterations: int = 1,
-    code_cycles: int = 0,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> InitialLayout | None:
     """Return the place with which all demands together cost least; None if there are none.
 
     `made`: where each iteration of a loop makes the value that is to come to its home.
-    `code_cycles`: what a byte of the exchanges' code is worth.
+    `code_price`: what a byte of the exchanges' code is worth.
     """
     candidates = {x.born: x.user for x in demands}
     if made is not None and made.is_partition and not made.replicated_axes:
@@ -96,9 +97,7 @@ def chosen_initial_layout(
     else:
         best = min(
             candidates,
-            key=lambda x: cost_of_layout(
-                machine, tensor, x, demands, made, iterations, code_cycles
-            ),
+            key=lambda x: cost_of_layout(machine, tensor, x, demands, made, iterations, code_price),
         )
     return InitialLayout(best, candidates[best], tuple(demands), made, iterations)
 
@@ -110,24 +109,20 @@ def cost_of_layout(
     demands: Sequence[Demand],
     made: Mapping | None,
     iterations: int,
-    code_cycles: int = 0,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> int:
     """Return the cycles of serving all demands from one place, and of redistributing what is made.
 
-    `code_cycles`: what a byte of the exchanges' code is worth.
+    `code_price`: what a byte of the exchanges' code is worth.
     """
     cycles = 0
     for x in demands:
-        redistributed = redistribution(
-            machine, tensor.element_type, tensor.shape, initial_layout, x.need
-        )
+        redistributed = redistribution(machine, *tensor, initial_layout, x.need, code_price)
         cycles += min(
-            x.times * redistributed.cycles + code_cycles * redistributed.code_bytes,
+            x.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
             x.times * x.most,
         )
     if made is not None:
-        redistributed = redistribution(
-            machine, tensor.element_type, tensor.shape, made, initial_layout
-        )
-        cycles += iterations * redistributed.cycles + code_cycles * redistributed.code_bytes
+        redistributed = redistribution(machine, *tensor, made, initial_layout, code_price)
+        cycles += iterations * redistributed.cycles + code_price.compared * redistributed.code_bytes
     return cycles

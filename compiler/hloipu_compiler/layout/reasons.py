@@ -47,7 +47,6 @@ def _placed(
             initial_layout.demands,
             initial_layout.made,
             initial_layout.iterations,
-            0,
         )
         for mapping in (default, initial_layout.mapping)
     )

@@ -136,8 +136,9 @@ class _Walk(Backwards):
     def _chosen(
         self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, iterations: int
     ) -> InitialLayout | None:
-        price = self.tuning.code_cycles_per_byte
-        return chosen_initial_layout(self.machine, tensor, demands, made, iterations, price)
+        return chosen_initial_layout(
+            self.machine, tensor, demands, made, iterations, self.tuning.code_price
+        )
 
     # --- forth ------------------------------------------------------------------------------------
 

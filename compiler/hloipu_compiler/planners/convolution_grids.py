@@ -15,13 +15,15 @@ import numpy as np
 from hloipu_compiler.planners.convolution_candidates import Cut
 from hloipu_compiler.planners.convolution_prices import Candidates, Spread, priced, spread_of
 from hloipu_compiler.planners.placing import Placement, gathered, grid
-from hloipu_compiler.planners.redistribution import redistribution
+from hloipu_compiler.planners.planned import Cycles, cycles_of
+from hloipu_compiler.planners.redistribution import received, redistribution, together
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import beginning, rearrange_on_tile, sync
+from hloipu_runtime.machine.costs import rearrange_on_tile
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles
 
@@ -42,9 +44,8 @@ class ConvolutionGrid(NamedTuple):
 
     cut: Cut
     placement: Placement
-    compute_cycles: int
-    exchange_cycles: int
-    """Of bringing operands in, and pieces together; with syncs."""
+    cycles: Cycles
+    """Estimate of work, and of bringing operands in and pieces together."""
     bytes_per_tile: int
     """Of the parts of operands and result, or of what pieces are summed from."""
     code_cycles: int = 0
@@ -54,14 +55,9 @@ class ConvolutionGrid(NamedTuple):
     slices_features: bool = False
 
     @property
-    def cycles(self) -> int:
-        """Estimate of all."""
-        return self.compute_cycles + self.exchange_cycles
-
-    @property
     def price(self) -> int:
         """What is compared."""
-        return self.cycles + self.code_cycles
+        return self.cycles.total + self.code_cycles
 
 
 class Bounds(NamedTuple):
@@ -69,7 +65,7 @@ class Bounds(NamedTuple):
 
     budget_bytes: int
     """Bytes of parts of operands and results."""
-    code_cycles_per_byte: int = 0
+    code_price: CodePrice = NO_CODE_PRICE
     """What exchange code is worth."""
 
 
@@ -120,7 +116,7 @@ def convolution_grid(
             one = _best(
                 asked._replace(operands=(image, kernel), result=made), bounds, (None, None), first
             )
-            price = bounds.code_cycles_per_byte
+            price = bounds.code_price.compared
             found.append(_in_slices(asked, one, made, slices, price, features=features))
             if found[-1].bytes_per_tile <= budget_bytes:
                 # Finer slices only cost more.
@@ -176,14 +172,14 @@ def _in_slices(
 ) -> ConvolutionGrid:
     """Return the price of all slices, whose results are put together on other tiles."""
     machine, result = asked.machine, asked.result
-    begin = beginning(machine).cycles + sync(machine).cycles
     count = over(result.elements, max(1, made.elements))
     share = over(_bytes(result), machine.chip.tiles_per_ipu)
-    moving = count * begin + over(share, machine.exchange.receive_bytes_per_cycle)
+    joining = exchange_price(machine, [arriving(machine, over(share, count))]).times(count)
     first = 1 if one.cut.part else 0
     if (first if features else first + 1) in dict(one.placement.labels) or one.cut.part:
         # Tiles have parts of each slice: they come to others, in short runs.
-        moving += rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
+        rearranging = rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
+        joining = joining._replace(copying_cycles=rearranging)
     kept = 0
     if one.cut.part:
         # What all slices read stays while pieces are brought together.
@@ -192,8 +188,7 @@ def _in_slices(
         indices = spread.indexing.operands[number]
         kept = _bytes(_part(one.placement, asked.operands[number], indices))
     return one._replace(
-        compute_cycles=count * one.compute_cycles,
-        exchange_cycles=count * one.exchange_cycles + moving,
+        cycles=one.cycles.times(count).plus(cycles_of(joining)),
         bytes_per_tile=one.bytes_per_tile + share + kept,
         code_cycles=count * (one.code_cycles + _SLICE_CODE_BYTES * price),
         slices=slices,
@@ -213,7 +208,7 @@ def convolution_grids(
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
     if 0 in (*result.shape, *operands[0].shape, *operands[1].shape):
-        return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), 0, 0, 0)]
+        return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), Cycles(), 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     candidates = priced(*asked)
     bound = bounds.budget_bytes << _doublings(
@@ -225,8 +220,7 @@ def convolution_grids(
     if lying[0] is not None:
         indices = {x.cut: x for x in candidates.spreads}
         placed += staying(tuple(indices.values()), operands, lying[0])
-    price = bounds.code_cycles_per_byte
-    return [_detailed(asked, *x, lying, price) for x in dict.fromkeys(placed)]
+    return [_detailed(asked, *x, lying, bounds) for x in dict.fromkeys(placed)]
 
 
 def _placed(
@@ -258,13 +252,12 @@ def _grain(size: int, count: int, block: int) -> int:
 
 
 def _detailed(
-    asked: _Asked, spread: Spread, placement: Placement, lying: PlacedOperand, code_price: int
+    asked: _Asked, spread: Spread, placement: Placement, lying: PlacedOperand, bounds: Bounds
 ) -> ConvolutionGrid:
     """Price a grid with the exchange of operands from where they lie."""
     machine = asked.machine
-    begin = beginning(machine).cycles + sync(machine).cycles
-    exchange = code = needed = 0
-    parts = []
+    needed = 0
+    parts, moved = [], []
     for tensor, indices, current_mapping in zip(
         asked.operands, spread.indexing.operands, lying, strict=True
     ):
@@ -272,17 +265,16 @@ def _detailed(
         parts.append(part)
         wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
         if current_mapping is None:
-            exchange += begin + over(_bytes(part), machine.exchange.receive_bytes_per_cycle)
-            needed += _bytes(part)
-            continue
-        redistributed = redistribution(
-            machine, tensor.element_type, tensor.shape, current_mapping, wanted
-        )
-        exchange += redistributed.cycles
-        code += redistributed.code_bytes * code_price
-        needed += _bytes(part) if redistributed.cycles else 0
-        if redistributed.via is not None:
-            needed += _largest_bytes(tensor, redistributed.via)
+            moved.append(received(machine, _bytes(part)))
+        else:
+            kind, shape = tensor
+            moved.append(
+                redistribution(machine, kind, shape, current_mapping, wanted, bounds.code_price)
+            )
+        needed += _bytes(part) if moved[-1].transfers else 0
+        if moved[-1].via is not None:
+            needed += _largest_bytes(tensor, moved[-1].via)
+    price = together(machine, moved)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
     if spread.cut.part:
@@ -290,11 +282,16 @@ def _detailed(
         pieces = spread.cut.pieces
         kind, share = spread.made.element_type, _share(spread, placement, asked.result)
         taken = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
-        exchange += begin + over(taken, machine.exchange.receive_bytes_per_cycle)
-        exchange += pieces * machine.exchange.control_cycles_per_fragment
+        price = price.plus(exchange_price(machine, [arriving(machine, taken, pieces)]))
         compute += int(summing_cycles(machine, kind, np.array(share), np.array(pieces)))
         needed = max(needed, taken)
-    return ConvolutionGrid(spread.cut, placement, compute, exchange, needed + _bytes(mine), code)
+    return ConvolutionGrid(
+        spread.cut,
+        placement,
+        Cycles(compute).plus(cycles_of(price)),
+        needed + _bytes(mine),
+        price.code_bytes * bounds.code_price.compared,
+    )
 
 
 def _share(spread: Spread, placement: Placement, result: Tensor) -> int:

@@ -9,7 +9,6 @@ from hloipu_compiler.planners.convolution_grids import (
 )
 from hloipu_compiler.planners.planned import (
     Choice,
-    Cycles,
     PlannedOp,
     losers,
     shape_texts,
@@ -58,7 +57,7 @@ def _choice(codelet: Convolution, x: ConvolutionGrid) -> Choice:
         words,
         splits_of(x.placement, names),
         x.placement.tiles.count,
-        Cycles(compute=x.compute_cycles, exchange=x.exchange_cycles),
+        x.cycles,
         x.bytes_per_tile,
         details,
     )

@@ -20,9 +20,10 @@ from hloipu_runtime.codelets.core.codelet import Indexing, Tensor
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolutions_cycles
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.costs.exchange_price import side_by_side_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import Amount, over
-from hloipu_runtime.machine.costs import beginning, sync
+from hloipu_runtime.machine.costs import TileTraffic, exchange_cycles, sync
 from hloipu_runtime.machine.model import Machine
 
 _MOST_LOAD = 4
@@ -207,17 +208,16 @@ def _priced(
     bits = [ELEMENT_TYPES[x.element_type].bits for x in operands]
     made_bits = ELEMENT_TYPES[kind].bits
     image, kernel = over(parts.image * bits[0], 8), over(parts.kernel * bits[1], 8)
-    rates, bus = machine.exchange, machine.chip.tiles_per_exchange_bus
-    alone, paired = rates.receive_bytes_per_cycle, rates.paired_receive_bytes_per_cycle
     # Tiles of one bus that need the same data receive it together.
-    by_position = over(image, alone) + np.where(
-        (parts.position_parts % bus == 0) & (bus > 1), over(kernel, paired), over(kernel, alone)
+    by_position, by_feature = (
+        side_by_side_cycles(machine, shared, other, alike, 0)
+        for shared, other, alike in (
+            (kernel, image, parts.position_parts),
+            (image, kernel, parts.feature_parts),
+        )
     )
-    by_feature = over(kernel, alone) + np.where(
-        (parts.feature_parts % bus == 0) & (bus > 1), over(image, paired), over(image, alone)
-    )
-    begin = beginning(machine).cycles + sync(machine).cycles
-    cycles = begin + np.minimum(by_position, by_feature)
+    barrier = sync(machine).cycles
+    cycles = barrier + np.minimum(by_position, by_feature)
     types = operands[0].element_type, operands[1].element_type
     half = cut and kind == "f16"
     cycles = cycles + convolutions_cycles(machine, parts.shape, types, kind, half_partials=half)
@@ -225,8 +225,8 @@ def _priced(
     if cut:
         share = -(-parts.made // parts.pieces)
         gathered = over(share * parts.pieces * made_bits, 8)
-        cycles = cycles + begin + over(gathered, alone)
-        cycles = cycles + rates.control_cycles_per_fragment * parts.pieces
+        traffic = TileTraffic(received_bytes=gathered, received_fragments=parts.pieces)
+        cycles = cycles + barrier + exchange_cycles(machine, traffic)
         cycles = cycles + summing_cycles(machine, kind, share, parts.pieces)
         needed = np.maximum(needed, gathered)
     return (

@@ -28,9 +28,10 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.costs.amp import Products, products_cycles
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.costs.exchange_price import side_by_side_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import beginning, sync
+from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -174,7 +175,7 @@ def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: 
         result.shape[batch + rows :],
         depth[0] if depth else 1,
         prod(depth[1:]),
-        fragment_cycles=tuning.code_cycles_per_byte * machine.memory.exchange_fragment_code_bytes,
+        fragment_cycles=tuning.code_price.compared * machine.memory.exchange_fragment_code_bytes,
     )
 
 
@@ -286,23 +287,31 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     partials = _over(results * np.where(cut, bits[3], bits[2]), 8)
     # The operand that does not change from slice to slice comes in once.
     in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
-    alone = _taken_in(machine, in_lhs * lhs, in_rhs * rhs, blocks.column_parts)
-    swapped = _taken_in(machine, in_rhs * rhs, in_lhs * lhs, blocks.row_parts)
-    cycles = np.minimum(alone, swapped)
-    controls = machine.exchange.control_cycles_per_fragment + sides.fragment_cycles
     fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
         blocks.row_parts, blocks.depth
     )
-    begin = beginning(machine).cycles + sync(machine).cycles
+    in_all = sides.slices * fragments
+    ways = (
+        (in_lhs * lhs, in_rhs * rhs, blocks.column_parts),
+        (
+            in_rhs * rhs,
+            in_lhs * lhs,
+            blocks.row_parts,
+        ),
+    )
+    alone, swapped = (np.asarray(side_by_side_cycles(machine, *x, in_all)) for x in ways)
+    begin, barrier = beginning(machine).cycles, sync(machine).cycles
+    cycles = np.minimum(alone, swapped) + (sides.slices - 1) * begin
     sizes = Products(blocks.batch, blocks.rows, blocks.depth, blocks.columns)
     work = products_cycles(
         machine, sizes, (types.lhs, types.rhs), (types.result, types.partial), cut
     )
-    each = begin + controls * fragments + work
+    each = barrier + sides.fragment_cycles * fragments + work
     share = _over(results, blocks.pieces)
     gathered = _over(share * blocks.pieces * bits[3], 8)
-    rate = machine.exchange.receive_bytes_per_cycle
-    summing = _over(gathered, rate) + begin + controls * blocks.pieces
+    gathering = TileTraffic(received_bytes=gathered, received_fragments=blocks.pieces)
+    summing = barrier + exchange_cycles(machine, gathering)
+    summing = summing + sides.fragment_cycles * blocks.pieces
     summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
     cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
     if sides.slices > 1:
@@ -311,9 +320,12 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
         fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
         sliced = sides.slices * _over(share * bits[2], 8)
         sent = _slice_sent(machine, sides, bits)
+        rate = machine.exchange.receive_bytes_per_cycle
         received = _over(rhs if sides.slices_columns else lhs, rate)
         cycles = cycles + sides.slices * np.maximum(0, sent - received)
-        cycles = cycles + begin + _over(sliced, rate) + controls * fragments
+        joining = TileTraffic(received_bytes=sliced, received_fragments=fragments)
+        cycles = cycles + barrier + exchange_cycles(machine, joining)
+        cycles = cycles + sides.fragment_cycles * fragments
         cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
     # Operands are gone by the time that pieces are brought together.
     memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
@@ -329,20 +341,6 @@ def _slice_sent(machine: Machine, sides: _Sides, bits: tuple[int, int, int, int]
     size = over(prod(sides.batch) * prod(free) * depth * bits[1 if sides.slices_columns else 0], 8)
     tiles = max(1, machine.chip.tiles_per_ipu // sides.slices)
     return over(over(size, tiles), machine.exchange.send_bytes_per_cycle)
-
-
-def _taken_in(machine: Machine, shared: Amounts, other: Amounts, alike: Amounts) -> Amounts:
-    """Return the cycles of receiving operands, where tiles side by side have `shared` in common."""
-    rates = machine.exchange
-    bus = machine.chip.tiles_per_exchange_bus
-    paired = (alike % bus == 0) & (bus > 1)
-    each = np.where(
-        paired,
-        _over(shared, rates.paired_receive_bytes_per_cycle),
-        _over(shared, rates.receive_bytes_per_cycle),
-    )
-    received: Amounts = each + _over(other, rates.receive_bytes_per_cycle)
-    return received
 
 
 def _over(amounts: Amounts | int, parts: Amounts | int) -> Amounts:

@@ -13,14 +13,15 @@ from hloipu_compiler.planners.planned import (
     Choice,
     Cycles,
     PlannedOp,
+    cycles_of,
     losers,
     shape_texts,
     splits_of,
 )
 from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -71,11 +72,12 @@ def priced(
     operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     placement: Placement,
+    code_price: CodePrice = NO_CODE_PRICE,
     *,
     stays: bool = False,
 ) -> Option:
     """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
-    stage = staged(machine, codelet, operands, results, placement)
+    stage = staged(machine, codelet, operands, results, placement, code_price)
     return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
 
 
@@ -83,8 +85,7 @@ def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:
     """Return what it costs that every tile receives so much, its sync too; nothing: nothing."""
     if not received_bytes:
         return Cycles()
-    traffic = TileTraffic(received_bytes=received_bytes, received_fragments=pieces)
-    return Cycles(exchange=exchange(machine, [traffic]).cycles, sync=sync(machine).cycles)
+    return cycles_of(exchange_price(machine, [arriving(machine, received_bytes, pieces)]))
 
 
 def tiles_worth(machine: Machine, tensors: Sequence[Tensor]) -> int:

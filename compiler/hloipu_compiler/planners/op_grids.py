@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement, followed
-from hloipu_compiler.planners.redistribution import STAYING, redistribution
+from hloipu_compiler.planners.redistribution import redistribution, together
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
-from hloipu_runtime.machine.costs import beginning, sync
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Mapping, Sizes
@@ -74,7 +74,7 @@ class MovableOp(NamedTuple):
     preferences: tuple[Demand, ...]
     iterations: int = 1
     """How often it runs; the code of its exchanges is there once."""
-    code_cycles: int = 0
+    code_price: CodePrice = NO_CODE_PRICE
     """What a byte of that is worth."""
     numbers: tuple[Tensor, ...] = ()
     """Operands behind the others that are constant, and cost nothing to bring."""
@@ -91,20 +91,16 @@ def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -
 def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
     results = op.results
     indexing = op.codelet.indexing([*(x for x, _ in op.operands), *op.numbers], results)
-    begin = beginning(machine).cycles + sync(machine).cycles
-    cycles = code = 0
-    parts = []
+    parts, moved = [], []
     for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):
         spans = placement.spans(indices, tensor.shape)
-        redistributed = redistribution(
-            machine, tensor.element_type, tensor.shape, lying, Mapping(placement.tiles, spans)
-        )
-        if redistributed is not STAYING:
-            # All operands come in one exchange.
-            cycles += redistributed.cycles - (begin if cycles else 0)
-            code += redistributed.code_bytes
+        wanted = Mapping(placement.tiles, spans)
+        kind, shape = tensor
+        moved.append(redistribution(machine, kind, shape, lying, wanted, op.code_price))
         parts.append(_part(tensor, spans))
     parts += op.numbers
+    operands = together(machine, moved)
+    cycles, code = operands.cycles, operands.code_bytes
     result_parts = []
     for number, (tensor, indices) in enumerate(zip(results, indexing.results, strict=True)):
         spans = placement.spans(indices, tensor.shape)
@@ -112,8 +108,9 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
         if not number:
             lies = Mapping(placement.tiles, spans)
             for preference in op.preferences:
+                kind, shape = tensor
                 redistributed = redistribution(
-                    machine, tensor.element_type, tensor.shape, lies, preference.need
+                    machine, kind, shape, lies, preference.need, op.code_price
                 )
                 if redistributed.cycles > preference.most:
                     cycles += preference.most
@@ -121,7 +118,7 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
                 cycles += redistributed.cycles
                 code += redistributed.code_bytes
     cycles += op.codelet.work(machine, parts, result_parts).cycles
-    return op.iterations * cycles + op.code_cycles * code
+    return op.iterations * cycles + op.code_price.compared * code
 
 
 def _part(tensor: Tensor, spans: Sequence[tuple[int, int, int, int]]) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.core.codelet import Sizes
+from hloipu_runtime.costs.exchange_price import ExchangePrice
 from hloipu_runtime.frozen import dataclass
 
 MOST_ALTERNATIVES = 4
@@ -38,6 +39,16 @@ class Cycles:
             self.sync + other.sync,
             self.together + other.together,
         )
+
+    def times(self, count: int) -> "Cycles":
+        """Return as many times the cycles, kind by kind."""
+        kinds = (self.compute, self.exchange, self.sync, self.together)
+        return Cycles(*(count * cycles for cycles in kinds))
+
+
+def cycles_of(price: ExchangePrice) -> Cycles:
+    """Return the cycles of an exchange, with those of copies before and after it."""
+    return Cycles(exchange=price.copying_cycles + price.exchange_cycles, sync=price.sync_cycles)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ are searched over the parts of what table and result share, and of the indices.
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.planners.indexed_grids import (
@@ -27,6 +27,7 @@ from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
@@ -48,13 +49,15 @@ def readings(
     moving: tuple[int, ...],
     operands: tuple[PlacedOperand, ...],
     result: Tensor,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> tuple[Option, ...]:
     """Return ways to read: directly, and from ranges of the longest and of split dimensions.
 
-    `moving`: the dimensions that indices walk along.
+    `moving`: the dimensions that indices walk along. `code_price`: what a byte of exchange code is
+    worth.
     """
     table = operands[0]
-    options = list(_searched(machine, direct, operands, (result,), 0))
+    options = list(_searched(machine, direct, operands, (result,), 0, code_price))
     if not moving:
         return tuple(options)
     spans = table.mapping.spans if table.mapping is not None else ()
@@ -63,7 +66,10 @@ def readings(
         kept = {spans[d].size} if d in split else set()
         few = [x.cycles.total for x in options if x.held_bytes <= most_gathered(machine)]
         options += _from_ranges(
-            machine, direct, d, kept, operands, result, min(few, default=1 << 62)
+            _Reading(machine, direct, operands, result, code_price),
+            d,
+            kept,
+            min(few, default=1 << 62),
         )
     return tuple(options)
 
@@ -99,6 +105,7 @@ def _searched(
     operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     ranges: int,
+    code_price: CodePrice,
 ) -> Iterator[Option]:
     """Yield grids for a codelet: where its first operand lies, and what a search looks at.
 
@@ -106,7 +113,7 @@ def _searched(
     """
     indexing = codelet.indexing([x.tensor for x in operands], results)
     for placement in where_it_lies(indexing, 0, operands[0]):
-        yield priced(machine, codelet, operands, results, placement, stays=True)
+        yield priced(machine, codelet, operands, results, placement, code_price, stays=True)
     first = [0] if ranges else []
     of_table = {index.label for index in indexing.operands[0]}
     every = [label for label in range(len(indexing.sizes)) if label not in first]
@@ -120,7 +127,7 @@ def _searched(
     def price(candidate: Candidate) -> float:
         wanted = [(first, ranges), *zip(groups, candidate, strict=True)]
         placement = placed(indexing.sizes, wanted, machine.chip.tiles_per_ipu)
-        options.append(priced(machine, codelet, operands, results, placement))
+        options.append(priced(machine, codelet, operands, results, placement, code_price))
         return worth(machine, options[-1])
 
     sizes = (math.prod(indexing.sizes[label] for label in group) for group in groups)
@@ -130,20 +137,23 @@ def _searched(
     yield from options
 
 
-def _from_ranges(
-    machine: Machine,
-    direct: "Direct",
-    dimension: int,
-    kept: set[int],
-    operands: tuple[PlacedOperand, ...],
-    result: Tensor,
-    best: int,
-) -> Iterator[Option]:
+class _Reading(NamedTuple):
+    """A read at run-time places that is to be planned."""
+
+    machine: Machine
+    direct: "Direct"
+    operands: tuple[PlacedOperand, ...]
+    result: Tensor
+    code_price: CodePrice
+
+
+def _from_ranges(reading: _Reading, dimension: int, kept: set[int], best: int) -> Iterator[Option]:
     """Yield readings from ranges of a dimension, priced with what follows.
 
     `kept`: sizes of ranges in which the dimension lies already; `best`: cycles of another way that
     holds little, more than which putting offers together must not take.
     """
+    machine, direct, operands, result, code_price = reading
     size = operands[0].tensor.shape[dimension]
     most = min(machine.chip.tiles_per_ipu, size)
     share = over(result.elements, tiles_worth(machine, [result]))
@@ -160,7 +170,7 @@ def _from_ranges(
             continue
         codelet = _candidates(direct, dimension, block, parts)
         cheapest = math.inf
-        for option in _searched(machine, codelet, operands, (offers,), parts):
+        for option in _searched(machine, codelet, operands, (offers,), parts, code_price):
             option = option.then(after, bytes_of(taken))
             cheapest = min(cheapest, worth(machine, option))
             best = min(best, option.cycles.total)

@@ -5,17 +5,25 @@ have a part. Where that takes too much time and code, it is gathered on a few ti
 then send to all others.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import isqrt, prod
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import row_major
-from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
+from hloipu_runtime.costs.exchange_price import (
+    NO_CODE_PRICE,
+    CodePrice,
+    ExchangePrice,
+    TransferPrice,
+    arriving,
+    exchange_price,
+    transfer_price,
+)
 from hloipu_runtime.costs.pieces import Sent, whole_sent
 from hloipu_runtime.costs.traffic import whole_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import (
     Mapping,
@@ -26,8 +34,8 @@ from hloipu_runtime.program.mapping import (
     whole,
 )
 
-CODE_CYCLES_PER_BYTE = 8
-"""Price of exchange code, which stays in the memory that all exchanges of a program share.
+_LEAST_CODE_CYCLES = 8
+"""What a byte of exchange code is worth at least where ways to bring a value are compared.
 
 Assumed: at it the exchanges of networks of some hundred ops take about half of the memory for code.
 """
@@ -40,16 +48,20 @@ class Redistribution(NamedTuple):
     """How a value comes to where it is wanted."""
 
     cycles: int
-    """Of exchange, sync and rearranging."""
+    """Of exchange, sync and rearranging, where nothing else comes in the same exchange."""
     code_bytes: int
     """That a tile keeps for it."""
     via: Mapping | None = None
     """Where it is gathered first."""
+    transfers: tuple[TransferPrice, ...] = ()
+    """What moves: nothing, or by one exchange, or by two."""
+    code_cycles: int = _LEAST_CODE_CYCLES
+    """What a byte of code is worth."""
 
     @property
     def price(self) -> int:
         """Cycles, and what the code is worth in cycles."""
-        return self.cycles + CODE_CYCLES_PER_BYTE * self.code_bytes
+        return self.cycles + self.code_cycles * self.code_bytes
 
 
 STAYING = Redistribution(0, 0)
@@ -57,23 +69,51 @@ STAYING = Redistribution(0, 0)
 
 @lru_cache(1 << 14)
 def redistribution(
-    machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
+    machine: Machine,
+    element_type: str,
+    shape: Sizes,
+    lying: Mapping,
+    wanted: Mapping,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> Redistribution:
-    """Return the cheapest redistribution of a whole value from one mapping to another."""
+    """Return the cheapest redistribution of a whole value from one mapping to another.
+
+    `code_price`: what a byte of exchange code is worth.
+    """
     if serves(lying, wanted, shape):
         return STAYING
-    direct, messages = _direct(machine, element_type, shape, lying, wanted)
+    direct, messages = _direct(machine, element_type, shape, lying, wanted, code_price)
     if messages < _LEAST_MESSAGES:
         return direct
     via = _gathering(shape, wanted, messages)
     if via is None:
         return direct
-    first, fewer = _direct(machine, element_type, shape, lying, via)
-    then, last = _direct(machine, element_type, shape, via, wanted)
+    first, fewer = _direct(machine, element_type, shape, lying, via, code_price)
+    then, last = _direct(machine, element_type, shape, via, wanted, code_price)
     if fewer + last >= messages:
         return direct
-    both = Redistribution(first.cycles + then.cycles, first.code_bytes + then.code_bytes, via)
+    both = Redistribution(
+        first.cycles + then.cycles,
+        first.code_bytes + then.code_bytes,
+        via,
+        first.transfers + then.transfers,
+        direct.code_cycles,
+    )
     return both if both.price < direct.price else direct
+
+
+def together(machine: Machine, redistributed: Iterable[Redistribution]) -> ExchangePrice:
+    """Return the price of bringing several values: to where some are gathered, then all."""
+    transfers = [x.transfers for x in redistributed if x.transfers]
+    first = exchange_price(machine, [x[0] for x in transfers if len(x) > 1])
+    return first.plus(exchange_price(machine, [x[-1] for x in transfers]))
+
+
+def received(machine: Machine, size_bytes: int) -> Redistribution:
+    """Return how a part of so many bytes comes to each tile from nobody knows where."""
+    transfer = arriving(machine, size_bytes)
+    alone = exchange_price(machine, [transfer])
+    return Redistribution(alone.cycles, alone.code_bytes, None, (transfer,))
 
 
 def serves(held: Mapping, wanted: Mapping, shape: Sizes) -> bool:
@@ -87,26 +127,24 @@ def serves(held: Mapping, wanted: Mapping, shape: Sizes) -> bool:
 
 
 def _direct(
-    machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
+    machine: Machine,
+    element_type: str,
+    shape: Sizes,
+    lying: Mapping,
+    wanted: Mapping,
+    code_price: CodePrice,
 ) -> tuple[Redistribution, int]:
     """Return what one exchange costs, and the most messages that a tile receives."""
     bus = machine.chip.tiles_per_exchange_bus
     traffic = whole_traffic(ELEMENT_TYPES[element_type].bits, shape, lying, wanted, bus)
     if traffic is None:
         return STAYING, 0
-    cycles = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
-    if not traffic.received_bytes:
-        return Redistribution(cycles, 0), 0
     sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
-    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * CODE_CYCLES_PER_BYTE)
-    rates = machine.exchange
-    cycles += form.cycles + sync(machine).cycles
-    if traffic.is_paired:
-        cycles -= over(traffic.received_bytes, rates.receive_bytes_per_cycle)
-        cycles += over(traffic.received_bytes, rates.paired_receive_bytes_per_cycle)
-    return Redistribution(
-        cycles, form.kept_bytes + machine.memory.step_code_bytes
-    ), traffic.messages
+    transfer = transfer_price(machine, traffic, sent, lying.tiles, code_price.of_forms)
+    alone = exchange_price(machine, [transfer])
+    price = max(_LEAST_CODE_CYCLES, code_price.compared)
+    found = Redistribution(alone.cycles, alone.code_bytes, None, (transfer,), price)
+    return found, traffic.messages
 
 
 def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:

@@ -24,9 +24,10 @@ from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
+from hloipu_runtime.costs.traffic import WORD_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes
 
@@ -59,6 +60,7 @@ class _Left(NamedTuple):
     element_types: tuple[str, ...]
     shape: Sizes
     mapping: Mapping
+    code_price: CodePrice
 
 
 @lru_cache(1 << 12)
@@ -70,14 +72,18 @@ def reduction_plan(
     shape: Sizes,
     mapping: Mapping,
     budget_bytes: int,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> ReductionPlan:
-    """Return the cheapest plan that holds at most `budget_bytes` on a tile, or the smallest."""
-    left = _Left(codelet, element_types, shape, mapping)
+    """Return the cheapest plan that holds at most `budget_bytes` on a tile, or the smallest.
+
+    `code_price`: what a byte of exchange code is worth.
+    """
+    left = _Left(codelet, element_types, shape, mapping, code_price)
     plan = _best(machine, left, partial_types, budget_bytes, _MOST_STAGES, None)
     if plan is not None:
         return plan
     every = reduction_alternatives(
-        machine, codelet, element_types, partial_types, shape, mapping, budget_bytes
+        machine, codelet, element_types, partial_types, shape, mapping, budget_bytes, code_price
     )
     return min(every, key=lambda x: (x.held_bytes, x.price))
 
@@ -90,9 +96,10 @@ def reduction_alternatives(
     shape: Sizes,
     mapping: Mapping,
     budget_bytes: int,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> list[ReductionPlan]:
     """Return the cheapest plan for each way to begin."""
-    left = _Left(codelet, element_types, shape, mapping)
+    left = _Left(codelet, element_types, shape, mapping, code_price)
     plans = []
     for first in _beginnings(machine, left, partial_types, _MOST_STAGES):
         rest = _rest(machine, left, first, partial_types, budget_bytes, _MOST_STAGES - 1, None)
@@ -142,11 +149,10 @@ def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is None:
         return None
-    stage = staged(machine, left.codelet, operands, results, lying)
+    stage = staged(machine, left.codelet, operands, results, lying, left.code_price)
     if stage.cycles.exchange or stage.cycles.sync:
         return None
-    word = TileTraffic(received_bytes=4, received_fragments=1)
-    moving = sync(machine).cycles + exchange(machine, [word]).cycles
+    moving = exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
     spread = stage.cycles.compute * lying.tiles.count // machine.chip.tiles_per_ipu
     return stage if stage.cycles.compute <= moving + spread else None
 
@@ -184,6 +190,7 @@ def _rest(
         partial_types,
         first.results[0].shape,
         first.mappings[0],
+        left.code_price,
     )
     return _best(machine, after, partial_types, budget_bytes, stages, most)
 
@@ -207,7 +214,7 @@ def _beginnings(
     for placement in _whole_grids(machine, left, operands, results):
         if placement not in seen:
             seen.add(placement)
-            yield staged(machine, codelet, operands, results, placement)
+            yield staged(machine, codelet, operands, results, placement, left.code_price)
     if stages < 2 or not codelet.dimensions:
         return
     for dimensions, part in _cuts(machine, left):
@@ -218,7 +225,7 @@ def _beginnings(
         )
         partials = tuple(Tensor(kind, shape) for kind in partial_types)
         for placement in _cut_grids(machine, left, cut, arrays, partials):
-            yield staged(machine, cut, arrays, partials, placement)
+            yield staged(machine, cut, arrays, partials, placement, left.code_price)
 
 
 def _whole_grids(

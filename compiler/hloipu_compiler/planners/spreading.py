@@ -8,8 +8,9 @@ from hloipu_compiler.planners.placing import GRAIN_BYTES, MINIMUM_BYTES, Placeme
 from hloipu_compiler.planners.stages import part_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.costs.computing import codelet_work
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
+from hloipu_runtime.costs.traffic import WORD_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, whole
 
@@ -88,8 +89,7 @@ def finer(
         return ()
     indexing = codelet.indexing(operands, results)
     before = _work(machine, codelet, indexing, operands, results, default)
-    word = TileTraffic(received_bytes=4, received_fragments=1)
-    moving = sync(machine).cycles + exchange(machine, [word]).cycles
+    moving = exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
     placements: list[Placement] = []
     ones = (1,) * len(sizes)
     while count < most and before > moving:

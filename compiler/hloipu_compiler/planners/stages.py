@@ -6,19 +6,19 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement
-from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.redistribution import redistribution
+from hloipu_compiler.planners.planned import Cycles, cycles_of
+from hloipu_compiler.planners.redistribution import redistribution, together
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Tensor
 from hloipu_runtime.costs.computing import codelet_work
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
-CODE_CYCLES_PER_BYTE = 1
-"""Price of exchange code, which stays in memory. Assumed: among ways of like speed the one with the
-fewest pieces; where code does not fit, exchanges change their form instead."""
+_LEAST_CODE_CYCLES = 1
+"""What a byte of exchange code is worth at least. Assumed: of stages of like speed the one with the
+fewest pieces."""
 
 
 class PlacedOperand(NamedTuple):
@@ -42,10 +42,13 @@ class Stage(NamedTuple):
     held_bytes: int
     """Of what is brought to a tile, and of what it makes there."""
 
+    code_cycles: int = _LEAST_CODE_CYCLES
+    """What a byte of code is worth."""
+
     @property
     def price(self) -> int:
         """Cycles, and what the code is worth in cycles."""
-        return self.cycles.total + CODE_CYCLES_PER_BYTE * self.code_bytes
+        return self.cycles.total + self.code_cycles * self.code_bytes
 
 
 @lru_cache(1 << 13)
@@ -55,28 +58,26 @@ def staged(
     operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     placement: Placement,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> Stage:
-    """Price a codelet on a grid; what several operands are brought for is one exchange."""
+    """Price a codelet on a grid; what several operands are brought for is one exchange.
+
+    `code_price`: what a byte of exchange code is worth.
+    """
     indexing = codelet.indexing([x.tensor for x in operands], results)
     parts = []
-    exchange = syncs = code = held_bytes = 0
+    moved = []
+    held_bytes = 0
     for (tensor, lying), indices in zip(operands, indexing.operands, strict=True):
         wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
         parts.append(part_of(placement, indices, tensor))
         if lying is None:
             continue
-        moved = redistribution(machine, tensor.element_type, tensor.shape, lying, wanted)
-        exchange += moved.cycles
-        code += moved.code_bytes
-        if moved.cycles:
+        kind, shape = tensor
+        moved.append(redistribution(machine, kind, shape, lying, wanted, code_price))
+        if moved[-1].transfers:
             held_bytes += bytes_of(parts[-1])
-        if moved.code_bytes:
-            # All come in one exchange after one sync, unless they go by other tiles.
-            starting = sync(machine).cycles
-            exchange -= starting
-            syncs = starting if moved.via is None else 2 * starting
-            if moved.via is not None:
-                exchange -= starting
+    price = together(machine, moved)
     result_parts = [
         part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
     ]
@@ -90,9 +91,10 @@ def staged(
         results,
         placement,
         mappings,
-        Cycles(work, max(0, exchange), syncs),
-        code,
+        Cycles(work).plus(cycles_of(price)),
+        price.code_bytes,
         held_bytes + sum(map(bytes_of, result_parts)),
+        max(_LEAST_CODE_CYCLES, code_price.compared),
     )
 
 

@@ -13,6 +13,7 @@ from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -20,11 +21,16 @@ from hloipu_runtime.program.mapping import Mapping
 
 @lru_cache(1 << 10)
 def transpositions(
-    machine: Machine, tensor: Tensor, permutation: tuple[int, ...], lying: Mapping | None
+    machine: Machine,
+    tensor: Tensor,
+    permutation: tuple[int, ...],
+    lying: Mapping | None,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> tuple[Stage, ...]:
     """Return the grids that were looked at for a transpose, priced, the cheapest first.
 
-    `lying`: where the operand lies; None: it will lie where it is wanted.
+    `lying`: where the operand lies; None: it will lie where it is wanted. `code_price`: what a
+    byte of exchange code is worth.
     """
     codelet = Transpose(permutation)
     result = Tensor(tensor.element_type, tuple(tensor.shape[d] for d in permutation))
@@ -35,7 +41,7 @@ def transpositions(
     def price(placement: Placement) -> int:
         if placement not in stages:
             operands = (PlacedOperand(tensor, lying),)
-            stages[placement] = staged(machine, codelet, operands, (result,), placement)
+            stages[placement] = staged(machine, codelet, operands, (result,), placement, code_price)
         return stages[placement].price
 
     if lying is not None:
@@ -64,11 +70,15 @@ def transpositions(
 
 
 def transposition_preference(
-    machine: Machine, tensor: Tensor, permutation: tuple[int, ...], default: Mapping
+    machine: Machine,
+    tensor: Tensor,
+    permutation: tuple[int, ...],
+    default: Mapping,
+    code_price: CodePrice = NO_CODE_PRICE,
 ) -> tuple[Mapping, int] | None:
     """Return where a transpose wants its operand, and what that saves; None if nothing."""
     best = transpositions(machine, tensor, permutation, None)[0]
-    saved = transpositions(machine, tensor, permutation, default)[0].price - best.price
+    saved = transpositions(machine, tensor, permutation, default, code_price)[0].price - best.price
     made = best.results[0]
     indexing = best.codelet.indexing([tensor], [made])
     spans = best.placement.spans(indexing.operands[0], tensor.shape)

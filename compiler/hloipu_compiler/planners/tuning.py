@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
@@ -29,7 +30,7 @@ class Tuning:
     """In which f16 products add up between tiles; `f16` takes half of the memory and exchange."""
     memory_percent: int = 60
     """Share of a tile's memory that one plan may take (`availableMemoryProportion`)."""
-    code_cycles_per_byte: int = 0
+    code_price: CodePrice = NO_CODE_PRICE
     """What exchange code is worth, which stays in memory: nothing in small programs."""
     merge_steps: bool = True
     """Whether vertices and transfers that do not wait for each other go into one step."""
@@ -53,11 +54,13 @@ def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes
     memory = machine.memory
     values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
     free = machine.usable_bytes - min(memory.executable_bytes, code_bytes) - values
+    code_cycles = _CODE_PRICES[min(2, 3 * code_bytes // memory.executable_bytes)]
     if free < 0:
-        return tuning
+        # Exchanges take forms whose code fits whatever becomes of the values.
+        return replace(tuning, code_price=CodePrice(of_forms=code_cycles))
     percent = free * 100 // memory.bytes_per_tile // _STEP_PERCENT * _STEP_PERCENT
     return replace(
         tuning,
         memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
-        code_cycles_per_byte=_CODE_PRICES[min(2, 3 * code_bytes // memory.executable_bytes)],
+        code_price=CodePrice(code_cycles, code_cycles),
     )

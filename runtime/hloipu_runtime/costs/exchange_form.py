@@ -123,7 +123,7 @@ def exchange_forms(
 
 
 def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
-    return Way(size_bytes, pieces, _code_bytes(machine, size_bytes, pieces))
+    return Way(size_bytes, pieces, exchange_code_bytes(machine, size_bytes, pieces))
 
 
 def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
@@ -134,7 +134,7 @@ def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -
     return Way(
         size_bytes,
         parts,
-        _code_bytes(machine, size_bytes, parts),
+        exchange_code_bytes(machine, size_bytes, parts),
         over(size_bytes, rounds),
         rounds,
         memory.vertex_fixed_bytes
@@ -149,7 +149,7 @@ def more_rounds(machine: Machine, rounds: int) -> tuple[Charge, Charge]:
     return beginning(machine).times(rounds - 1), sync(machine).times(rounds - 1)
 
 
-def _code_bytes(machine: Machine, size_bytes: int, pieces: int) -> int:
+def exchange_code_bytes(machine: Machine, size_bytes: int, pieces: int) -> int:
     """Return the exchange code of a tile; longer pieces than an instruction moves need several."""
     instructions = pieces + size_bytes // machine.exchange.transfer_bytes
     return instructions * machine.memory.exchange_fragment_code_bytes

@@ -11,14 +11,28 @@ from typing import NamedTuple
 from hloipu_runtime.costs.exchange_form import (
     ExchangeForm,
     copy_charge,
+    exchange_code_bytes,
     exchange_form,
     exchange_forms,
 )
 from hloipu_runtime.costs.pieces import Sent
 from hloipu_runtime.costs.traffic import TransferTraffic
+from hloipu_runtime.machine.charges import Amount
 from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Tiles
+
+
+class CodePrice(NamedTuple):
+    """What a byte of exchange code, which stays in memory, is worth in cycles."""
+
+    compared: int = 0
+    """Where plans are compared; 0: some cycles at most, among plans of like speed."""
+    of_forms: int = 0
+    """Where transfers take their forms: so that all code of a program fits (`forms.py`)."""
+
+
+NO_CODE_PRICE = CodePrice()
 
 
 class TransferPrice(NamedTuple):
@@ -45,6 +59,14 @@ class ExchangePrice(NamedTuple):
         """All cycles."""
         return self.copying_cycles + self.exchange_cycles + self.sync_cycles
 
+    def plus(self, other: "ExchangePrice") -> "ExchangePrice":
+        """Return the price of both, one after the other."""
+        return ExchangePrice(*map(sum, zip(self, other, strict=True)))
+
+    def times(self, count: int) -> "ExchangePrice":
+        """Return the price of so many of them."""
+        return ExchangePrice(*(count * amount for amount in self))
+
 
 def transfer_price(
     machine: Machine, traffic: TransferTraffic, sent: Sent, source: Tiles, code_cycles: int
@@ -58,6 +80,16 @@ def transfer_price(
     sending = sent_by_tile(machine, traffic, source)
     both = TileTraffic(*map(sum, zip(sending, received_by_tile(traffic, form), strict=True)))
     return TransferPrice(both, copying, form.rounds, form.kept_bytes)
+
+
+def arriving(machine: Machine, received_bytes: int, pieces: int = 1) -> TransferPrice:
+    """Return the price of so many bytes on each receiver, sent by tiles that send no more each."""
+    if not received_bytes:
+        return TransferPrice()
+    return TransferPrice(
+        TileTraffic(received_bytes=received_bytes, received_fragments=pieces),
+        code_bytes=exchange_code_bytes(machine, received_bytes, pieces),
+    )
 
 
 def exchange_price(machine: Machine, transfers: Iterable[TransferPrice]) -> ExchangePrice:
@@ -74,6 +106,24 @@ def exchange_price(machine: Machine, transfers: Iterable[TransferPrice]) -> Exch
         rounds * sync(machine).cycles,
         code_bytes + machine.memory.step_code_bytes,
     )
+
+
+def side_by_side_cycles(
+    machine: Machine, shared: Amount, other: Amount, alike: Amount, fragments: Amount
+) -> Amount:
+    """Return the cycles of an exchange where runs of tiles receive `shared` bytes all alike.
+
+    Each tile receives `other` bytes of its own as well. Where runs of `alike` tiles fill whole
+    buses, what they share comes at the paired rate. Entries of arrays are priced one by one.
+    """
+    bus = machine.chip.tiles_per_exchange_bus
+    paired = shared * ((alike % bus == 0) & (bus > 1))
+    traffic = TileTraffic(
+        received_bytes=other + shared - paired,
+        paired_received_bytes=paired,
+        received_fragments=fragments,
+    )
+    return exchange_cycles(machine, traffic)
 
 
 def received_by_tile(traffic: TransferTraffic, form: ExchangeForm) -> TileTraffic:

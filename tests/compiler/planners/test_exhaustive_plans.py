@@ -22,6 +22,7 @@ from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -80,7 +81,7 @@ def dot_cycles(
 def test_no_split_of_a_product_is_cheaper(
     kind: str, m: int, k: int, n: int, code_price: int
 ) -> None:
-    tuning = Tuning(code_cycles_per_byte=code_price)
+    tuning = Tuning(code_price=CodePrice(code_price, code_price))
     tensors = [Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n))]
     plan = dot_grid(TINY, Dot((), (), (1,), (0,), kind), *tensors, tuning)
     least = inf
@@ -123,7 +124,7 @@ def merged_cycles(kind: str, rows: int, length: int, k: int, pieces: int, fan: i
     share = up(rows * pieces, TILES)
     taken = Tensor(kind, (share, up(length, pieces)))
     work = TopK(k).work(TINY, [taken], [Tensor(kind, (share, k))]).cycles
-    cycles = work + up(taken.elements * width, 4) + BEGIN
+    cycles = work + up(taken.elements * width, 4) + BEGIN + 2
     while pieces > 1:
         once = min(fan, pieces)
         pieces = up(pieces, once)

@@ -17,6 +17,8 @@ from hloipu_compiler.planners.redistribution import STAYING, Redistribution
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.costs.exchange_price import CodePrice, TransferPrice
+from hloipu_runtime.machine.costs import TileTraffic
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes
@@ -79,10 +81,19 @@ def prices(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[Mapping, Mapping], Pri
     table: dict[tuple[Mapping, Mapping], Price] = {}
 
     def redistribution(
-        machine: Machine, element_type: str, shape: Sizes, lying: Mapping, wanted: Mapping
+        machine: Machine,
+        element_type: str,
+        shape: Sizes,
+        lying: Mapping,
+        wanted: Mapping,
+        code_price: CodePrice,
     ) -> Redistribution:
         price = table.get((lying, wanted))
-        return STAYING if price is None else Redistribution(*price)
+        if price is None:
+            return STAYING
+        received = (price.cycles - BEGIN) * machine.exchange.receive_bytes_per_cycle
+        transfer = TransferPrice(TileTraffic(received_bytes=received), code_bytes=price.code_bytes)
+        return Redistribution(*price, None, (transfer,))
 
     monkeypatch.setattr(choosing, "redistribution", redistribution)
     choosing._cost.cache_clear()
@@ -98,7 +109,8 @@ def place(
 ) -> Placement:
     codelet = ADD if len(lying) == 2 else ADD_THREE
     operands = tuple((WHOLE, x) for x in lying)
-    op = MovableOp(codelet, operands, (WHOLE,), preferences, iterations, code_cycles)
+    price = CodePrice(code_cycles, code_cycles)
+    op = MovableOp(codelet, operands, (WHOLE,), preferences, iterations, price)
     return cheapest(GC200, op, [at(ROWS), at(COLUMNS)])
 
 
@@ -116,10 +128,9 @@ def test_operands_that_come_together_begin_once(
     # Two that come to the rows share what their exchange begins with.
     other = blocks(SHAPE, (8, 8), 512)
     prices[COLUMNS, ROWS] = prices[other, ROWS] = Price(1000)
-    prices[ROWS, COLUMNS] = Price(2000 - BEGIN)
-    prices[other, COLUMNS] = Price(BEGIN + 1)
+    prices[ROWS, COLUMNS] = Price(2001 - BEGIN)
     assert place((ROWS, COLUMNS, other)) == at(ROWS)
-    prices[other, COLUMNS] = Price(BEGIN - 1)
+    prices[ROWS, COLUMNS] = Price(1999 - BEGIN)
     choosing._cost.cache_clear()
     assert place((ROWS, COLUMNS, other)) == at(COLUMNS)
 

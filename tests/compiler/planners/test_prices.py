@@ -1,7 +1,6 @@
 """What planners predict for an op against what the steps of its program cost.
 
-Work on tiles is predicted by the cycle. Exchanges are predicted for operands that lie where they
-happen to; a program whose parameters are born where they are read spends no more.
+Work on tiles is predicted by the cycle, exchanges and syncs nearly, as both follow one formula.
 """
 
 import pytest
@@ -10,6 +9,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.planned import PlannedOp, Record
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from tests.support.texts_rows import Row, rows
@@ -48,6 +48,16 @@ f32[50,70] transpose(f32[70,50]), dimensions={{1,0}}
 f16[8,50,64] transpose(f16[8,64,50]), dimensions={{0,2,1}}
 """.strip().replace("\\\n", "")
 )
+EXCHANGING_ROWS = rows(
+    f"""
+f16[4,6,6,32] convolution(f16[4,8,8,16], f16[3,3,16,32]), window={{size=3x3}}, {IMAGES}
+f32[1,12,12,16] convolution(f32[1,12,12,8], f32[3,3,8,16]), window={{size=3x3 pad=1_1x1_1}}, \
+{IMAGES}
+f16[4,28,28,128] convolution(f16[4,28,28,64], f16[1,1,64,128]), window={{size=1x1}}, {IMAGES}
+f32[9,50] gather(f32[70,50], s32[9,1]), {LOOKUP}50}}
+f32[900,5] gather(f32[7000,5], s32[900,1]), {LOOKUP}5}}
+""".strip().replace("\\\n", "")
+)
 ROWS_WITHOUT_EQUALITY = rows(
     f"""
 f32[37,21] dot(f32[37,50], f32[50,21]), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
@@ -78,6 +88,25 @@ def planned(row: Row, target: str) -> tuple[list[PlannedOp], dict[str, int]]:
 def test_work_is_predicted_by_the_cycle(row: Row, target: str) -> None:
     (op,), cycles = planned(row, target)
     assert op.chosen.cycles.compute == cycles["compute"]
+
+
+@pytest.mark.parametrize("target", ["tiny", "gc200"])
+@pytest.mark.parametrize(
+    "row",
+    [*(x for x in ROWS if x.opcode != "topk"), *EXCHANGING_ROWS],
+    ids=lambda row: f"{row.opcode} {row.shape}",
+)
+def test_exchanges_cost_what_was_predicted(row: Row, target: str) -> None:
+    """Within 15 %, and two exchanges of a word.
+
+    Those bring scalars that the plan takes for constants, or put a result where users want it.
+    """
+    (op,), cycles = planned(row, target)
+    predicted = op.chosen.cycles.exchange + op.chosen.cycles.sync
+    machine = load_machine(target)
+    word = exchange_price(machine, [arriving(machine, 4)]).cycles
+    spent = cycles["exchange"] + cycles["sync"]
+    assert abs(predicted - spent) <= 0.15 * spent + 2 * word
 
 
 @pytest.mark.parametrize("target", ["tiny", "gc200"])

@@ -44,7 +44,8 @@ def rearranges(form: ExchangeForm) -> tuple[bool, bool]:
 def test_a_form_is_chosen_by_the_price_of_memory() -> None:
     """Cycles and bytes of each form, summed by hand.
 
-    Always 30 to begin. Directly: 100 of data and 2 for each of 100 pieces; 32 bytes of code for 100 + 50 pieces.
+    Always 30 to begin. Directly: 100 of data and 2 for each of 100 pieces; 32 bytes of code for
+    100 + 50 pieces.
     The sender rearranges 50 runs of 8 bytes in 100 + 200, the receiver 100 of 4 in 100 + 1,200.
     Either takes 72 bytes of state: 8, two edges of 8, four loops of 12.
     """

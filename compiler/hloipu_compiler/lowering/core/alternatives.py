@@ -63,7 +63,9 @@ def _redistribution_cycles(
             lies = builder.variables[leaf.variable].mapping
             there = wanted.setdefault(number, lies)
             kind, shape = leaf.element_type, leaf.shape
-            cycles += redistribution(builder.machine, kind, shape, lies, there).cycles
+            cycles += redistribution(
+                builder.machine, kind, shape, lies, there, builder.code_price
+            ).cycles
     return cycles
 
 

@@ -17,7 +17,7 @@ from hloipu_compiler.planners.placing import (
     moved,
 )
 from hloipu_compiler.planners.spreading import finer
-from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning, tuning_within
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression
@@ -45,8 +45,7 @@ class Builder(Exchanging):
     """A program under construction: constants, exchanges and compute sets."""
 
     def __init__(self, machine: Machine, tuning: Tuning = DEFAULT_TUNING) -> None:
-        super().__init__(machine)
-        self.tuning = tuning
+        super().__init__(machine, tuning)
         self.elided: list[str] = []
         self.functions: dict[str, Function] = {}
         """Computations that were lowered to be called, by name and IPU."""
@@ -66,29 +65,13 @@ class Builder(Exchanging):
         """Variable of a loop that its result is to end in."""
         self.destination_is_free = False
         """Whether nobody reads what is there, this instruction included."""
-        self.alive_bytes = 0
-        """Of values that are alive while the instruction at hand runs, but for its result."""
-        self.may_fit = True
-        """Whether code and values that are alive at once leave anything over."""
         self.effectful: frozenset[str] | None = None
         """Computations of the module that do more than compute; None: not looked for yet."""
-        self.code_bytes = 0
-        """Estimate of the code and of the state of vertices on a tile, of all of the program."""
 
     @property
     def function_bodies(self) -> dict[str, s.Sequence]:
         """The functions of the program."""
         return {name: function.body for name, function in self.functions.items()}
-
-    @property
-    def tuning_here(self) -> Tuning:
-        """The tuning, with no more memory than is left at the instruction at hand.
-
-        Of a program that cannot fit plans may all be fast.
-        """
-        if not self.may_fit:
-            return self.tuning
-        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
     def tile_tensor(self, leaf: Value) -> TileTensor:
         """Return a leaf on tiles: constants get a variable, broadcasts are written out."""
@@ -236,7 +219,7 @@ class Builder(Exchanging):
             tuple(Tensor(*x) for x in results),
             tuple(self.preferences),
             self.iterations,
-            self.tuning_here.code_cycles_per_byte,
+            self.code_price,
         )
         chosen = cheapest(self.machine, op, places)
         return self._turned(chosen) if chosen == default else chosen

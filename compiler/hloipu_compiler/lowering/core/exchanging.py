@@ -10,7 +10,9 @@ import numpy as np
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.planners.redistribution import redistribution, serves
+from hloipu_compiler.planners.tuning import Tuning, tuning_within
 from hloipu_runtime.codelets.core.constants import value_of
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.descriptors import is_complete
@@ -23,13 +25,35 @@ Array = np.ndarray[Any, Any]
 class Exchanging(Numbering):
     """A program under construction whose values can be loaded, and copied from tiles to tiles."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, tuning: Tuning) -> None:
         super().__init__(machine)
+        self.tuning = tuning
         self.constants: dict[int, tuple[int, Array]] = {}
         """Of a variable, the value and the array in storage form."""
         self._scalars: dict[tuple[str, str, int], TileTensor] = {}
         self.is_resident = False
         """Whether the program stays on the device from run to run, so that constants do, too."""
+        self.code_bytes = 0
+        """Estimate of the code and of the state of vertices on a tile, of all of the program."""
+
+        self.alive_bytes = 0
+        """Of values that are alive while the instruction at hand runs, but for its result."""
+        self.may_fit = True
+        """Whether code and values that are alive at once leave anything over."""
+
+    @property
+    def tuning_here(self) -> Tuning:
+        """The tuning, with no more memory than is left at the instruction at hand.
+
+        Of a program that cannot fit plans may all be fast.
+        """
+        alive_bytes = self.alive_bytes if self.may_fit else 1 << 62
+        return tuning_within(self.machine, self.tuning, alive_bytes, self.code_bytes)
+
+    @property
+    def code_price(self) -> CodePrice:
+        """What a byte of exchange code is worth."""
+        return self.tuning_here.code_price
 
     def constant(
         self, array: Array, element_type: str, mapping: Mapping | None = None
@@ -109,7 +133,7 @@ class Exchanging(Numbering):
         if lying.ipu != self.ipu:
             return leaf
         via = redistribution(
-            self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping
+            self.machine, leaf.element_type, leaf.shape, lying.mapping, mapping, self.code_price
         ).via
         if via is None:
             return leaf

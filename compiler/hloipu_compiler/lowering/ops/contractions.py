@@ -157,7 +157,7 @@ def _adding_place(
         (result,),
         tuple(builder.preferences),
         builder.iterations,
-        builder.tuning_here.code_cycles_per_byte,
+        builder.code_price,
         tuple(tensors[1:]),
     )
     return cheapest(builder.machine, op, [near, *preferred])

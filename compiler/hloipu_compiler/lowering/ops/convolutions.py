@@ -34,7 +34,7 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     tuning = builder.tuning_here
     bounds = Bounds(
         builder.machine.memory.bytes_per_tile * tuning.memory_percent // 100,
-        tuning.code_cycles_per_byte,
+        tuning.code_price,
     )
     lying = (
         builder.variables[operands[0].variable].mapping,

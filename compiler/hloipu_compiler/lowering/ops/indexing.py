@@ -97,7 +97,9 @@ def _read(
     if not prod(shape):
         return builder.compute(direct, operands, [(kind, shape)])[0]
     given = tuple(lying(builder, x) for x in operands)
-    options = readings(builder.machine, direct, tuple(moving), given, Tensor(kind, shape))
+    options = readings(
+        builder.machine, direct, tuple(moving), given, Tensor(kind, shape), builder.code_price
+    )
     chosen = best_of(builder.machine, options)
     builder.explains(
         lambda: planned_options(

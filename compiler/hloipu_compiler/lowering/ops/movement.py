@@ -111,7 +111,7 @@ def _transposed(
     lying = builder.variables[source.variable].mapping
     from hloipu_compiler.planners.transposing import planned_transpose, transpositions
 
-    stages = transpositions(builder.machine, tensor, permutation, lying)
+    stages = transpositions(builder.machine, tensor, permutation, lying, builder.code_price)
     builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
     placement = stages[0].placement
     if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:
@@ -238,7 +238,9 @@ def _copy_cycles(builder: Builder, source: TileTensor, mapping: Mapping) -> int:
 def _cycles(
     builder: Builder, source: TileTensor, shape: Sizes, lying: Mapping, wanted: Mapping
 ) -> int:
-    return redistribution(builder.machine, source.element_type, shape, lying, wanted).price
+    return redistribution(
+        builder.machine, source.element_type, shape, lying, wanted, builder.code_price
+    ).price
 
 
 def _served(

@@ -65,11 +65,12 @@ def reduce(
         arrays[0].shape,
         mapping,
         builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
+        builder.code_price,
     )
     plan = reduction_plan(*asked)
     builder.explains(
         lambda: _planned(
-            builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-1]
+            builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-2]
         )
     )
     return in_stages(builder, plan.stages, arrays, inits)

@@ -14,18 +14,25 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.lowering.core.views import mapping_in, seen_as, spread_out
 from hloipu_compiler.planners.placing import followed
-from hloipu_compiler.planners.planned import Choice, Cycles, PlannedOp, losers, shape_texts
+from hloipu_compiler.planners.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    cycles_of,
+    losers,
+    shape_texts,
+)
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.windows import ReduceWindow, dimensions_of, running_dimension
 from hloipu_runtime.costs.computing import codelet_work
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -88,18 +95,19 @@ def _cycles(machine: Machine, row: _Row, pieces: int) -> Cycles:
     block = row.length // pieces
     share = over(row.rows * pieces, tiles)
     compute = _running_cycles(machine, row, share, block)
-    exchanged = exchange(machine, [TileTraffic(received_bytes=share * block * size)]).cycles
+    moving = exchange_price(machine, [arriving(machine, share * block * size)])
     if pieces == 1:
-        return Cycles(compute, exchanged, sync(machine).cycles)
+        return Cycles(compute).plus(cycles_of(moving))
     lines = over(row.rows, tiles)
     compute += _running_cycles(machine, row, lines, pieces)
-    gathered = TileTraffic(received_bytes=lines * pieces * size, received_fragments=lines * pieces)
-    spread = TileTraffic(sent_bytes=lines * pieces * size, received_bytes=4, received_fragments=1)
-    exchanged += sum(exchange(machine, [x]).cycles for x in (gathered, spread))
+    # As many bytes go back from where they were gathered.
+    for fragments in (lines * pieces, 1):
+        gathered = arriving(machine, lines * pieces * size, fragments)
+        moving = moving.plus(exchange_price(machine, [gathered]))
     part, one = Tensor(kind, (share, block)), Tensor(kind, (share,))
     adding = _adding(row.codelet.monoid, kind, ((0,), (0, 1)), 2)
     compute += codelet_work(adding, machine, (one, part), (part,)).cycles
-    return Cycles(compute, exchanged, 3 * sync(machine).cycles)
+    return Cycles(compute).plus(cycles_of(moving))
 
 
 def _running_cycles(machine: Machine, row: _Row, rows: int, length: int) -> int:

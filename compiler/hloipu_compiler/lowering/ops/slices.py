@@ -10,7 +10,7 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.costs.exchange_form import copy_charge, exchange_form, exchange_forms
+from hloipu_runtime.costs.exchange_price import CodePrice, exchange_price, transfer_price
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import transfer_traffic
 from hloipu_runtime.machine.charges import over
@@ -50,22 +50,22 @@ def _place(builder: Builder, first: TileTensor, dimension: int, result: Tensor) 
     preferences = [x for x in builder.preferences if len(x.born.spans) == len(shape)]
     places += [x.born for x in preferences if x.born.is_partition and not x.born.replicated_axes]
     places += _aligned(shape, dimension, step, builder.tile_count)
-    code_cycles = builder.tuning_here.code_cycles_per_byte
+    code_price = builder.code_price
 
     def cycles(place: Mapping) -> int:
         size = place.spans[dimension].size
         # Some tile has parts of two slices, or all have parts of several.
         slices = over(size, step) + (1 if size % step and step % size else 0)
-        each = _cycles(builder, first, result, place, code_cycles)
+        each = _cycles(builder, first, result, place, code_price)
         return slices * each + cost_of_layout(
-            builder.machine, result, place, preferences, None, 1, code_cycles
+            builder.machine, result, place, preferences, None, 1, code_price
         )
 
     return min(dict.fromkeys(places), key=cycles)
 
 
 def _cycles(
-    builder: Builder, first: TileTensor, result: Tensor, place: Mapping, code_cycles: int
+    builder: Builder, first: TileTensor, result: Tensor, place: Mapping, code_price: CodePrice
 ) -> int:
     """Return the cycles of bringing the first slice to its place, its code priced among them."""
     machine, source = builder.machine, builder.variables[first.variable]
@@ -79,9 +79,9 @@ def _cycles(
     if traffic is None:
         return 0
     sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
-    form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * code_cycles)
-    copied = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs).cycles
-    return form.cycles + copied + code_cycles * form.kept_bytes
+    moved = transfer_price(machine, traffic, sent, source.mapping.tiles, code_price.of_forms)
+    price = exchange_price(machine, [moved])
+    return price.cycles + code_price.compared * price.code_bytes
 
 
 def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mapping]:

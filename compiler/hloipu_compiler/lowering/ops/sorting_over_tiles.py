@@ -13,8 +13,9 @@ from hloipu_compiler.planners.planned import Choice, Cycles, PlannedOp, losers, 
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.generate import Iota
 from hloipu_runtime.codelets.ops.sort import Sort
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
+from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
@@ -248,12 +249,10 @@ def _step_cycles(
 ) -> int:
     tensors = [Tensor(kind, part) for kind in kinds]
     count = prod(part)
-    traffic = TileTraffic(
-        received_bytes=count * _element_bytes(kinds),
-        received_fragments=len(kinds) * min(pieces, count),
-    )
+    fragments = len(kinds) * min(pieces, count)
+    moving = exchange_price(machine, [arriving(machine, count * _element_bytes(kinds), fragments)])
     work = sort.work(machine, tensors, tensors)
-    return work.cycles + exchange(machine, [traffic]).cycles + 2 * sync(machine).cycles
+    return work.cycles + moving.cycles + sync(machine).cycles
 
 
 def _element_bytes(kinds: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ from hloipu_compiler.planners.planned import (
     Choice,
     Cycles,
     PlannedOp,
+    cycles_of,
     losers,
     shape_text,
     shape_texts,
@@ -23,10 +24,10 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.generate import Iota
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge, TopKPieces
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.sorting import SortKey
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.model import Machine
 
 
@@ -123,8 +124,7 @@ def _merging_cycles(
     share, block = over(rows * pieces, tiles), over(length, pieces)
     best = [Tensor(element_type, (share, k))]
     compute = TopK(k).work(machine, [Tensor(element_type, (share, block))], best).cycles
-    exchanges = exchange(machine, [TileTraffic(received_bytes=share * block * size)]).cycles
-    syncs = sync(machine).cycles
+    moving = exchange_price(machine, [arriving(machine, share * block * size)])
     while pieces > 1:
         taken = min(fan, pieces)
         pieces = over(pieces, taken)
@@ -132,12 +132,9 @@ def _merging_cycles(
         candidates = [Tensor(kind, (share * taken, k)) for kind in (element_type, "s32")]
         best = [Tensor(kind, (share, k)) for kind in (element_type, "s32")]
         compute += TopKMerge(k, taken).work(machine, candidates, best).cycles
-        traffic = TileTraffic(
-            received_bytes=share * taken * k * (size + 4), received_fragments=2 * share * taken
-        )
-        exchanges += exchange(machine, [traffic]).cycles
-        syncs += sync(machine).cycles
-    return Cycles(compute, exchanges, syncs)
+        both = arriving(machine, share * taken * k * (size + 4), 2 * share * taken)
+        moving = moving.plus(exchange_price(machine, [both]))
+    return Cycles(compute).plus(cycles_of(moving))
 
 
 def _planned(

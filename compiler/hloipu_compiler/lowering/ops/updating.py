@@ -29,6 +29,7 @@ from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, monoid_of
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
@@ -85,7 +86,7 @@ def _written(
     if not results[0].elements:
         return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], context.results)
     given = tuple(lying(builder, x) for x in operands)
-    options = _writings(builder.machine, codelet, given, tuple(results), count)
+    options = _writings(builder.machine, codelet, given, tuple(results), count, builder.code_price)
     chosen = best_of(builder.machine, options)
     builder.explains(
         lambda: planned_options(
@@ -114,11 +115,12 @@ def _writings(
     operands: tuple[PlacedOperand, ...],
     results: tuple[Tensor, ...],
     count: int,
+    code_price: CodePrice,
 ) -> tuple[Option, ...]:
     """Return grids: where the data lies, and splits of what updates follow and of what not."""
     indexing = codelet.indexing([x.tensor for x in operands], results)
     options = [
-        priced(machine, codelet, operands, results, placement, stays=True)
+        priced(machine, codelet, operands, results, placement, code_price, stays=True)
         for placement in where_it_lies(indexing, 0, operands[0])
     ]
     tiles = tiles_worth(machine, [x.tensor for x in operands])
@@ -132,7 +134,7 @@ def _writings(
     def price(candidate: Candidate) -> float:
         wanted = list(zip(groups, candidate, strict=True))
         placement = placed(indexing.sizes, wanted, tiles)
-        options.append(priced(machine, codelet, operands, results, placement))
+        options.append(priced(machine, codelet, operands, results, placement, code_price))
         return worth(machine, options[-1])
 
     sizes = (prod(indexing.sizes[label] for label in group) for group in groups)

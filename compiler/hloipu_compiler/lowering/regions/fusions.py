@@ -205,6 +205,7 @@ def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] 
         rows.space,
         builder.variables[largest.held.variable].mapping,
         builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
+        builder.code_price,
     )
     first = plan.stages[0]
     stage = first.codelet

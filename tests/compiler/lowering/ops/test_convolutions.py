@@ -164,10 +164,10 @@ def test_no_split_of_features_images_and_positions_is_cheaper(
         image_bytes, kernel_bytes = (tensor.elements * width for tensor in parts)
         # One of them at the rate at which tiles of one bus receive the same.
         taken = image_bytes // 4 + kernel_bytes // 4 - max(image_bytes, kernel_bytes) // 8
-        cycles = codelet.work(machine, parts, [made]).cycles + 2 * begin + taken
+        cycles = codelet.work(machine, parts, [made]).cycles + begin + taken
         least = cycles if least is None else min(least, cycles)
     assert least is not None
-    assert found.cycles <= 1.15 * least
+    assert found.cycles.total <= 1.15 * least
 
 
 def test_a_grid_keeps_what_a_tile_holds_within_its_memory() -> None:
@@ -182,7 +182,7 @@ def test_a_grid_keeps_what_a_tile_holds_within_its_memory() -> None:
     assert found.bytes_per_tile <= budget_bytes
     fewer = replace(machine, chip=replace(machine.chip, tiles_per_ipu=64))
     slower = convolution_grid(fewer, codelet, operands, result, "f32", Bounds(budget_bytes))
-    assert slower.cycles > 4 * found.cycles
+    assert slower.cycles.total > 4 * found.cycles.total
 
 
 FEATURES = 2
