@@ -96,7 +96,7 @@ class MobileBlock(nn.Module):  # type: ignore[misc]
         return x + y if self.stride == 1 and narrow == self.features else y
 
 
-_EFFICIENTNET = (
+EFFICIENTNET_GROUPS = (
     # blocks, features, size, stride, whether expanded
     (1, 16, 3, 1, False),
     (2, 24, 3, 2, True),
@@ -119,6 +119,7 @@ class EfficientNet(nn.Module):  # type: ignore[misc]
     deeper: float = 1.0
     group_size: int = 1
     expansion: int = 6
+    groups: tuple[tuple[int, int, int, int, bool], ...] = EFFICIENTNET_GROUPS
     classes: int = 1000
 
     @nn.compact  # type: ignore[untyped-decorator]
@@ -128,7 +129,7 @@ class EfficientNet(nn.Module):  # type: ignore[misc]
         with at_first(style):
             x = conv(style, self._features(32), 3, 2, name="conv")(images)
             x = nn.silu(channel_norm(style, "norm")(x))
-        for i, (blocks, features, size, stride, expanded) in enumerate(_EFFICIENTNET):
+        for i, (blocks, features, size, stride, expanded) in enumerate(self.groups):
             sizes = {
                 "features": self._features(features),
                 "size": size,

@@ -17,9 +17,12 @@ class Style:
     dtype: Any = jnp.float16
     """Type of weights and activations."""
     norm: str = "half"
-    """`half`: norms compute in `dtype`, with sums in f32, as popnn's; `flax`: in f32, as flax's do;
-    `group`: group norm in place of batch norm, otherwise as `half`."""
+    """`half`: norms compute in `dtype`, with sums in f32, as popnn's; `flax`: in f32, as flax's."""
+    groups: int = 0
+    """Groups of channels of a group norm; 0: batch norm."""
     dropout: float = 0.0
+    random: str = "rbg"
+    """Generator of dropout's bits: `rbg`, which the machine chooses, or `threefry2x32`."""
     scan: bool = False
     """Equal blocks run in one loop over stacked weights."""
     remat: bool = False
@@ -55,8 +58,8 @@ def channel_norm(style: Style, name: str | None = None, *, zero: bool = False) -
         "force_float32_reductions": style.norm == "flax",
         **style.types,
     }
-    if style.norm == "group":
-        return nn.GroupNorm(num_groups=None, group_size=4, epsilon=1e-3, **shared)
+    if style.groups:
+        return nn.GroupNorm(num_groups=style.groups, epsilon=1e-3, **shared)
     return nn.BatchNorm(use_running_average=not style.train, momentum=0.97, epsilon=1e-3, **shared)
 
 

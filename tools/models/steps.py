@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +101,15 @@ def training_step(task: Task, style: Style, optimizer: Optimizer) -> Any:
     weights, rest = variables.pop("params"), variables
     begin, update = optimizer
     scale = _LOSS_SCALE if style.dtype == jnp.float16 else 1.0
-    keys = {"dropout": jax.ShapeDtypeStruct((2,), jnp.uint32)} if style.dropout else {}
+    bits = jax.random.key_data(jax.random.key(0, impl=style.random))
+    keys = {"dropout": jax.ShapeDtypeStruct(bits.shape, bits.dtype)} if style.dropout else {}
+
+    as_key = partial(jax.random.wrap_key_data, impl=style.random)
 
     def step(weights: Tree, rest: Tree, state: Tree, key: Tree, inputs: Any, labels: Any) -> Any:
-        keys = jax.tree.map(jax.random.split, key)
+        keys = {name: jax.random.split(as_key(value)) for name, value in key.items()}
         rngs = {name: both[0] for name, both in keys.items()}
+        key = {name: jax.random.key_data(both[1]) for name, both in keys.items()}
 
         def loss(weights: Tree) -> Any:
             results, rest_after = task.network.apply(
@@ -117,7 +122,7 @@ def training_step(task: Task, style: Style, optimizer: Optimizer) -> Any:
         if scale != 1:
             slopes = jax.tree.map(lambda g: g * jnp.asarray(1 / scale, g.dtype), slopes)
         weights, state = update(slopes, state, weights)
-        return weights, rest_after, state, {name: both[1] for name, both in keys.items()}, value
+        return weights, rest_after, state, key, value
 
     state = jax.eval_shape(begin, weights)
     return jax.jit(step, donate_argnums=(0, 1, 2, 3)).lower(

@@ -101,9 +101,9 @@ class Gpt2(nn.Module):  # type: ignore[misc]
     """GPT-2: causal layers, norms before the sums, tied embedding."""
 
     style: Style
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
+    layers: int
+    width: int
+    heads: int
     vocabulary: int = 50257
     positions: int = 1024
 
@@ -125,9 +125,9 @@ class Vit(nn.Module):  # type: ignore[misc]
     """ViT: patches of an image as words, a class token, norms before the sums."""
 
     style: Style
-    layers: int = 12
-    width: int = 768
-    heads: int = 12
+    layers: int
+    width: int
+    heads: int
     patch: int = 16
     classes: int = 1000
 
