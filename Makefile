@@ -98,6 +98,10 @@ bench-codegen: install ## cycles of kernels over the machine's limits, and of pl
 fidelity: install ## predicted against published measured times; writes docs/fidelity.md
 	$(BIN)/python -m tools.fidelity
 
+.PHONY: fidelity-models
+fidelity-models: install ## whole networks: do they fit, how long do they take (half an hour)
+	$(BIN)/python -m tools.fidelity --models
+
 N ?= 20000
 .PHONY: fuzz
 fuzz: install ## N mutants of real dumps through parser, verifier and printer

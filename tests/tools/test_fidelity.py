@@ -7,10 +7,12 @@ import pytest
 
 from tests.support.cases import each
 from tools.fidelity.__main__ import main
-from tools.fidelity.cases import LARGE, Case, Kind, Row, case_of, judged
+from tools.fidelity.cases import CAPACITY, LARGE, Case, Kind, Row, case_of, judged
 from tools.fidelity.document import BLIND_SPOTS, HEAD, document
 from tools.fidelity.measurements import Measurement, read_measurements
 from tools.fidelity.predictions import Prediction
+from tools.fidelity.runs import capacities
+from tools.fidelity.runs_document import HEAD as NETWORKS_HEAD
 
 MEASUREMENTS = read_measurements()
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,6 +56,22 @@ def test_classes() -> None:
     assert found.worst.ratio == 1.11
 
 
+def test_networks_are_judged_by_the_fullest_tile() -> None:
+    """Less than a tile is within the bound, however little; the fullest is the worst."""
+
+    def row(share: float) -> Row:
+        x = Measurement("x", "bow", "", "", 1.0, "tile", "", "", run="x")
+        return Row(x, case_of(x), Prediction(share, ""))
+
+    (found,) = judged([row(0.01), row(1.0)])
+    assert found.of is CAPACITY
+    assert found.holds
+    (found,) = judged([row(0.01), row(4.0)])
+    assert found.outside == 1
+    assert found.worst.ratio == 4
+    assert not found.holds
+
+
 def test_document_is_in_the_repository() -> None:
     """Numbers change with the model; what they are, and whose they are, does not."""
     text = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
@@ -61,6 +79,11 @@ def test_document_is_in_the_repository() -> None:
     assert BLIND_SPOTS in text
     for x in MEASUREMENTS:
         assert f"| {x.id} |" in text
+    networks = (ROOT / "docs" / "fidelity-models.md").read_text(encoding="utf-8")
+    assert networks.startswith(NETWORKS_HEAD)
+    for x in [*MEASUREMENTS, *capacities()]:
+        if x.run:
+            assert f"| {x.run if x.unit == 'tile' else x.id} |" in networks
     empty = document([], [])
     assert [x for x in empty.splitlines() if x.startswith("#")] == [
         x for x in text.splitlines() if x.startswith("#")

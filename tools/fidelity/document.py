@@ -10,7 +10,8 @@ FORMAT = 1
 HEAD = """# Fidelity: predicted against measured
 
 How close hloipu's predicted times come to published measured ones, class by class, and where the
-model is blind. `make fidelity` writes this document. Measurements are published ones
+model is blind. `make fidelity` writes this document; [fidelity-models.md](fidelity-models.md) has
+all whole networks, of which a few are here. Measurements are published ones
 (`tools/fidelity/measurements.json`, each with its source); predictions are what `hloipu estimate`
 says of an HLO module of the same shapes, or what a hand-written program of one phase costs. No
 constant of a machine was chosen to meet a measurement; constants come from the sources that
@@ -79,19 +80,19 @@ def document(rows: Sequence[Row], full_partials: Sequence[Row]) -> str:
 
 def _lines(rows: Sequence[Row], full_partials: Sequence[Row]) -> Iterator[str]:
     yield HEAD
-    yield from _summary(judged(rows))
+    yield from summary(judged(rows))
     yield "\n## Judged\n"
-    yield from _table(row for row in rows if row.case.kind is Kind.JUDGED)
+    yield from table(row for row in rows if row.case.kind is Kind.JUDGED)
     held_out = [row for row in rows if row.measurement.held_out]
     yield "\n## Held out\n"
     if held_out:
-        yield from _table(held_out)
+        yield from table(held_out)
     else:
         yield "None of the measurements in the file is marked as held out."
     yield "\n## Products of f16 that add up in f32\n"
-    yield from _table(full_partials)
+    yield from table(full_partials)
     yield "\n## Beside: no bound, and what the model lacks\n"
-    yield from _table((row for row in rows if row.case.kind is Kind.BESIDE), why=True)
+    yield from table((row for row in rows if row.case.kind is Kind.BESIDE), why=True)
     yield "\n## Given, or left out\n"
     yield "| measurement | | why |\n|---|---|---|"
     for row in rows:
@@ -100,7 +101,8 @@ def _lines(rows: Sequence[Row], full_partials: Sequence[Row]) -> Iterator[str]:
     yield f"\n{BLIND_SPOTS}"
 
 
-def _summary(found: Sequence[Judgement]) -> Iterator[str]:
+def summary(found: Sequence[Judgement]) -> Iterator[str]:
+    """Yield the lines of what came out for each class."""
     yield "## By class\n"
     yield "| class | count | mean | bound | outside | bound | worst | ratio | holds |"
     yield "|---|---:|---:|---|---:|---|---|---:|---|"
@@ -118,7 +120,8 @@ def _range(bound: tuple[float, float]) -> str:
     return f"{low:.2f} to {high:.2f}"
 
 
-def _table(rows: Iterable[Row], *, why: bool = False) -> Iterator[str]:
+def table(rows: Iterable[Row], *, why: bool = False) -> Iterator[str]:
+    """Yield the lines of rows, with their cycles, or `why` no bound is set to them."""
     last = "missing effect" if why else "cycles"
     yield f"| measurement | measured | predicted | ratio | {last} |"
     yield "|---|---:|---:|---:|---|"

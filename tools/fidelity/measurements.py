@@ -29,6 +29,13 @@ class Measurement:
     tolerance_pct: float = 0.0
     """Of reading the number off a figure."""
     note: str = ""
+    run: str = ""
+    """The run of `runs.toml` that was measured."""
+    micro_batches: int = 0
+    """Of an update, where they are not the run's own."""
+    replicas: int = 0
+    samples: int = 0
+    """Of an update, all replicas together."""
     held_out: bool = False
     """Kept away from whoever writes the model."""
 

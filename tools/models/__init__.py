@@ -1,0 +1,1 @@
+"""Networks that were published for IPUs, written in JAX and printed as HLO text."""
