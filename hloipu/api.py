@@ -294,10 +294,15 @@ def compile_once(
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
             sources=source_lines(module),
-            options={**shown_options(options), **cut_lines(module, made, options)},
+            options={
+                **shown_options(options),
+                **cut_lines(module, made, options),
+                **({"hoisting": dict(made.hoisting)} if made.hoisting else {}),
+            },
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
+            known_memory=made.memory,
         )
 
 

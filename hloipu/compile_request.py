@@ -21,7 +21,12 @@ def compile_request(options: Options) -> CompileRequest:
         shard_request(options),
         options.replicas,
         system_ipus(machine, options),
-        Tuning(options.partials_type, round(100 * options.available_memory_proportion)),
+        Tuning(
+            options.partials_type,
+            round(100 * options.available_memory_proportion),
+            hoist=options.hoist,
+            code_memory=options.code_memory,
+        ),
     )
 
 

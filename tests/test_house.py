@@ -51,6 +51,7 @@ STAIRS = (
     "hloipu_compiler.driver",
     "hloipu_compiler.compilation",
     "hloipu_compiler.cost_survey",
+    "hloipu_compiler.lowering.hoisting",
     "hloipu_compiler.lowering.pipelines",
     "hloipu_compiler.lowering.regions",
     "hloipu_compiler.lowering.ops",

@@ -1,8 +1,9 @@
 """Compile requests, and the result of each phase of compilation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, IntEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.ir.graph import Module
@@ -16,6 +17,7 @@ from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import MemoryPlan
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
@@ -121,6 +123,10 @@ class Compilation:
     """Whether replicas combine anything but the gradients of a step that is cut."""
     lowered: Program | None = None
     """The program, from `Phase.LOWERED` on."""
+    memory: MemoryPlan | None = None
+    """The memory plan of that, where copies were weighed against the room for them."""
+    hoisting: Mapping[str, int] = MappingProxyType({})
+    """How much is copied before loops, where some of it is copied in them."""
     plans: tuple[Record, ...] = ()
     """What planners chose, where that was asked for."""
     keys: ReplicaKeys = NO_KEYS

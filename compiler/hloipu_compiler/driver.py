@@ -41,6 +41,8 @@ from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import LOOPS, VariableId
+from hloipu_runtime.program.uses import steps_within
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
@@ -334,15 +336,45 @@ def _lowered(current: Compilation) -> Compilation:
 
 
 def _merged(current: Compilation) -> Compilation:
-    program, machine = current.program, current.request.machine
+    request, program = current.request, current.program
+    steps = steps_within(program.body, program)
+    if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
+        return replace(current, lowered=_joined(program, request))
+    from hloipu_compiler.lowering.hoisting.room import Hoister
+
+    hoister = Hoister(
+        program,
+        request.machine,
+        request.computing,
+        lambda program, alone: _joined(program, request, alone),
+        code_memory=request.tuning.code_memory,
+    )
+    hoisting = hoister.by(request.tuning.hoist)
+    plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
+    return replace(
+        current,
+        lowered=hoisting.program,
+        memory=hoisting.memory,
+        hoisting=hoister.summary(hoisting),
+        plans=plans,
+    )
+
+
+def _joined(
+    program: Program, request: CompileRequest, alone: frozenset[VariableId] = frozenset()
+) -> Program:
+    """Return a program with its steps merged and its IPUs side by side.
+
+    Steps that write variables of `alone` stay alone.
+    """
+    machine, merges = request.machine, request.tuning.merge_steps
     tiles = machine.chip.tiles_per_ipu
-    merges = current.request.tuning.merge_steps
     if merges:
-        program = merged(program, tiles)
+        program = merged(program, tiles, alone)
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return replace(current, lowered=merged(apart, tiles) if together else apart)
+    return merged(apart, tiles, alone) if together else apart
 
 
 def _finished(current: Compilation) -> Compilation:

@@ -198,6 +198,13 @@ def report(profile: Profile, reporting: Reporting) -> None:
         write_profile(profile, reporting.profile)
     for line in profile.options.get("cut", ()):
         say(line, err=True)
+    hoisting = profile.options.get("hoisting")
+    if hoisting:
+        say(
+            "copies of what loops do not change: {hoisted} of {copies} are made before the loops, "
+            "{hoisted_bytes_per_tile:,} of {bytes_per_tile:,} bytes a tile".format(**hoisting),
+            err=True,
+        )
     say(profile_text(profile) if reporting.as_json else verdict(profile))
     if reporting.chart and not reporting.as_json:
         width = shutil.get_terminal_size((100, 24)).columns

@@ -331,6 +331,16 @@ class Options:
         str,
         About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
     ] = "f32"
+    hoist: Annotated[
+        str,
+        About(
+            Choice(("auto", "all", "none")),
+            _ALL,
+            "Copy what loops do not change once before them, and load constants where they are "
+            "read; auto: as many as there is room for.",
+            in_module=True,
+        ),
+    ] = "auto"
     cache: Annotated[bool, About(Flag(), _KEPT, "Keep compiled programs, and use them again.")] = (
         True
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,8 @@ class CompiledProgram:
         default=None, repr=False, compare=False
     )
     """Finds what makes it fit, by compiling anew: only who has the module can."""
+    known_memory: MemoryPlan | None = field(default=None, repr=False, compare=False)
+    """The memory plan, where whoever compiled the program has made it."""
     is_proved: bool = field(default=False, repr=False)
     """Whether whoever made the record has proved the program: files are proved as they are read."""
 
@@ -108,6 +110,9 @@ class CompiledProgram:
     @cached_property
     def memory_plan(self) -> MemoryPlan:
         """Where every variable lies."""
+        known = self.known_memory
+        if known is not None and known.code_memory == self.code_memory:
+            return replace(known, program=self.program)
         with without_collection():
             return plan_memory(
                 self.program, self.machine, code_memory=self.code_memory, forms=self._forms

@@ -5,6 +5,7 @@ function is not called, so that a record may take longer to make than the choice
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from hloipu_compiler.planners.placing import Placement
@@ -107,7 +108,26 @@ class PlacedValue:
     """Of exchange, against the default mapping."""
 
 
-Record = PlannedOp | PlacedValue
+@dataclass(frozen=True, slots=True)
+class HoistedCopy:
+    """A copy of what a loop does not change, and whether it is made before the loop."""
+
+    value: str
+    """Name of the instruction that makes what is copied."""
+    op: str
+    """Name of the instruction that it was first made for."""
+    shape: str
+    tiles: int
+    bytes_per_tile: int
+    readings: int
+    """How often it would be made in a run, if ops that read it made it."""
+    cycles: int
+    """Of exchange, each time that it is made."""
+    is_hoisted: bool
+    """Whether it is made before all loops that it could be made in, or loaded with the program."""
+
+
+Record = PlannedOp | PlacedValue | HoistedCopy
 
 
 def shape_text(element_type: str, shape: Sizes) -> str:
@@ -176,6 +196,9 @@ def plans_text(records: Sequence[Record]) -> str:
     values = [_value_text(x) for x in records if isinstance(x, PlacedValue)]
     if values:
         blocks.append("\n".join(["values placed for their users", *values]))
+    copies = [_copy_text(x) for x in records if isinstance(x, HoistedCopy)]
+    if copies:
+        blocks.append("\n".join(["copies of what loops do not change", *copies]))
     return "\n\n".join(blocks) + "\n" if blocks else "no op of this program was planned\n"
 
 
@@ -185,6 +208,7 @@ def plans_record(records: Sequence[Record]) -> dict[str, Any]:
         "schema": "hloipu.plans/1",
         "ops": [_op_record(x) for x in records if isinstance(x, PlannedOp)],
         "values": [_value_record(x) for x in records if isinstance(x, PlacedValue)],
+        "copies": [asdict(x) for x in records if isinstance(x, HoistedCopy)],
     }
 
 
@@ -218,6 +242,14 @@ def _value_text(x: PlacedValue) -> str:
     user = f" for {x.decided_by}" if x.decided_by else ""
     saved = f", saves {x.saved_cycles:,} cycles" if x.saved_cycles else ""
     return f"  {x.value} {x.shape}: {x.mapping}{user}, {x.reason}{saved}"
+
+
+def _copy_text(x: HoistedCopy) -> str:
+    made = "once" if x.is_hoisted else f"{x.readings:,} times, where it is read"
+    return (
+        f"  {x.value} {x.shape} for {x.op}: made {made}; {x.bytes_per_tile:,} bytes a tile on "
+        f"{x.tiles:,} tiles, {x.cycles:,} cycles each time, {x.readings:,} readings"
+    )
 
 
 def _op_record(x: PlannedOp) -> dict[str, Any]:

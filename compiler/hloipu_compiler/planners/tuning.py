@@ -34,6 +34,11 @@ class Tuning:
     """What exchange code is worth, which stays in memory: nothing in small programs."""
     merge_steps: bool = True
     """Whether vertices and transfers that do not wait for each other go into one step."""
+    hoist: str = "auto"
+    """Whether copies of what loops do not change are made before them: `all`, `none`, or `auto`:
+    as many as there is room for."""
+    code_memory: bool = True
+    """Whether code takes of that room."""
 
     def partial_type(self, kind: str) -> str:
         """Return the type of partial sums of a result: f32 for narrower floats, but as chosen."""

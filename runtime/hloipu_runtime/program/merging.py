@@ -37,12 +37,15 @@ _TRIES = 8
 """Steps that are looked at, of those that may be joined."""
 
 
-def merged(program: Program, tiles_per_ipu: int) -> Program:
+def merged(
+    program: Program, tiles_per_ipu: int, alone: frozenset[VariableId] = frozenset()
+) -> Program:
     """Return the program with as few steps as can be; the same one where none can go.
 
-    What is computed, and the order of each host stream, stay the same.
+    What is computed, and the order of each host stream, stay the same. `alone`: variables that are
+    written where they are, in steps of their own.
     """
-    walk = _Walk(program, tiles_per_ipu)
+    walk = _Walk(program, tiles_per_ipu, alone)
     body = walk.sequence(program.body)
     functions = {name: walk.sequence(each) for name, each in program.functions.items()}
     changed = [functions[name] is not each for name, each in program.functions.items()]
@@ -58,7 +61,7 @@ class _Unit:
     steps: list[Step]
     syncs: tuple[Sync, ...]
     kind: str
-    """`compute`, `exchange` with its syncs, `in`, `out`, or `inner`."""
+    """`compute`, `exchange` with its syncs, `in`, `out`, `inner`, or `alone`."""
     touched: frozenset[VariableId] = frozenset()
     writes: frozenset[VariableId] = frozenset()
 
@@ -81,9 +84,10 @@ class _Unit:
 class _Walk:
     """Goes through the tree of steps."""
 
-    def __init__(self, program: Program, tiles_per_ipu: int) -> None:
+    def __init__(self, program: Program, tiles_per_ipu: int, alone: frozenset[VariableId]) -> None:
         self.program = program
         self.tiles_per_ipu = tiles_per_ipu
+        self.alone = alone
         self.owners = owners(program)
         self.touched: dict[int, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
         """By `id` of each sequence that was made: what it uses, and what of that it writes."""
@@ -135,7 +139,10 @@ class _Walk:
                 kind = f"out {[sync.ipus for sync in syncs]}"
             case _:
                 kind, step = "inner", with_blocks(step, self.sequence)
-        return _Unit([step], syncs, kind, *self._touched(step))
+        touched, writes = self._touched(step)
+        if kind != "inner" and not self.alone.isdisjoint(writes):
+            kind = "alone"
+        return _Unit([step], syncs, kind, touched, writes)
 
     def _touched(self, step: Step) -> tuple[frozenset[VariableId], frozenset[VariableId]]:
         """Return what a step with its sequences merged uses, and what of that it writes."""

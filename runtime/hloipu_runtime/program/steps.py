@@ -348,6 +348,10 @@ Step = (
 )
 
 
+LOOPS = (Repeat, RepeatWhile, Pipeline)
+"""Steps whose blocks run again and again."""
+
+
 def blocks_of(step: Step) -> tuple[Sequence, ...]:
     """Return the bodies, conditions and branches of a step; none of a plain one or a sequence."""
     match step:

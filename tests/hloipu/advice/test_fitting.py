@@ -139,7 +139,7 @@ def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
     first = step.state_count
     options = replace(
         OPTIONS, stages=2, micro_batches=8, feed=(("data", (first, first + 1)),), offload="on",
-        recompute="cheap", over_memory="allow", code_memory=False,
+        recompute="cheap", over_memory="allow", code_memory=False, hoist="all",
     )  # fmt: skip
     peaks = [
         compile_once(parse(step.text), replace(options, offload_activations=away)).memory

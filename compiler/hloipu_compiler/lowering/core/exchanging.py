@@ -97,7 +97,7 @@ class Exchanging(Numbering):
                 self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
                 if crosses:
                     self.scopes[depth].brought[(leaf.value, self.ipu)] = known
-                near = self._gathered(leaf, mapping, depth)
+                near = self.gathered(leaf, mapping, depth)
                 if near is not leaf:
                     self._add(gathering, depth, leaf, near.variable)
                 self._add(waiting, depth, near, known)
@@ -127,7 +127,7 @@ class Exchanging(Numbering):
                     return replace(leaf, variable=known)
         return leaf
 
-    def _gathered(self, leaf: TileTensor, mapping: Mapping, depth: int) -> TileTensor:
+    def gathered(self, leaf: TileTensor, mapping: Mapping, depth: int) -> TileTensor:
         """Return where a value is best taken from: itself, or a few tiles to be sent to first."""
         lying = self.variables[leaf.variable]
         if lying.ipu != self.ipu:

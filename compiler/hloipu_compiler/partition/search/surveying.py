@@ -51,7 +51,12 @@ class PricedOps:
         if sum(len(each.instructions) for each in flat.computations) > MOST_WHOLE:
             return None
         step = Compilation(
-            CompileRequest(self.machine, pipelining=alone(request), tuning=self.tuning),
+            # As one stage it mostly does not fit; its copies are weighed with the stages.
+            CompileRequest(
+                self.machine,
+                pipelining=alone(request),
+                tuning=replace(self.tuning, hoist="all"),
+            ),
             flat,
             phase=Phase.APART,
             distribution=Distribution.CUT,

@@ -1,0 +1,385 @@
+"""Decides which copies are made before loops, and measures the room for them."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.lowering.hoisting.blocks import OUTSIDE, Blocks
+from hloipu_compiler.lowering.hoisting.copies import Copy, copies_of
+from hloipu_compiler.lowering.hoisting.sinking import Kept, Sunk, places_of, sunk
+from hloipu_compiler.planners.hoisting import Item, chosen_items
+from hloipu_compiler.planners.planned import HoistedCopy, shape_text
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.liveness import Liveness, liveness_of
+from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes, plan_memory
+from hloipu_runtime.memory.regions import Region
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import VariableId
+
+Numbers = NDArray[np.int64]
+_TRIES = 3
+"""Times that copies are chosen, each time for as much less room as the memory plan lacked."""
+_MOST_MOMENTS = 1024
+"""Of one IPU, to be told apart by the copies that are live: choosing takes time for each."""
+
+
+class _Kept(NamedTuple):
+    """A copy that is live throughout a loop, or loaded."""
+
+    copy: Copy
+    loops: tuple[int, ...]
+    """That it is kept for: one, or all where it is loaded."""
+    saved_cycles: int
+    size_bytes: int
+    within: frozenset[int]
+    """These loops and those within them, but for loops that it is kept for already."""
+    needs: tuple[int, ...]
+    """Numbers of the same copy throughout the loops within it in which it is read."""
+
+
+class _Moments(NamedTuple):
+    """Points in one loop, outside of the loops within it, at which the same copies are live."""
+
+    loop: int
+    copies: frozenset[VariableId]
+
+
+class Hoisting(NamedTuple):
+    """A program with copies made before loops or in them."""
+
+    program: Program
+    """With its steps merged."""
+    kept: Kept
+    """Copies, and the loops that they are live throughout."""
+    memory: MemoryPlan | None = None
+    """Of the program, if it was asked for."""
+
+
+class Hoister:
+    """Makes copies of a lowered program before loops or in them.
+
+    `computing` is the machine without the tiles of streams. `join` merges the steps of a program,
+    but for those that write some variables.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        computing: Machine,
+        join: Callable[[Program, frozenset[VariableId]], Program],
+        *,
+        code_memory: bool = True,
+    ) -> None:
+        self.program = program
+        self.machine = machine
+        self.computing = computing
+        self.join = join
+        self.code_memory = code_memory
+        self.available_bytes = available_bytes(machine)
+        self.tile_count = machine.chip.tiles_per_ipu
+        self.blocks = Blocks(program)
+        self.copies = copies_of(program, computing, self.blocks)
+
+    def by(self, option: str) -> Hoisting:
+        """Return the program with copies as an option says: `all`, `none` or `auto`."""
+        match option:
+            case "all":
+                return self.all()
+            case "none":
+                return self.none()
+            case _:
+                return self.within_room()
+
+    def all(self) -> Hoisting:
+        """Return the program with every copy before the loops that do not change it."""
+        every = {
+            (copy.variable, loop)
+            for copy in self.copies
+            for loop in (*self.loops_of(copy), OUTSIDE)
+        }
+        return Hoisting(self.join(self.program, frozenset()), every)
+
+    def none(self) -> Hoisting:
+        """Return the program with every copy right before the ops that read it."""
+        return self.with_kept(())
+
+    def within_room(self) -> Hoisting:
+        """Return the program with as many copies before loops as there is room for.
+
+        The one with all of them, if that fits. Else those go first that save most cycles for a
+        free byte. Where the memory plan lacks bytes all the same, it is done again with so many
+        less; at last no copy is made before loops.
+        """
+        options = [list(self._options(ipu)) for ipu in range(self.program.ipus)]
+        if not any(options):
+            return self.all()
+        if self._may_fit(options):
+            every = self._planned(self.all())
+            if every.memory is not None and every.memory.fits:
+                return every
+        none = self._planned(self.none())
+        needed = _needed_bytes(none)
+        most = [max(self.available_bytes, int(each.max())) for each in needed]
+        rooms = self._rooms(needed)
+        for _ in range(_TRIES):
+            kept = {
+                (options[ipu][n].copy.variable, loop)
+                for ipu, (moments, free) in enumerate(rooms)
+                for n in chosen_items(list(self._items(options[ipu], moments)), free)
+                for loop in options[ipu][n].loops
+            }
+            if not kept:
+                break
+            hoisting = self._planned(self.with_kept(kept))
+            lacking = [
+                np.maximum(0, each - limit)
+                for each, limit in zip(_needed_bytes(hoisting), most, strict=True)
+            ]
+            if not any(map(np.any, lacking)):
+                return hoisting
+            for (_, free), each in zip(rooms, lacking, strict=True):
+                free -= each
+        return none
+
+    def _may_fit(self, options: Sequence[Sequence[_Kept]]) -> bool:
+        """Whether all copies alone that are live at once in a loop have room."""
+        for kept in options:
+            taken = np.zeros((len(self.blocks.loops) + 1, self.tile_count), np.int64)
+            for x in kept:
+                variable = self.program.variables[x.copy.variable]
+                for loop in x.within:
+                    taken[loop, variable.mapping.tiles.numbers] += variable.bytes_per_tile
+            if taken.max() > self.available_bytes:
+                return False
+        return True
+
+    def with_kept(self, kept: Kept) -> Hoisting:
+        """Return the program with copies before the loops that they are kept for."""
+        made = self._sunk(kept)
+        return Hoisting(self.join(made.program, frozenset(made.copies)), kept)
+
+    def _sunk(self, kept: Kept) -> Sunk:
+        return sunk(self.program, self.computing, self.blocks, self.copies, kept)
+
+    def _planned(self, hoisting: Hoisting) -> Hoisting:
+        """Return the same with the memory plan."""
+        memory = plan_memory(hoisting.program, self.machine, code_memory=self.code_memory)
+        return hoisting._replace(memory=memory)
+
+    def loops_of(self, copy: Copy) -> list[int]:
+        """Return the loops that a copy could be kept for, inner ones first.
+
+        OUTSIDE, the last one, stands for the whole program, with which it is loaded.
+        """
+        found = {
+            loop for place in copy.readers for loop in self.blocks.loops_between(copy.block, place)
+        }
+        return sorted(found, reverse=True) + [OUTSIDE] * (copy.block == OUTSIDE)
+
+    def _options(self, ipu: int) -> Iterator[_Kept]:
+        """Yield what could be kept on an IPU, in an order in which inner loops come first."""
+        number, blocks = 0, self.blocks
+        for copy in self.copies:
+            variable = self.program.variables[copy.variable]
+            if variable.ipu != ipu:
+                continue
+            size, loops = kept_bytes(variable, self.machine), self.loops_of(copy)
+            if copy.block == OUTSIDE:
+                saved = copy.cycles * self._readings(copy)
+                everywhere = frozenset(blocks.within(OUTSIDE))
+                size = max(0, size - copy.code_bytes)
+                yield _Kept(copy, tuple(loops), saved, size, everywhere, ())
+                number += 1
+                continue
+            numbers: dict[int, int] = {}
+            for loop in loops:
+                inner = [x for x in numbers if blocks.loops[x].around == loop]
+                executions = sum(blocks.entries(x) for x in inner) + sum(
+                    blocks.blocks[place.block].executions
+                    for place in copy.readers
+                    if blocks.blocks[place.block].loop == loop
+                )
+                saved = copy.cycles * (executions - blocks.entries(loop))
+                within = frozenset(blocks.within(loop)).difference(*map(blocks.within, inner))
+                yield _Kept(copy, (loop,), saved, size, within, tuple(numbers[x] for x in inner))
+                numbers[loop] = number
+                number += 1
+
+    def _readings(self, copy: Copy) -> int:
+        """Return how often ops read a copy in a run."""
+        return sum(self.blocks.blocks[place.block].executions for place in copy.readers)
+
+    def _items(self, options: Sequence[_Kept], moments: Sequence[_Moments]) -> Iterator[Item]:
+        """Yield what could be kept, and at which moments it takes memory that it did not take."""
+        for x in options:
+            variable = self.program.variables[x.copy.variable]
+            yield Item(
+                x.saved_cycles,
+                x.size_bytes,
+                variable.mapping.tiles.numbers.ravel(),
+                tuple(
+                    n
+                    for n, at in enumerate(moments)
+                    if at.loop in x.within and x.copy.variable not in at.copies
+                ),
+                x.needs,
+            )
+
+    def _rooms(self, needed: Sequence[Numbers]) -> list[tuple[list[_Moments], Numbers]]:
+        """Return what is free on each IPU if all copies are made where they are read.
+
+        By moments and tile. `needed`: bytes of each tile in all; what is not live variables, that
+        is code and gaps between variables, is never free.
+        """
+        made = self._sunk(())
+        liveness = liveness_of(made.program)
+        spans = _spans(made.program, liveness)
+        rooms = []
+        for ipu, taken in enumerate(needed):
+            fullest = _fullest(made, self.machine, ipu, liveness, spans)
+            live = np.array(list(fullest.values()))
+            free = self.available_bytes - live - np.maximum(0, taken - live.max(axis=0))
+            rooms.append((list(fullest), free))
+        return rooms
+
+    def records(self, hoisting: Hoisting) -> list[HoistedCopy]:
+        """Return what was decided of each copy, for people."""
+        found = []
+        for copy in self.copies:
+            variable = self.program.variables[copy.variable]
+            found.append(
+                HoistedCopy(
+                    self.program.values[copy.value].origin,
+                    variable.origin,
+                    shape_text(variable.element_type, variable.shape),
+                    variable.mapping.tiles.count,
+                    variable.bytes_per_tile,
+                    self._readings(copy),
+                    copy.cycles,
+                    not places_of(copy, self.blocks, hoisting.kept),
+                )
+            )
+        return found
+
+    def summary(self, hoisting: Hoisting) -> dict[str, int]:
+        """Return how much of the copies is made before loops; nothing where all of it is.
+
+        Bytes are those of the fullest tile, if all of them were live at once.
+        """
+        tiles = np.zeros((2, self.program.ipus, self.tile_count), np.int64)
+        records = self.records(hoisting)
+        for copy, record in zip(self.copies, records, strict=True):
+            variable = self.program.variables[copy.variable]
+            for row in (0, 1) if record.is_hoisted else (0,):
+                tiles[row, variable.ipu, variable.mapping.tiles.numbers] += record.bytes_per_tile
+        hoisted = sum(x.is_hoisted for x in records)
+        if hoisted == len(records):
+            return {}
+        return {
+            "copies": len(records),
+            "hoisted": hoisted,
+            "bytes_per_tile": int(tiles[0].max()),
+            "hoisted_bytes_per_tile": int(tiles[1].max()),
+        }
+
+
+def _needed_bytes(hoisting: Hoisting) -> list[Numbers]:
+    """Return what each tile of each IPU needs."""
+    ipus = hoisting.memory.ipus if hoisting.memory is not None else ()
+    return [ipu.needed_bytes[ipu.classes.of_tile] for ipu in ipus]
+
+
+def _fullest(
+    made: Sunk,
+    machine: Machine,
+    ipu: int,
+    liveness: Liveness,
+    spans: Sequence[tuple[int, int, int]],
+) -> dict[_Moments, Numbers]:
+    """Return the most bytes of an IPU's variables that are live at once, by tile."""
+    changes: dict[int, list[tuple[VariableId, int]]] = {0: []}
+    variables = made.program.variables
+    for number, variable in enumerate(variables):
+        if variable.ipu == ipu:
+            for first, last in liveness.ranges[number]:
+                changes.setdefault(first, []).append((number, 1))
+                changes.setdefault(last + 1, []).append((number, -1))
+    for first, last, _ in spans:
+        changes.setdefault(first, [])
+        changes.setdefault(last + 1, [])
+    live = np.zeros(machine.chip.tiles_per_ipu, np.int64)
+    most: dict[_Moments, Numbers] = {}
+    copies: set[VariableId] = set()
+    innermost = _Innermost(spans)
+    for point in sorted(changes):
+        for number, sign in changes[point]:
+            variable = variables[number]
+            live[variable.mapping.tiles.numbers] += sign * kept_bytes(variable, machine)
+            if made.copies.get(number) is not None:
+                copies ^= {number}
+        if point < liveness.points:
+            held = frozenset(made.copies[x] for x in copies)
+            at = _Moments(innermost.at(point), held)
+            most[at] = np.maximum(most[at], live) if at in most else live.copy()
+    return most if len(most) <= _MOST_MOMENTS else _by_loop(most)
+
+
+def _by_loop(moments: Mapping[_Moments, Numbers]) -> dict[_Moments, Numbers]:
+    """Return the most bytes of all moments of each loop together."""
+    most: dict[_Moments, Numbers] = {}
+    for (loop, _), live in moments.items():
+        at = _Moments(loop, frozenset())
+        most[at] = np.maximum(most[at], live) if at in most else live
+    return most
+
+
+class _Innermost:
+    """Tells in which loop a point is."""
+
+    def __init__(self, spans: Sequence[tuple[int, int, int]]) -> None:
+        self.starts: list[int] = []
+        self.loops: list[int] = []
+        open_ones: list[tuple[int, int]] = []
+        for first, last, loop in sorted(spans, key=lambda x: (x[0], -x[1])):
+            self._close(open_ones, first)
+            self._add(first, loop)
+            open_ones.append((last, loop))
+        self._close(open_ones, None)
+
+    def _close(self, open_ones: list[tuple[int, int]], point: int | None) -> None:
+        while open_ones and (point is None or open_ones[-1][0] < point):
+            last, _ = open_ones.pop()
+            self._add(last + 1, open_ones[-1][1] if open_ones else OUTSIDE)
+
+    def _add(self, point: int, loop: int) -> None:
+        self.starts.append(point)
+        self.loops.append(loop)
+
+    def at(self, point: int) -> int:
+        """Return the innermost loop at a point, OUTSIDE where there is none."""
+        number = bisect_right(self.starts, point) - 1
+        return self.loops[number] if number >= 0 else OUTSIDE
+
+
+def _spans(program: Program, liveness: Liveness) -> list[tuple[int, int, int]]:
+    """Return first and last point and number of each loop."""
+    numbers = {id(loop.step): n for n, loop in enumerate(Blocks(program).loops)}
+    return list(_spans_within(liveness.region, numbers, 0))
+
+
+def _spans_within(
+    region: Region, numbers: Mapping[int, int], base: int
+) -> Iterator[tuple[int, int, int]]:
+    for item in region.items:
+        inner = dict(numbers)
+        point = base + item.offset
+        loop = inner.pop(id(item.step), None) if item.children else None
+        if loop is not None:
+            yield point, point + item.length - 1, loop
+        for _, child in item.children:
+            yield from _spans_within(child, inner, point)
+            point += child.length
