@@ -174,16 +174,18 @@ class Positions:
         for key in self._kept_by(part):
             item = self.carried[key]
             is_remote = builder.variables[item.storage.variable].role is Role.REMOTE
+            begin = len(steps)
             if is_remote and self.is_grouped:
                 place.paged[key] = here = self._on_tiles(item.in_loop)
                 place.after[key] = self._after_micro_batch(key, here)
-            elif is_remote:
-                begin = len(steps)
+                continue
+            if is_remote:
                 after = self._after_micro_batch(key, fetched(builder, item.in_loop))
                 item.after = replace(item.in_loop, value=stored(builder, after, item.in_loop))
-                additions.append(range(begin, len(steps)))
             else:
                 place.after[key] = self._after_micro_batch(key, item.in_loop)
+            additions.append(range(begin, len(steps)))
+        # Gradients are added up as soon as they are there, and do not wait for each other.
         steps[:] = early_parts(steps, additions)
 
     def _on_tiles(self, there: TileTensor) -> TileTensor:
