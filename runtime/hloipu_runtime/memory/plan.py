@@ -1,8 +1,7 @@
 """The memory plan: an address for every variable, and the use of each tile's bytes."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +12,12 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, NOT_VARIABLES, Category
 from hloipu_runtime.memory.charges import Charges, charges_of
-from hloipu_runtime.memory.liveness import Liveness, Ranges, liveness_of
+from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
+from hloipu_runtime.memory.most_live import most_live
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
-from hloipu_runtime.memory.requests import Request
+from hloipu_runtime.memory.requests import Request, Requests
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -217,21 +217,23 @@ def _plan_ipu(
     grain = machine.memory.allocation_grain_bytes
     floor = -(-(low_bytes + fixed[Category.STACKS]) // grain) * grain
     available = available_bytes(machine) // grain * grain
-    always, live, point = most_live(requests, points, classes)
-    found = place(
-        requests,
-        points,
-        classes,
-        floor,
-        live,
-        available,
-    )
+    table = Requests(requests)
+    live = most_live(table, points, classes, floor)
+    found = place(table, classes, floor, live, available)
     end = max(available, int((floor + found.extent).max()))
     addresses = [
         end - address - request.size
         for address, request in zip(found.addresses, requests, strict=True)
     ]
-    return _Placed(addresses, low_bytes, floor, found.extent, always, live, point)
+    return _Placed(
+        addresses,
+        low_bytes,
+        floor,
+        found.extent,
+        live.always_bytes,
+        live.most_bytes,
+        live.peak_point,
+    )
 
 
 def fixed_bytes(
@@ -269,44 +271,3 @@ def _add_once(
         for grid in alike:
             marks[classes.members[grid]] = True
         sums[marks] += sizes[key]
-
-
-def most_live(
-    requests: list[Request], points: int, classes: TileClasses
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Return bytes always live, most bytes live at a point, and that point, by class of tiles."""
-    always = np.zeros(classes.count, np.int64)
-    starting: dict[int, list[tuple[Tiles, int]]] = {}
-    ending: list[tuple[int, int, Tiles, int]] = []
-    for number, (ranges, grid, size) in enumerate(_together(requests)):
-        if ranges == ((0, points - 1),):
-            always[classes.members[grid]] += size
-            continue
-        for first, last in ranges:
-            starting.setdefault(first, []).append((grid, size))
-            ending.append((last, number, grid, size))
-    ending.sort(key=itemgetter(0, 1))
-    live, most = always.copy(), always.copy()
-    when = np.zeros(classes.count, np.int64)
-    ended = 0
-    for point in sorted(starting):
-        while ending[ended][0] < point:  # what starts here is among them
-            _, _, grid, size = ending[ended]
-            live[classes.members[grid]] -= size
-            ended += 1
-        for grid, size in starting[point]:
-            live[classes.members[grid]] += size
-        more = live > most
-        if more.any():
-            most[more] = live[more]
-            when[more] = point
-    return always, most, when
-
-
-def _together(requests: list[Request]) -> Iterator[tuple[Ranges, Tiles, int]]:
-    """Yield when, where and how many bytes, of requests of the same time and tiles together."""
-    sizes: dict[tuple[Ranges, Tiles], int] = {}
-    for size, grid, ranges in requests:
-        sizes[ranges, grid] = sizes.get((ranges, grid), 0) + size
-    for (ranges, grid), size in sizes.items():
-        yield ranges, grid, size
