@@ -10,8 +10,6 @@ from hloipu_runtime.memory.tile_classes import TileClasses
 
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
-MOST_RANGES = 64
-"""A request with more ranges is taken to be live in between."""
 MOST_GRIDS = 4096
 """Of so many grids it is remembered which have tiles in common: 16 MB."""
 MOST_KEPT = 1 << 22
@@ -21,24 +19,25 @@ MOST_KEPT = 1 << 22
 class Conflicts:
     """The conflicts of each request, found when they are asked for, and remembered while few.
 
-    Finding those of one request takes time in proportion to the number of ranges, looking them up
-    again in proportion to their own.
+    Finding those of one request takes time in proportion to all ranges, looking them up again in
+    proportion to its own.
     """
 
     def __init__(self, requests: Requests, classes: TileClasses) -> None:
-        ranges = [
-            some if len(some) <= MOST_RANGES else ((some[0][0], some[-1][1]),)
-            for some in requests.ranges
-        ]
-        self.rows = live_rows(ranges)
-        first, self._last, self._owner = self.rows
-        self._first = first.tolist()
-        self._after = np.searchsorted(first, self._last, side="right").tolist()
+        self.rows = live_rows(requests.ranges)
+        first, last, self._owner = self.rows
+        starts, self._begin = np.unique(first, return_inverse=True)
+        self._end = np.searchsorted(starts, last, side="right")
+        """Ranges by points at which one begins, from one to before another; two that overlap have
+        such a point in common."""
+        self._begins = self._begin.tolist()
+        self._after = np.searchsorted(first, last, side="right").tolist()
         """Of each range, the next one that begins when it has ended."""
-        self._grid_of_row = requests.grid[self._owner]
-        self._grid = requests.grid.tolist()
+        self._points = len(starts)
+        self._grid = requests.grid
+        self._has_holes = len(first) > len(requests)
         by_owner = np.argsort(self._owner, kind="stable").tolist()
-        ends = [0, *accumulate(len(some) for some in ranges)]
+        ends = [0, *accumulate(len(some) for some in requests.ranges)]
         self._rows_of = [by_owner[low:high] for low, high in pairwise(ends)]
         marks = np.zeros((len(requests.grids), -(-classes.count // 64) * 64), np.bool_)
         for row, grid in zip(marks[:, : classes.count], requests.grids, strict=True):
@@ -59,12 +58,27 @@ class Conflicts:
         return found
 
     def _found(self, number: int) -> Numbers:
-        grid = self._grid[number]
-        parts = []
-        for row in self._rows_of[number]:
-            near = (self._last[: self._after[row]] >= self._first[row]).nonzero()[0]
-            parts.append(self._owner[near[self._meets(grid, self._grid_of_row[near])]])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        rows = self._rows_of[number]
+        if len(rows) == 1:
+            overlap = self._end[: self._after[rows[0]]] > self._begins[rows[0]]
+        else:
+            overlap = self._overlapping(rows)
+        near = self._owner[overlap.nonzero()[0]]
+        if self._has_holes:
+            once = np.zeros(len(self._grid), np.bool_)
+            once[near] = True
+            near = once.nonzero()[0]
+        return near[self._meets(int(self._grid[number]), self._grid[near])]
+
+    def _overlapping(self, rows: list[int]) -> Marks:
+        """Return which ranges overlap one of some that lie apart."""
+        live = np.zeros(self._points + 1, np.int64)
+        np.add.at(live, self._begin[rows], 1)
+        np.add.at(live, self._end[rows], -1)
+        before = np.zeros(self._points + 1, np.int64)
+        live[:-1].cumsum().cumsum(out=before[1:])
+        found: Marks = before[self._end] > before[self._begin]
+        return found
 
     def _meets(self, grid: int, others: Numbers) -> Marks:
         """Return which of other grids have a tile in common with a grid."""
