@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hloipu.cli.table import counted, shortened, table
+from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report import MemoryReport
 
 _WIDEST = 48
@@ -42,11 +43,14 @@ def _sections(report: MemoryReport) -> Iterator[str]:
     fits = "fits" if report.fits else "does NOT fit"
     code = "" if report.code_memory else ", code not counted"
     step = f"{peak.step} ({peak.step_name})" if peak.step_name else peak.step
+    gaps = peak.parts[Category.GAPS]
+    wasted = f", of which {gaps:,} above what is live at once (gaps)" if gaps else ""
     yield (
         f"{fits}: tile {peak.tile} of IPU {peak.ipu} needs {peak.total_bytes:,} of "
         f"{report.available_bytes:,} bytes{code}\n"
         f"at {step}\n"
-        f"always live {peak.always_live_bytes:,}, not always {peak.not_always_live_bytes:,}\n"
+        f"always live {peak.always_live_bytes:,}, "
+        f"not always {peak.not_always_live_bytes:,}{wasted}\n"
         f"code of tile {report.code_peak.tile} of IPU {report.code_peak.ipu}: "
         f"{report.code_bytes:,} of {report.executable_bytes:,} bytes"
     )

@@ -305,6 +305,24 @@ def messages_of(plan: MemoryPlan) -> list[tuple[int, Message]]:
     return [(memory.ipu, message) for memory in plan.ipus for message in memory.messages]
 
 
+def misplaced(program: Program, plan: MemoryPlan, addresses: SequenceOf[int]) -> list[str]:
+    """Return which variables lie in code, past the end of what there is, or not at whole grains."""
+    grain = plan.machine.memory.allocation_grain_bytes
+    faults = []
+    for variable, address in zip(program.variables, addresses, strict=True):
+        if address == NO_ADDRESS:
+            continue
+        memory = plan.ipus[variable.ipu]
+        if address % grain:
+            faults.append(f"{variable.name} lies at {address}, no multiple of {grain}")
+        if plan.fits and address + bytes_of(variable) > plan.available_bytes:
+            faults.append(f"{variable.name} ends past {plan.available_bytes}")
+        for tile in tiles_of(variable.mapping):
+            if address < memory.floor[memory.classes.of_tile[tile]]:
+                faults.append(f"{variable.name} lies in code on tile {tile}")
+    return faults
+
+
 def check_memory(program: Program, machine: Machine, seed: int = 0) -> None:
     """Plan a program's memory and assert that it serves, wastes little, and is counted in full."""
     plan = plan_memory(program, machine)
@@ -316,9 +334,4 @@ def check_memory(program: Program, machine: Machine, seed: int = 0) -> None:
     assert sum(report.parts.values()) == report.total_bytes
     assert sum(report.peak.parts.values()) == report.peak.total_bytes
     assert min(report.parts.values()) >= 0
-    grain = machine.memory.allocation_grain_bytes
-    for variable, address in zip(program.variables, plan.addresses, strict=True):
-        memory = plan.ipus[variable.ipu]
-        for tile in tiles_of(variable.mapping):
-            below = memory.floor[memory.classes.of_tile[tile]]
-            assert address == NO_ADDRESS or (address >= below and address % grain == 0)
+    assert misplaced(program, plan, plan.addresses) == []

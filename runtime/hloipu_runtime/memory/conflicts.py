@@ -68,7 +68,8 @@ class Conflicts:
             once = np.zeros(len(self._grid), np.bool_)
             once[near] = True
             near = once.nonzero()[0]
-        return near[self._meets(int(self._grid[number]), self._grid[near])]
+        found: Numbers = near[self._meets(int(self._grid[number]), self._grid[near])]
+        return found
 
     def _overlapping(self, rows: list[int]) -> Marks:
         """Return which ranges overlap one of some that lie apart."""

@@ -26,10 +26,10 @@ GOOD_PERCENT = 1
 """Waste that is not worth another try."""
 TRIES = 8
 """Assumed: with so many, placing takes a tenth of the time that such a program takes to compile."""
+MOST_PLACED = 16_000
+"""Requests to place in all tries after the first, each of which takes 10 to 40 microseconds."""
 DECISIVE = 4
-"""So many times as many where it may depend on them whether a program fits."""
-FEW = 6_000
-"""More requests are placed with an eighth of the tries: their conflicts are not all remembered."""
+"""So many times as many of both where it may depend on them whether a program fits."""
 _PLACED = np.iinfo(np.int64).max
 
 
@@ -57,8 +57,8 @@ def place(
         needed = int((addresses + above).max())
         if tries == 1 or needed < need:
             best, need = addresses, needed
-        limit = TRIES * (DECISIVE if least <= most < need else 1)
-        limit //= 8 if len(requests) > FEW else 1
+        effort = DECISIVE if least <= most < need else 1
+        limit = effort * min(TRIES, MOST_PLACED // len(requests))
         if tries >= limit or 100 * need <= (100 + GOOD_PERCENT) * least:
             break
     return Placement(best.tolist(), _extent(requests, best, classes))

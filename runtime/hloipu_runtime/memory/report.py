@@ -204,6 +204,7 @@ def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers, remote: RemoteParts) -> Ip
         peak_bytes=int(ipu.needed_bytes[fullest]),
         total_bytes=int(ipu.needed_bytes @ tiles_of_class),
         tiles_used=int(tiles_of_class[ipu.live_bytes > 0].sum()),
+        gap_bytes=int(ipu.gap_bytes[fullest]),
     )
 
 

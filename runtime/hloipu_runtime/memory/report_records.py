@@ -76,6 +76,8 @@ class IpuUse(NamedTuple):
     """Of all its tiles."""
     tiles_used: int
     """Tiles that hold a variable."""
+    gap_bytes: int
+    """Of the fullest tile, what variables take beyond what is live at once (fragmentation)."""
     remote: Mapping[RemoteCategory, int] = MappingProxyType({})
     """Bytes of each kind in the memory beside it."""
 

@@ -14,6 +14,7 @@ from tests.support.memory_checker import (
     bytes_of,
     check_memory,
     messages_of,
+    misplaced,
     most_live,
     overlaps,
     tiles_of,
@@ -59,15 +60,32 @@ def test_plan_is_tight(seed: int) -> None:
 def test_variables_lie_above_code_at_whole_grains(seed: int) -> None:
     program = drawn(seed)
     plan = plan_memory(program, TINY)
-    for variable, address in zip(program.variables, plan.addresses, strict=True):
+    assert misplaced(program, plan, plan.addresses) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_referee_sees_misplaced_variables(seed: int) -> None:
+    """Each variable in turn is put off the grain, into code, or past the end of the memory."""
+    program = drawn(seed)
+    plan = plan_memory(program, TINY)
+    assert plan.fits
+    for number, variable in enumerate(program.variables):
+        address = plan.addresses[number]
         if address == NO_ADDRESS:
             continue
         memory = plan.ipus[variable.ipu]
-        floor = memory.floor[memory.classes.members[variable.mapping.tiles]]
-        assert address % TINY.memory.allocation_grain_bytes == 0
-        assert (floor <= address).all()
-        if plan.fits:
-            assert address + variable.bytes_per_tile <= plan.available_bytes
+        floor = int(memory.floor[memory.classes.members[variable.mapping.tiles]].max())
+        grain = TINY.memory.allocation_grain_bytes
+        places = {
+            "no multiple": address + 1,
+            "in code": floor - grain,
+            "ends past": plan.available_bytes // grain * grain
+            - bytes_of(variable) // grain * grain
+            + grain,
+        }
+        for fault, place in places.items():
+            moved = [*plan.addresses[:number], place, *plan.addresses[number + 1 :]]
+            assert any(fault in found for found in misplaced(program, plan, moved))
 
 
 @pytest.mark.parametrize("seed", range(20))

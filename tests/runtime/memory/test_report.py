@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from hloipu.cli.memory_text import memory_text
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
@@ -70,6 +71,7 @@ def test_peak_of_a_small_program() -> None:
     assert (report.culprits[1].first_step, report.culprits[1].last_step) == ("body/2", "body/3")
     (ipu,) = report.ipus
     assert (ipu.peak_tile, ipu.peak_bytes, ipu.tiles_used) == (2, peak.total_bytes, 4)
+    assert ipu.gap_bytes == peak.parts[Category.GAPS] == 0
     assert report.histogram[0] == Bin(0, 6553, 4)
     assert len(report.histogram) == 11
 
@@ -225,3 +227,14 @@ def test_of_instructions_with_equal_code_the_first_by_name_comes_first() -> None
     assert names == sorted(f"in{n}" for n in range(12))
     usual = memory_report(plan_memory(make.program(synced=False), TINY))
     assert len(usual.exchange_culprits) == 10
+
+
+def test_gaps_are_what_placement_adds_to_what_is_live() -> None:
+    plan = plan_memory(small(), TINY)
+    memory = plan.ipus[0]
+    widened = replace(memory, extent=memory.extent + 64)
+    report = memory_report(replace(plan, ipus=(widened,)))
+    assert report.peak.parts[Category.GAPS] == report.ipus[0].gap_bytes == 64
+    found = report.to_json()
+    assert found["peak"]["parts"]["gaps"] == found["ipus"][0]["gap_bytes"] == 64
+    assert "of which 64 above what is live at once (gaps)" in memory_text(report)
