@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.memory.conflicts import Conflicts
-from hloipu_runtime.memory.most_live import Live, fullest_during
-from hloipu_runtime.memory.requests import Requests
+from hloipu_runtime.memory.requests import Live, Requests, fullest_during
 from hloipu_runtime.memory.tile_classes import TileClasses
 
 Numbers = NDArray[np.int64]

@@ -14,10 +14,9 @@ from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, NOT_VARIABLE
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
-from hloipu_runtime.memory.most_live import most_live
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
-from hloipu_runtime.memory.requests import Request, Requests
+from hloipu_runtime.memory.requests import Request, Requests, most_live
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program, Role, Variable

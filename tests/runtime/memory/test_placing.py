@@ -10,9 +10,8 @@ import pytest
 from hloipu_runtime.memory import conflicts as conflicts_module
 from hloipu_runtime.memory import placing
 from hloipu_runtime.memory.conflicts import Conflicts
-from hloipu_runtime.memory.most_live import most_live
 from hloipu_runtime.memory.placing import Placement, lowest_first, place
-from hloipu_runtime.memory.requests import Request, Requests
+from hloipu_runtime.memory.requests import Request, Requests, most_live
 from hloipu_runtime.memory.tile_classes import classes_of
 from hloipu_runtime.program.mapping import Tiles
 

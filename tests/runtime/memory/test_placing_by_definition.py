@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.memory import placing
-from hloipu_runtime.memory.most_live import most_live
 from hloipu_runtime.memory.placing import place
-from hloipu_runtime.memory.requests import Request, Requests
+from hloipu_runtime.memory.requests import Request, Requests, most_live
 from hloipu_runtime.memory.tile_classes import classes_of
 from hloipu_runtime.program.mapping import Tiles
 
