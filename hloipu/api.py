@@ -200,18 +200,40 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again: with `recompute="auto"` with cheap values made again, in
-    pipelines with all of them, with `shards="auto"` on more IPUs, then with plans of products that
-    take less memory. What fits first is returned.
+    What does not fit is compiled again: with equal blocks as functions, if it has any, with
+    `recompute="auto"` with cheap values made again, in pipelines with all of them, with
+    `shards="auto"` on more IPUs, then with plans of products that take less memory. What fits first
+    is returned.
     """
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
+        if options.outline == "auto" and not options.passes:
+            made, options = _outlined_if_less(module, options, made, phase)
         for leaner in _leaner(module, options, made, phase):
             tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
             with phase("memory"):
                 if tried.fits:
                     return tried
         return made
+
+
+def _outlined_if_less(
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
+) -> tuple[CompiledProgram, Options]:
+    """Return a program with equal blocks as functions, where the one without does not fit.
+
+    It has to have functions and to take less memory, else the program and its options stay.
+    """
+    with phase("memory"):
+        if made.fits:
+            return made, options
+        lacking = _lacking_bytes(made)
+    asked = replace(options, outline="on")
+    tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
+    if not tried.program.functions:
+        return made, options
+    with phase("memory"):
+        return (tried, asked) if _lacking_bytes(tried) < lacking else (made, options)
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:

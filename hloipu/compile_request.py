@@ -27,6 +27,7 @@ def compile_request(options: Options) -> CompileRequest:
             hoist=options.hoist,
             code_memory=options.code_memory,
         ),
+        options.outline == "on",
     )
 
 

@@ -88,6 +88,8 @@ class CompileRequest:
     ipus: int = 1
     """Of the system that replicas are to fill; 1: as many as the program takes."""
     tuning: Tuning = DEFAULT_TUNING
+    outlines: bool = False
+    """Whether equal blocks, such as layers, become functions; only with `default` and `lean`."""
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
 

@@ -302,9 +302,18 @@ def _with_passes(current: Compilation) -> Compilation:
     rest: Pipeline | str | None = current.request.pipeline
     if current.distribution is not Distribution.PLAIN:
         rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
+    module, plan = current.module, current.plan
+    back = _after_front(current.request)
+    if current.request.outlines and back is not None:
+        from hloipu_compiler.passes.outline_blocks import OutlineBlocks
+
+        if current.distribution is Distribution.PLAIN:
+            module, plan = _passed(module, plan, "front")
+            rest = back
+        module, plan = OutlineBlocks().run(module, plan)
     if rest is None:
         return current
-    module, plan = _passed(current.module, current.plan, rest)
+    module, plan = _passed(module, plan, rest)
     if not plan.ipus and current.distribution is not Distribution.PLACED:
         return replace(current, module=module, plan=plan)
     from hloipu_compiler.partition.placement.placing import placed, spread

@@ -331,6 +331,16 @@ class Options:
         str,
         About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
     ] = "f32"
+    outline: Annotated[
+        str,
+        About(
+            Choice(("auto", "on", "off")),
+            _ALL,
+            "Make equal blocks, such as layers, one function, whose code is there once; auto: "
+            "where the program does not fit otherwise.",
+            in_module=True,
+        ),
+    ] = "auto"
     hoist: Annotated[
         str,
         About(

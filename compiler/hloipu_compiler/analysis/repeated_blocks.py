@@ -78,7 +78,7 @@ class _Text:
         numbers: dict[object, int] = {}
         self.letters = np.array(
             [
-                numbers.setdefault(_letter(x) if w >= 0 else at, len(numbers))
+                numbers.setdefault(_letter(computation, x) if w >= 0 else at, len(numbers))
                 for at, (x, w) in enumerate(zip(xs, self.weights, strict=True))
             ],
             np.int64,
@@ -148,8 +148,9 @@ class _Text:
         return passed - (len(starts) - 1) * code
 
 
-def _letter(x: Instruction) -> object:
-    return x.opcode, x.shape, x.attributes, x.backend_config, len(x.operands)
+def _letter(computation: Computation, x: Instruction) -> object:
+    operands = tuple(computation.instructions[i].shape for i in x.operands)
+    return x.opcode, x.shape, x.attributes, x.backend_config, operands
 
 
 def _equal_stretches(letters: NDArray[np.int64], period: int) -> list[tuple[int, int]]:

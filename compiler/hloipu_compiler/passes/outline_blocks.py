@@ -213,7 +213,7 @@ class OutlineBlocks(Pass):
     """Makes equal blocks, such as layers, calls of one computation, whose code is there once."""
 
     name: ClassVar[str] = "outline-blocks"
-    least_code: int = 120_000
+    least_code: int = 40_000
     """Bytes of code on a tile, by an estimate, from which on a computation is looked at."""
     least_saved: int = 12_000
     """Bytes of code that a block has to save."""

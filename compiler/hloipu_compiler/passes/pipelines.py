@@ -14,7 +14,6 @@ from hloipu_compiler.passes.loops.simplify_loops import RecogniseLoops, Simplify
 from hloipu_compiler.passes.loops.simplify_tuples import SimplifyTuples
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
-from hloipu_compiler.passes.outline_blocks import OutlineBlocks
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.pipeline_text import read_pipeline
 from hloipu_compiler.passes.remove_annotations import RemoveBarriers
@@ -47,7 +46,6 @@ _FRONT = (
 )
 
 _BACK = (
-    OutlineBlocks(),
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
     FuseElementwise(),
     EliminateDeadCode(),

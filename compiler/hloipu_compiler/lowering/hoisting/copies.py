@@ -20,6 +20,7 @@ from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
+    Call,
     ComputeSet,
     Definition,
     Exchange,
@@ -29,7 +30,7 @@ from hloipu_runtime.program.steps import (
     VariableId,
     inner_steps,
 )
-from hloipu_runtime.program.uses import touched_by, written_by
+from hloipu_runtime.program.uses import touched_by, written, written_by
 
 
 class Exchanged(NamedTuple):
@@ -75,7 +76,8 @@ class _Uses:
                 self._step(step, Place(number, position), program)
 
     def _step(self, step: Step, here: Place, program: Program) -> None:
-        for variable in written_by(step):
+        changed = written(step, program) if isinstance(step, Call) else written_by(step)
+        for variable in changed:
             self.writes[variable].append(here)
         match step:
             case ComputeSet():
@@ -133,13 +135,14 @@ def _before_loops(
     ):
         return None
     exchanges = [exchanged]
-    source = exchanged.transfer.source
+    source, begin = exchanged.transfer.source, place.position
     if source in uses.made and _is_only_for(variable, source, uses):
+        begin = uses.made[source][0].position
         exchanges.insert(0, uses.made[source][1])
         source = exchanges[0].transfer.source
     for write in uses.writes[source]:
         step = blocks.place_in(place.block, write)
-        if step is not None and place.position < step.position <= last:
+        if step is not None and begin < step.position <= last:
             return None
     to, lying = program.variables[variable], program.variables[source]
     price = redistribution(machine, to.element_type, to.shape, lying.mapping, to.mapping)

@@ -18,7 +18,11 @@ OPTION_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 _PASSES: dict[str, type[Pass]] = {}
-_LATE = {"narrow-floats": "narrow_floats", "smaller-batch": "smaller_batch"}
+_LATE = {
+    "narrow-floats": "narrow_floats",
+    "outline-blocks": "outline_blocks",
+    "smaller-batch": "smaller_batch",
+}
 """Passes of no named pipeline, and the modules that register them, imported when asked for."""
 
 
