@@ -1,0 +1,122 @@
+"""Training steps whose layers are functions: the same training."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes import outline_blocks
+from hloipu_compiler.plan.plan import Plan
+
+LAYERS, WIDTH, BATCH, MICRO_BATCHES = 8, 8, 4, 3
+
+
+def loss(weights: Any, data: Any, labels: Any) -> Any:
+    hidden = data
+    for weight, bias in weights:
+        hidden = hidden + jnp.tanh(hidden @ weight + bias)
+    return ((hidden - labels) ** 2).mean()
+
+
+def step(weights: Any, data: Any, labels: Any) -> Any:
+    value, gradients = jax.value_and_grad(loss)(weights, data, labels)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), value
+
+
+def state() -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(0)
+    return [
+        (
+            draw.normal(size=(WIDTH, WIDTH)).astype(np.float32) / 4,
+            draw.normal(size=WIDTH).astype(np.float32),
+        )
+        for _ in range(LAYERS)
+    ]
+
+
+def batches(count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(1)
+    shape = (count, 2, BATCH, WIDTH)
+    return [(x, y) for x, y in draw.normal(size=shape).astype(np.float32)]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    data, labels = batches(1)[0]
+    lowered = jax.jit(step, donate_argnums=0).lower(state(), data, labels)
+    return str(lowered.as_text(dialect="hlo"))
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    outlined = outline_blocks.blocks_outlined
+
+    def of_any_size(module: Module, plan: Plan, least_code: int, least_saved: int) -> Module:
+        return outlined(module, plan, 0, 1)
+
+    monkeypatch.setattr(outline_blocks, "blocks_outlined", of_any_size)
+
+
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"stages": 2},
+        {"stages": 2, "recompute": "full", "offload": "on"},
+        {"stages": 2, "schedule": "sequential", "batch_serialization": 3},
+        {"stages": 2, "hoist": "none"},
+    ],
+    ids=str,
+)
+def test_training_is_that_of_the_whole_batch(text: str, mode: str, options: Any) -> None:
+    program = hloipu.compile(
+        text, target="tiny", micro_batches=MICRO_BATCHES, loop=1, outline="on", cache=False,
+        over_memory="allow", **options,
+    )  # fmt: skip
+    assert program.program.functions
+    fed, begin = batches(2 * MICRO_BATCHES), state()
+    with program.session(
+        state=jax.tree.leaves(begin), infeeds={"data": iter(fed)}, mode=mode
+    ) as session:
+        session.run(2)
+        found = list(session.state().values())
+    expected: Any = begin
+    for update in range(2):
+        own = fed[update * MICRO_BATCHES : (update + 1) * MICRO_BATCHES]
+        whole = [np.concatenate(parts) for parts in zip(*own, strict=True)]
+        expected, _ = step(expected, *whole)
+    for got, want in zip(found, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(got, np.asarray(want), rtol=2e-5, atol=2e-6, strict=True)
+
+
+def test_what_fits_has_no_functions_unless_asked(text: str) -> None:
+    program = hloipu.compile(text, target="tiny", loop=1, micro_batches=1, cache=False)
+    assert program.fits
+    assert not program.program.functions
+
+
+def test_what_does_not_fit_is_taken_with_functions_if_they_make_it_smaller(text: str) -> None:
+    options: dict[str, Any] = {
+        "target": "tiny", "loop": 1, "micro_batches": 2, "cache": False, "over_memory": "allow",
+    }  # fmt: skip
+    needs = {
+        outline: hloipu.compile(text, outline=outline, **options).memory.peak_bytes_per_tile
+        for outline in ("on", "off")
+    }
+    few_bytes = min(needs.values()) // 2
+    scarce = {"bytes_per_tile": few_bytes, "executable_bytes": few_bytes // 2}
+    needs = {
+        outline: hloipu.compile(
+            text, outline=outline, set=scarce, **options
+        ).memory.peak_bytes_per_tile
+        for outline in ("on", "off")
+    }
+    chosen = hloipu.compile(text, set=scarce, **options)
+    assert not chosen.fits
+    assert chosen.memory.peak_bytes_per_tile == min(needs.values())
+    assert bool(chosen.program.functions) is (needs["on"] < needs["off"])
