@@ -69,6 +69,7 @@ _EQUAL = {
     "convolutions.poplar_options.partialsType": "`partials_type`: `half` is `f16`, `float` `f32`",
     "matmuls.poplar_options.availableMemoryProportion": "`available_memory_proportion`",
     "matmuls.poplar_options.partialsType": "`partials_type`: `half` is `f16`, `float` `f32`",
+    "optimizations.enable_graph_outlining": "`outline`: `auto` or `off`",
 }
 
 

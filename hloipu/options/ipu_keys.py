@@ -109,6 +109,9 @@ KEYS: Mapping[str, Key] = MappingProxyType({
     "io_tiles.num_io_tiles": Key(Integer(0, 192), 0, _means("io_tiles")),
     "ipu_model.compile_ipu_code": Key(_BOOLEAN, True, _means("code_memory")),
     "ipu_model.tiles_per_ipu": Key(_COUNT, 0, _tiles),
+    "optimizations.enable_graph_outlining": Key(
+        _BOOLEAN, True, lambda value: ("outline", "auto" if value else "off")
+    ),
     "ipu_model.version": Key(_VERSION, "ipu2", _machine),
     **_no_effect(_BOOLEAN, False, """
         matmuls.clear_pass_type device_connection.enable_remote_buffers
@@ -120,7 +123,7 @@ KEYS: Mapping[str, Key] = MappingProxyType({
         optimizations.combine_matmuls optimizations.enable_fast_math"""),
     **_no_effect(_BOOLEAN, True, """
         optimizations.math.dot_strength optimizations.prefetch_data_streams
-        optimizations.enable_graph_outlining optimizations.merge_infeed_io_copies
+        optimizations.merge_infeed_io_copies
         optimizations.enable_gather_simplifier optimizations.enable_dynamic_slice_replacement"""),
     **_no_effect(_COUNT, 0, """
         experimental.multi_replica_distribution.process_index

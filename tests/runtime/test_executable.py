@@ -76,9 +76,10 @@ def function(name: str, steps: list[Any]) -> list[Any]:
 
 
 DOUBLING = [
-    function(f"f{n}", [["Call", f"f{n + 1}"], ["Call", f"f{n + 1}"]]) for n in range(60)
+    function(f"f{n}", [["Call", f"f{n + 1}", [], []]] * 2) for n in range(60)
 ]  # fmt: skip
-CHAIN = [function(f"f{n}", [["Call", f"f{n + 1}"]]) for n in range(3000)]
+CALL_OF_NEXT = ["Call", "next", [], []]
+CHAIN = [function(f"f{n}", [["Call", f"f{n + 1}", [], []]]) for n in range(3000)]
 WIDE = [[2**11, 2**11], [1, 2**11], 0]
 
 LIES = {
@@ -128,7 +129,7 @@ LIES = {
     "turns": ("control", put("program", "body", 0, 4, 1, to=-1), "E4011", "-1 iterations"),
     "branches": ("control", put("program", "body", 0, 6, 5, 0, 1, to=[9]), "E4011", "each branch"),
     "sync": ("control", put("program", "body", 0, 8, 1, to=3), "E4011", "a sync of 3 IPUs"),
-    "recursion": ("control", put("program", "functions", 0, 1, to=[[["Call", "next"]]]), "E4011",
+    "recursion": ("control", put("program", "functions", 0, 1, to=[[CALL_OF_NEXT]]), "E4011",
                   "which cannot be"),
     "no function": ("control", put("program", "functions", to=[]), "E4011", "which cannot be"),
     "two names": ("control", put("program", "functions", to=[function("f", [])] * 2), "E4010",

@@ -78,7 +78,8 @@ def test_document_is_in_the_repository() -> None:
     assert text.startswith(HEAD)
     assert BLIND_SPOTS in text
     for x in MEASUREMENTS:
-        assert f"| {x.id} |" in text
+        # Whole networks that take long stand on the other page.
+        assert f"| {x.id} |" in text or x.run
     networks = (ROOT / "docs" / "fidelity-models.md").read_text(encoding="utf-8")
     assert networks.startswith(NETWORKS_HEAD)
     for x in [*MEASUREMENTS, *capacities()]:

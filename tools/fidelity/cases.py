@@ -183,11 +183,15 @@ class Judgement:
         return not self.outside and low <= self.mean_ratio <= high
 
 
+TAKES_LONG = "takes long: [fidelity-models.md](fidelity-models.md)"
+"""Why a whole network is not among the quick comparisons."""
+
+
 def compared(x: Measurement, *, quickly: bool = False) -> Row:
     """Return the row of a measurement, predicted where that can be; `quickly`: within a minute."""
     case = case_of(x)
     if quickly and x.run and not runs.is_quick(x):
-        case = Case(Kind.LEFT_OUT, why="takes long: [fidelity-models.md](fidelity-models.md)")
+        case = Case(Kind.LEFT_OUT, why=TAKES_LONG)
     return Row(x, case, case.predict(x) if case.predict else None)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tools.fidelity.cases import Judgement, Kind, Row, judged
+from tools.fidelity.cases import TAKES_LONG, Judgement, Kind, Row, judged
 
 FORMAT = 1
 
@@ -95,9 +95,12 @@ def _lines(rows: Sequence[Row], full_partials: Sequence[Row]) -> Iterator[str]:
     yield from table((row for row in rows if row.case.kind is Kind.BESIDE), why=True)
     yield "\n## Given, or left out\n"
     yield "| measurement | | why |\n|---|---|---|"
+    elsewhere = [row for row in rows if row.case.why == TAKES_LONG]
     for row in rows:
-        if row.case.kind in (Kind.GIVEN, Kind.LEFT_OUT):
+        if row.case.kind in (Kind.GIVEN, Kind.LEFT_OUT) and row not in elsewhere:
             yield f"| {row.measurement.id} | {row.case.kind} | {row.case.why} |"
+    if elsewhere:
+        yield f"| {len(elsewhere)} of whole networks | {Kind.LEFT_OUT} | {TAKES_LONG} |"
     yield f"\n{BLIND_SPOTS}"
 
 

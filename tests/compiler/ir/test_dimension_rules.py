@@ -125,6 +125,8 @@ def test_parts_computed_apart_are_the_whole(opcode: str, request: pytest.Fixture
             for numbers in dimensions:
                 sizes = [cutting.rule.factors[n].size for n in numbers]
                 assert len(sizes) == 1 or min(sizes, default=0) > 1
+        if opcode == "sort" and "direction=EQ" in cutting.text:
+            continue  # Nothing is less than anything: rows stay as they are, cut or not.
         alone = Trait.COLLECTIVE in OPS[opcode].traits and cutting.participants == (1, 1)
         if not alone and len(cutting.sizes) > 2 - (opcode != "concatenate"):
             weak = list(cutting.weaker_than_need_be())
