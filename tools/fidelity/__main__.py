@@ -2,7 +2,7 @@
 
     python -m tools.fidelity [--models] [--class TEXT] [--json FILE] [--document FILE]
 
-With --models all whole networks are compared, and docs/fidelity-models.md is written; without it,
+With --models whole networks are compared, and docs/fidelity-models.md is written; without it,
 all else, and the networks that are compiled quickly. With --class only classes or measurements
 whose names contain the text are compared, and no document is written. Ends with 0 whatever comes
 out: the document says which bounds hold.
