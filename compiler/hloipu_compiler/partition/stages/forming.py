@@ -25,6 +25,7 @@ from hloipu_compiler.partition.stages.branch_places import Spot, Spots
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.training.reach import result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+from hloipu_compiler.passes.algebra.fold_transposes import is_folded
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -34,7 +35,6 @@ ALONE = Spot(-1, JOIN)
 """Of ops of stages that have no branches."""
 _CHEAP = frozenset({"constant", "iota", "broadcast", "reshape", "bitcast", "partition-id",
                     "replica-id"})  # fmt: skip
-_PRODUCTS = frozenset({"dot", "convolution"})
 _FEW_ELEMENTS = 64
 """Values of no more elements are computed wherever they are read, if they are alike for all."""
 
@@ -180,17 +180,11 @@ class _Forming:
             if self.phases.phase[position] != FREE or x.attributes.called:
                 continue
             small = isinstance(x.shape, ArrayShape) and _elements(x) <= _FEW_ELEMENTS
-            if x.opcode in _CHEAP or small or self._is_folded(position):
+            if x.opcode in _CHEAP or small or is_folded(self.entry, position):
                 found[position] = all(
                     found[i] or self.entry.instructions[i].parameter_number >= 0 for i in x.operands
                 )
         return found
-
-    def _is_folded(self, position: int) -> bool:
-        """Whether a transpose is only read by products, which take it in another order."""
-        users = [self.entry.instructions[user].opcode for user in self.entry.users[position]]
-        is_transpose = self.entry.instructions[position].opcode == "transpose"
-        return is_transpose and _PRODUCTS.issuperset(users)
 
     def _places(self) -> list[Place | None]:
         """Return the call that makes each value; None: a parameter, dead, or written out."""

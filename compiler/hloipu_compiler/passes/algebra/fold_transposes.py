@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels
-from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.movement import became, static
@@ -18,6 +18,14 @@ from hloipu_compiler.passes.framework.rewriting import Draft, Rule
 
 _SAID_OF_RESULT = frozenset({"sharding", "control-predecessors", "sparsity"})
 _SIDES = ("lhs", "rhs")
+_PRODUCTS = frozenset({"dot", "convolution"})
+
+
+def is_folded(computation: Computation, position: int) -> bool:
+    """Whether a value is a transpose that only products read, which take it as it was before."""
+    users = [computation.instructions[user].opcode for user in computation.users[position]]
+    is_transpose = computation.instructions[position].opcode == "transpose"
+    return is_transpose and _PRODUCTS.issuperset(users)
 
 
 def _order(draft: Draft, at: int) -> tuple[int, ...] | None:
