@@ -66,12 +66,12 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         lines = made.pipelining.lines()
         lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
         lines += _idle_flags(made, made.pipelining, options)
-        lines += _key_lines(made, options)
+        lines += _key_lines(made, options) + _outline_lines(options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return {"cut": lines}
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
-    lines += _key_lines(made, options)
+    lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     if options.passes and options.recompute in ("cheap", "full"):
@@ -85,6 +85,16 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
             "or --stages N asks for it"
         )
     return {"cut": lines} if lines else {}
+
+
+def _outline_lines(options: Options) -> list[str]:
+    """Return a line where blocks are asked to be functions, and passes of one's own say which."""
+    if options.outline != "on" or not options.passes or options.passes in AFTER_FRONT:
+        return []
+    return [
+        f"--passes {options.passes} says what becomes a function: --outline on without effect; "
+        "write outline-blocks among the passes"
+    ]
 
 
 def _key_lines(made: Compilation, options: Options) -> list[str]:

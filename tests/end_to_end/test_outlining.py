@@ -120,3 +120,17 @@ def test_what_does_not_fit_is_taken_with_functions_if_they_make_it_smaller(text:
     assert not chosen.fits
     assert chosen.memory.peak_bytes_per_tile == min(needs.values())
     assert bool(chosen.program.functions) is (needs["on"] < needs["off"])
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_passes_of_ones_own_say_what_becomes_a_function(text: str, micro_batches: int) -> None:
+    options: dict[str, Any] = {
+        "target": "tiny", "loop": 1, "micro_batches": micro_batches, "cache": False,
+        "outline": "on", "over_memory": "allow",
+    }  # fmt: skip
+    mine = hloipu.compile(text, passes="narrow-floats,default", **options)
+    assert not mine.program.functions
+    assert any("--outline on without effect" in line for line in mine.options["cut"])
+    usual = hloipu.compile(text, passes="default", **options)
+    assert usual.program.functions
+    assert not any("--outline" in line for line in usual.options.get("cut", ()))
