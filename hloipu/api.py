@@ -13,6 +13,7 @@ from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
 from hloipu.places import in_system
 from hloipu.text import HloInput, read_source
+from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.compilation import Clock, unmeasured
@@ -228,6 +229,8 @@ def _outlined_if_less(
         if made.fits:
             return made, options
         lacking = _lacking_bytes(made)
+    if inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
+        return made, options
     asked = replace(options, outline="on")
     tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
     if not tried.program.functions:

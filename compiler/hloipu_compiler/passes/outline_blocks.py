@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes
+from hloipu_compiler.analysis.code_size import (
+    LEAST_OUTLINED_BYTES,
+    code_bytes,
+    summed_code_bytes,
+)
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
@@ -213,7 +217,7 @@ class OutlineBlocks(Pass):
     """Makes equal blocks, such as layers, calls of one computation, whose code is there once."""
 
     name: ClassVar[str] = "outline-blocks"
-    least_code: int = 40_000
+    least_code: int = LEAST_OUTLINED_BYTES
     """Bytes of code on a tile, by an estimate, from which on a computation is looked at."""
     least_saved: int = 12_000
     """Bytes of code that a block has to save."""
