@@ -37,17 +37,22 @@ def arguments(text: str, seed: int) -> list[np.ndarray]:
     return [draw.integers(-2, 3, (SIZE, SIZE), dtype=np.int32) for _ in range(count)]
 
 
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("seed", [1, 2, 4, 7, 8, 9, 10])
-def test_layers_give_what_the_text_says(seed: int, backward: bool) -> None:
-    text = layered_text(seed, 4, backward=backward, shared=seed % 2 == 0, between=seed % 3 == 0)
-    given = arguments(text, seed)
+def assert_calls_give_what_is_said(text: str, given: list[np.ndarray]) -> None:
+    """Compare both modes of a program with functions with the interpreter."""
     program = compiled(text, _OUTLINE)
     assert program.functions
     expected = evaluate_everywhere(parse(text), *given)
     for results in results_of(program, *given):
         for got, want in zip(results, expected, strict=True):
             np.testing.assert_array_equal(got, np.asarray(want), strict=True)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("seed", [1, 2, 4, 7, 8, 9, 10])
+def test_layers_give_what_the_text_says(seed: int, backward: bool) -> None:
+    text = layered_text(seed, 4, backward=backward, shared=seed % 2 == 0, between=seed % 3 == 0)
+    given = arguments(text, seed)
+    assert_calls_give_what_is_said(text, given)
 
 
 def test_code_is_there_once() -> None:
@@ -77,12 +82,7 @@ def test_what_all_calls_pass_is_not_copied() -> None:
 def test_a_loop_calls_functions(seed: int) -> None:
     text = looped_text(seed, 4, trips=3)
     given = arguments(text, seed)
-    program = compiled(text, _OUTLINE)
-    assert program.functions
-    expected = evaluate_everywhere(parse(text), *given)
-    for results in results_of(program, *given):
-        for got, want in zip(results, expected, strict=True):
-            np.testing.assert_array_equal(got, np.asarray(want), strict=True)
+    assert_calls_give_what_is_said(text, given)
 
 
 def test_results_that_are_tuples_go_from_layer_to_layer() -> None:
@@ -115,9 +115,4 @@ def test_results_that_are_tuples_go_from_layer_to_layer() -> None:
     lines.append(f"  ROOT r = ({', '.join([shape] * 6)}) tuple(m4, m1, h0, h1, h2, h3)")
     text = f"HloModule sorts\n\n{order}\nENTRY e {{\n" + "\n".join(lines) + "\n}\n"
     given = arguments(text, 0)
-    program = compiled(text, _OUTLINE)
-    assert program.functions
-    expected = evaluate_everywhere(parse(text), *given)
-    for results in results_of(program, *given):
-        for got, want in zip(results, expected, strict=True):
-            np.testing.assert_array_equal(got, np.asarray(want), strict=True)
+    assert_calls_give_what_is_said(text, given)
