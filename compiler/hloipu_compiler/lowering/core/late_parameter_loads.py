@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Spread, TileTensor, Value
+from hloipu_compiler.lowering.core.values import TileTensor, Value, value_on_tiles
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import ValueId
 
@@ -40,7 +40,7 @@ class Arrivals:
         """Write the steps that bring in what is read now, and with it what is read next."""
         if not self.waiting:
             return
-        values = [_value(leaf) for leaves in operands for leaf in leaves]
+        values = [value_on_tiles(leaf) for leaves in operands for leaf in leaves]
         for value in values:
             if value is not None and value in self.waiting:
                 self._bring(value)
@@ -68,16 +68,6 @@ class Arrivals:
         self.builder.emit(s.Sync())
         self.builder.emit(s.StreamIn(stream, held.variable, held.value))
         return size
-
-
-def _value(leaf: Value) -> ValueId | None:
-    match leaf:
-        case TileTensor():
-            return leaf.value
-        case Spread(source=TileTensor() as source):
-            return source.value
-        case _:
-            return None
 
 
 def first_uses(computation: Computation) -> dict[int, int]:

@@ -58,6 +58,8 @@ Value = TileTensor | Scalar | Spread | Token
 class Function(NamedTuple):
     """A computation that was lowered to be called, by its leaves."""
 
+    calls: tuple[int, ...]
+    """Positions of its calls in the computation that calls it, in order."""
     arguments: tuple[TileTensor | None, ...]
     """Where it finds each, as a value of its own; None: what all calls pass takes no memory."""
     in_place: frozenset[VariableId]
@@ -90,13 +92,13 @@ class LastUses:
             self._extend(leaf, self._last_use[position])
 
     def _extend(self, leaf: Value, end: int) -> None:
-        value = _value(leaf)
+        value = value_on_tiles(leaf)
         if value is not None:
             self._ends[value] = max(self._ends.get(value, -1), end)
 
     def is_read_after(self, position: int, leaf: Value) -> bool:
         """Whether a leaf is read by the instruction at a position, or later."""
-        value = _value(leaf)
+        value = value_on_tiles(leaf)
         return value is None or self._ends.get(value, position) >= position
 
     def is_last_use(self, position: int, leaves: SequenceOf[Value]) -> bool:
@@ -106,11 +108,12 @@ class LastUses:
         """
         if len(leaves) != 1:
             return False
-        value = _value(leaves[0])
+        value = value_on_tiles(leaves[0])
         return value is not None and self._ends[value] == position
 
 
-def _value(leaf: Value) -> ValueId | None:
+def value_on_tiles(leaf: Value) -> ValueId | None:
+    """Return the value that a leaf takes from tiles; None: it takes none."""
     match leaf:
         case TileTensor():
             return leaf.value

@@ -21,7 +21,7 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
 
 
-class _Site(NamedTuple):
+class _CallSite(NamedTuple):
     """A call, and all calls of the same computation in the same one."""
 
     context: LoweringContext
@@ -41,21 +41,22 @@ class _Site(NamedTuple):
 
 @lowers("call")
 def _call(context: LoweringContext) -> Sequence[Value]:
-    computation, builder = context.computation, context.builder
-    (name,) = context.attributes.called
-    calls = tuple(
-        at
-        for at, x in enumerate(computation.instructions)
-        if x.opcode == "call" and x.attributes.called == (name,)
-    )
-    site = _Site(context, calls)
-    key = f"{name}" if builder.ipus == 1 else f"{name} on ipu {builder.ipu}"
-    if key not in builder.functions:
-        builder.functions[key] = _lowered(site, context.module.computation[name], key)
-    return _passed(site, builder.functions[key], key)
+    builder = context.builder
+    (callee,) = context.attributes.called
+    name = callee if builder.ipus == 1 else f"{callee} on ipu {builder.ipu}"
+    if name not in builder.functions:
+        calls = tuple(
+            at
+            for at, x in enumerate(context.computation.instructions)
+            if x.opcode == "call" and x.attributes.called == (callee,)
+        )
+        site = _CallSite(context, calls)
+        builder.functions[name] = _lowered(site, context.module.computation[callee])
+    function = builder.functions[name]
+    return _passed(_CallSite(context, function.calls), function, name)
 
 
-def _lowered(site: _Site, callee: Computation, key: str) -> Function:
+def _lowered(site: _CallSite, callee: Computation) -> Function:
     """Write the function's steps."""
     context, builder = site.context, site.context.builder
     computation = context.computation
@@ -66,19 +67,22 @@ def _lowered(site: _Site, callee: Computation, key: str) -> Function:
     given: list[list[Value]] = []
     with builder.function() as scope:
         for slot, leaves in enumerate(context.operands):
-            same = len({computation.instructions[at].operands[slot] for at in site.calls}) == 1
+            is_shared = len({computation.instructions[at].operands[slot] for at in site.calls}) == 1
             inner: list[Value] = []
             for leaf in leaves:
-                found = _argument(builder, _source(leaf) if same else leaf, same=same)
-                arguments.append(found)
-                if found is None:
+                argument = _argument(
+                    builder, _source(leaf) if is_shared else leaf, is_shared=is_shared
+                )
+                arguments.append(argument)
+                if argument is None:
                     inner.append(leaf)
+                    continue
+                if is_shared and isinstance(leaf, Spread):
+                    inner.append(replace(leaf, source=argument))
                 else:
-                    inner.append(
-                        replace(leaf, source=found) if isinstance(leaf, Spread) and same else found
-                    )
-                if found is not None and found.variable == _variable(leaf):
-                    in_place.add(found.variable)
+                    inner.append(argument)
+                if argument.variable == _variable(leaf):
+                    in_place.add(argument.variable)
             given.append(inner)
         owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
         scope.owned.update(x.variable for x in owned)
@@ -91,7 +95,7 @@ def _lowered(site: _Site, callee: Computation, key: str) -> Function:
         )
         body = s.Sequence(tuple(scope.steps))
     builder.alive_bytes, builder.origin = outside, context.instruction.name
-    return Function(tuple(arguments), frozenset(in_place), results, body)
+    return Function(site.calls, tuple(arguments), frozenset(in_place), results, body)
 
 
 def _source(leaf: Value) -> Value:
@@ -104,7 +108,7 @@ def _variable(leaf: Value) -> VariableId | None:
     return source.variable if isinstance(source, TileTensor) else None
 
 
-def _argument(builder: Builder, leaf: Value, *, same: bool) -> TileTensor | None:
+def _argument(builder: Builder, leaf: Value, *, is_shared: bool) -> TileTensor | None:
     """Return where a function finds an argument, as a value of its own; None: in no memory.
 
     It lies as the first call has it: what other calls pass lies alike, layer by layer, so that
@@ -112,18 +116,18 @@ def _argument(builder: Builder, leaf: Value, *, same: bool) -> TileTensor | None
     """
     kind, shape = leaf.element_type, leaf.shape
     if not isinstance(leaf, TileTensor):
-        if same or isinstance(leaf, Token):
+        if is_shared or isinstance(leaf, Token):
             return None
         mapping = builder.default_mapping(kind, shape)
     else:
         mapping = spread_over_copies(builder.variables[leaf.variable].mapping, shape, kind)
     value = builder.value(kind, shape)
-    if same and isinstance(leaf, TileTensor):
+    if is_shared and isinstance(leaf, TileTensor):
         return TileTensor(value, leaf.variable, kind, shape)
     return TileTensor(value, builder.variable(kind, shape, mapping), kind, shape)
 
 
-def _passed(site: _Site, function: Function, key: str) -> Sequence[Value]:
+def _passed(site: _CallSite, function: Function, name: str) -> Sequence[Value]:
     """Write a call: copies in, the step, copies out."""
     builder = site.context.builder
     operands = [leaf for leaves in site.context.operands for leaf in leaves]
@@ -153,18 +157,18 @@ def _passed(site: _Site, function: Function, key: str) -> Sequence[Value]:
             results.append(
                 TileTensor(back[leaf.value].outer, leaf.variable, leaf.element_type, leaf.shape)
             )
-    builder.emit(s.Call(key, tuple(passed), tuple(back.values())))
+    builder.emit(s.Call(name, tuple(passed), tuple(back.values())))
     return _kept(site, function, results)
 
 
-def _kept(site: _Site, function: Function, results: list[Value]) -> list[Value]:
+def _kept(site: _CallSite, function: Function, results: list[Value]) -> list[Value]:
     """Copy out what the next call would overwrite and others read than that call."""
     if site.next_call is None:
         return results
     builder = site.context.builder
     own = {x.variable for x in function.results if isinstance(x, TileTensor)}
     moved: list[tuple[TileTensor, VariableId]] = []
-    found: dict[Value, Value] = {}
+    outside: dict[Value, Value] = {}
     for leaf in dict.fromkeys(results):
         if not isinstance(leaf, TileTensor) or leaf.variable not in own:
             continue
@@ -176,12 +180,12 @@ def _kept(site: _Site, function: Function, results: list[Value]) -> list[Value]:
         )
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)
         moved.append((leaf, variable))
-        found[leaf] = replace(leaf, variable=variable)
+        outside[leaf] = replace(leaf, variable=variable)
     _copy(builder, moved)
-    return [found.get(leaf, leaf) for leaf in results]
+    return [outside.get(leaf, leaf) for leaf in results]
 
 
-def _is_for_next_call(site: _Site, function: Function, leaf: int, variable: VariableId) -> bool:
+def _is_for_next_call(site: _CallSite, function: Function, leaf: int, variable: VariableId) -> bool:
     """Whether only the next call reads a leaf of the result, and finds it where it safely takes it.
 
     A copy to another argument must not come from where an argument is copied to.

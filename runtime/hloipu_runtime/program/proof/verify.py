@@ -56,9 +56,6 @@ class _Proved(NamedTuple):
     end: State
 
 
-_NEVER = _Proved((), {})
-
-
 def _inner(passed: tuple[Passed, ...]) -> _Arguments:
     return tuple((item.variable, item.inner) for item in passed)
 
@@ -94,8 +91,10 @@ class _Proof:
         self.program = program
         self.faults: list[Fault] = []
         self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
-        self.functions: dict[str, _Proved | None] = {}
-        """By name, what holds of each function that is called; None: it is being walked."""
+        self.functions: dict[str, _Proved] = {}
+        """By name, what holds of each function that was called."""
+        self.walking: set[str] = set()
+        """Functions that are being walked: none may call itself."""
         self.given: set[str] = set()
         """Streams that steps hand to the host."""
         queued = (x for queue in program.queues for x in queue.streams)
@@ -269,7 +268,7 @@ class _Proof:
     def _call(self, step: Call, state: State, place: str) -> None:
         """Check what a call hands over and takes back; the function itself is walked once."""
         body = self.program.functions.get(step.function)
-        if body is None or self.functions.get(step.function, _NEVER) is None:
+        if body is None or step.function in self.walking:
             self.fault("call", place, f"cannot call function {step.function!r}")
             return
         passed = _inner(step.arguments)
@@ -293,11 +292,12 @@ class _Proof:
     def _function(self, name: str, body: Sequence, passed: _Arguments, place: str) -> _Proved:
         """Walk a function from constants and its arguments alone: so it may be called anywhere."""
         state = {v: value for v, (value, _) in self.program.constants.items()}
-        self.functions[name] = None
+        self.walking.add(name)
         for variable, value in passed:
             self.define(value, place)
             state[variable] = value
         self.walk(body, state, f"{place}/{name}")
+        self.walking.remove(name)
         proved = self.functions[name] = _Proved(passed, state)
         return proved
 
