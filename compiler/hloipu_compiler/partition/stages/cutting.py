@@ -17,7 +17,8 @@ from hloipu_compiler.partition.stages.loads import loads_of
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.marks import marked_stages
 from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
-from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 
 
 @dataclass(frozen=True)
@@ -105,3 +106,19 @@ def _elements(shape: Shape) -> int:
     if isinstance(shape, TupleShape):
         return sum(_elements(part) for part in shape.elements)
     return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
+
+
+def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:
+    """Return the schedule that is asked for.
+
+    Raises StagingError E0555 for groups of micro-batches on another schedule than the sequential.
+    """
+    group = request.batch_serialization
+    if group > 1 and request.schedule != SEQUENTIAL:
+        raise StagingError(
+            "E0555",
+            f"stages are to do {group} micro-batches one after the other, on the "
+            f"{request.schedule} schedule, which has them work side by side",
+            hint="give --schedule sequential with --batch-serialization",
+        )
+    return Schedule(stages, request.schedule, request.micro_batches, trains, group)

@@ -19,7 +19,13 @@ from hloipu_compiler.partition.stages.assignment import (
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
 from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
-from hloipu_compiler.partition.stages.cutting import Costing, annotated, assumed_costing, cut
+from hloipu_compiler.partition.stages.cutting import (
+    Costing,
+    annotated,
+    assumed_costing,
+    cut,
+    schedule_of,
+)
 from hloipu_compiler.partition.stages.forming import (
     PRE,
     STEP,
@@ -57,7 +63,7 @@ from hloipu_compiler.plan.pipelining import (
     Pipelining,
     Position,
 )
-from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
+from hloipu_compiler.plan.schedule import Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 
 
@@ -205,22 +211,6 @@ def pipelined(
         return made.module, plan
     data = [place for feed in wrapping.feeds for place in feed.places]
     return made.module, replace(plan, compared=compared_samples(module, data))
-
-
-def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:
-    """Return the schedule that is asked for.
-
-    Raises StagingError E0555 for groups of micro-batches on another schedule than the sequential.
-    """
-    group = request.batch_serialization
-    if group > 1 and request.schedule != SEQUENTIAL:
-        raise StagingError(
-            "E0555",
-            f"stages are to do {group} micro-batches one after the other, on the "
-            f"{request.schedule} schedule, which has them work side by side",
-            hint="give --schedule sequential with --batch-serialization",
-        )
-    return Schedule(stages, request.schedule, request.micro_batches, trains, group)
 
 
 def _require_arrays(entry: Computation) -> None:
