@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu.definitions import defined
-from hloipu_compiler.analysis.unused_annotations import unused_annotations
+from hloipu_compiler.analysis.module_notes import module_notes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import flat_step
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -40,7 +40,7 @@ def plain_step(
     raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     module = defined(module, given, config)
-    lines = unused_annotations(module)
+    lines = module_notes(module)
     module = annotations_removed(module)
     count = given.get("micro_batches")
     found = flat_step(module, count if isinstance(count, int) else None)

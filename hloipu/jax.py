@@ -1,6 +1,6 @@
 """JAX functions on the simulated device; JAX is an extra, and nothing else of hloipu needs it.
 
-Lowering goes through JAX's public interface: `jax.jit(…).lower(…).compiler_ir("hlo")`.
+Lowering goes through the public interface of `jax.stages`; texts keep source lines and constants.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -197,7 +197,7 @@ def lower(
     donated = _numbers(donate, len(arguments))
     jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
     lowered = jitted.lower(*arguments)
-    text = lowered.compiler_ir("hlo").as_hlo_text(print_large_constants=True)
+    text = lowered.as_text("hlo", debug_info=True)
     return LoweredFunction(text, arguments, donated, lowered.out_info)
 
 

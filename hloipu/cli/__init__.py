@@ -15,6 +15,7 @@ INTERRUPTED = 130
 """Exit code of a command that was interrupted: that of shells, 128 and the signal's number."""
 
 COMMANDS = {
+    "capture": "run a script and keep the HLO modules that it compiles",
     "compile": "compile a module for a machine: does it fit, and where do the cycles go",
     "run": "compile and run a module on the simulated machine, with real values",
     "estimate": "estimate cycles and bytes of a module, without values",

@@ -15,10 +15,10 @@ from hloipu.cli.table import (
     shortened,
     table,
 )
+from hloipu_compiler.analysis.module_notes import module_notes
 from hloipu_compiler.analysis.op_cost import OpCost
 from hloipu_compiler.analysis.summary import Summary, summarise
 from hloipu_compiler.analysis.tally import Tally
-from hloipu_compiler.analysis.unused_annotations import unused_annotations
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.shapes import without_layouts
@@ -83,7 +83,7 @@ def headline(summary: Summary) -> str:
             f"{bound}{readable_bytes(work.total.bytes_read + work.total.bytes_written)} "
             "read and written",
             *([f"  unknown     {', '.join(unknown)}"] if unknown else []),
-            *(f"  unused      {line}" for line in unused_annotations(module)),
+            *(f"  note        {line}" for line in module_notes(module)),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""Annotations of a module that nothing here acts on, reported to the user."""
+"""Notes on a module for people: annotations without effect, text that XLA has optimised."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
@@ -7,8 +7,10 @@ _MEETING = COLLECTIVES | {"partition-id", "replica-id"}
 _HOST = ("MoveToHost", "annotate_device_placement")
 
 
-def unused_annotations(module: Module) -> list[str]:
+def module_notes(module: Module) -> list[str]:
     """Return a line for each kind of annotation without effect on a verified module, for people.
+
+    One more tells of text that XLA has optimised for another device.
 
     Shardings over devices have none, as a module is compiled as it is written. Those of parameters
     of a module that meets others say what was done already: it is written for one of the devices.
@@ -28,6 +30,13 @@ def unused_annotations(module: Module) -> list[str]:
         found.append(
             f"{_counted(on_host, 'value')} annotated to lie on the host: without effect; "
             "--offload-activations and the like keep what waits in remote memory"
+        )
+    fusions = sum(x.opcode == "fusion" for x in everything)
+    if module.attributes.get("is_scheduled") is True and fusions:
+        found.append(
+            f"text after XLA's optimisation for another device ({_counted(fusions, 'fusion')}): "
+            "taken as it stands; the text before it (before_optimizations in dumps, or hloipu "
+            "capture) compiles faster and keeps source lines"
         )
     return found
 

@@ -1,10 +1,10 @@
-"""Annotations that nothing acts on are told."""
+"""Annotations that nothing acts on are told, and text that XLA has optimised."""
 
 import pytest
 from click.testing import CliRunner
 
 from hloipu.cli.application import application
-from hloipu_compiler.analysis.unused_annotations import unused_annotations
+from hloipu_compiler.analysis.module_notes import module_notes
 from tests.support.passes import entry, parsed
 
 SDY = (
@@ -31,7 +31,7 @@ HOST = 'custom_call_target="annotate_device_placement", frontend_attributes={_xl
 )  # fmt: skip
 def test_what_has_no_effect_is_said(parameter: str, call: str, said: str) -> None:
     text = entry(f"  p = f32[4] parameter(0){parameter}\n  ROOT r = f32[4] custom-call(p), {call}")
-    lines = unused_annotations(parsed(text))
+    lines = module_notes(parsed(text))
     assert [line.startswith(said) for line in lines] == [True] * bool(said)
     for command in ("compile", "show"):
         shown = CliRunner().invoke(application, [command, "-"], input=text).output
@@ -52,4 +52,23 @@ ENTRY e {
   ROOT r = f32[4] all-reduce(p), replica_groups={}, to_apply=add
 }
 """
-    assert not unused_annotations(parsed(text))
+    assert not module_notes(parsed(text))
+
+
+@pytest.mark.parametrize(("header", "told"), [(", is_scheduled=true", True), ("", False)])
+def test_text_after_optimisation_is_told(header: str, told: bool) -> None:
+    text = f"""HloModule m{header}
+
+f {{
+  a = f32[4] parameter(0)
+  ROOT n = f32[4] negate(a)
+}}
+
+ENTRY e {{
+  p = f32[4] parameter(0)
+  ROOT r = f32[4] fusion(p), kind=kLoop, calls=f
+}}
+"""
+    assert ["after XLA's optimisation" in line for line in module_notes(parsed(text))] == [
+        True
+    ] * told
