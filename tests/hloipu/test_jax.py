@@ -13,7 +13,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
 import hloipu  # noqa: E402 - after the skip
-from hloipu.jax import compile, lower  # noqa: E402
+from hloipu.jax import compile, estimate, jit, lower  # noqa: E402
 from hloipu.training.trainer import Trainer  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
@@ -117,7 +117,8 @@ def test_a_trainer_takes_lowered_functions() -> None:
 
 def test_without_jax_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
-    monkeypatch.delitem(sys.modules, "hloipu.jax")
+    for name in [name for name in sys.modules if name.startswith("hloipu.jax")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(UsageError) as error:
         import_module("hloipu.jax")
     assert error.value.code == "E3174"
@@ -162,3 +163,94 @@ def test_a_state_of_shapes_alone_is_given_later() -> None:
         pytest.raises(UsageError, match="E3154"),
     ):
         session.run(2)
+
+
+def test_a_jitted_function_is_compiled_once_for_each_kind_of_arguments() -> None:
+    def scaled(x: Any, power: int, *, shift: Any = 0.0) -> Any:
+        return {"y": x**power + shift}
+
+    on_device = jit(scaled, static_argnums=1, **TINY)
+    for power in (2, 3):
+        for shift in (0.5, 1.5):
+            y = on_device(X[:4], power, shift=np.float32(shift))["y"]
+            np.testing.assert_allclose(y, X[:4] ** power + np.float32(shift), rtol=1e-5)
+    assert on_device.compiled(X[:4], 2, shift=np.float32(7)) is on_device.compiled(
+        X[4:8], 2, shift=np.float32(8)
+    )
+    assert on_device.compiled(X[:4], 3, shift=np.float32(7)) is not on_device.compiled(
+        X[:4], 2, shift=np.float32(7)
+    )
+    assert on_device(X[:8], 2)["y"].shape == (8, 3)
+
+
+@pytest.mark.parametrize("form", ["jitted", "traced", "lowered"])
+def test_what_jax_has_made_of_a_function_is_taken(form: str) -> None:
+    def used_in_part(weights: Any, unused: Any, x: Any) -> Any:
+        return weights["dense"]["w"].sum() + x
+
+    jitted = jax.jit(used_in_part, donate_argnums=2)
+    arguments = WEIGHTS, X, X[:4]
+    given = {
+        "jitted": (jitted, *arguments),
+        "traced": (jitted.trace(*arguments),),
+        "lowered": (jitted.lower(*arguments),),
+    }[form]
+    program = compile(*given, **TINY)
+    assert program.lowered.donated == (2,)
+    assert program.lowered.parameters == ((0,), (), (1,))  # JAX leaves out what is not used
+    np.testing.assert_allclose(program(*arguments), used_in_part(*arguments), rtol=1e-6)
+    with pytest.raises(UsageError, match="E3176"):
+        compile(jitted.lower(*arguments), X, **TINY)
+
+
+def test_arguments_given_by_name_stay_so() -> None:
+    lowered = jax.jit(scores, keep_unused=True).lower(WEIGHTS, x=X[:4])
+    program = compile(lowered, **TINY)
+    assert_close(program(WEIGHTS, x=X[4:8]), scores(WEIGHTS, X[4:8]))
+
+
+def test_an_inference_function_loops_over_what_is_fed() -> None:
+    program = compile(scores, WEIGHTS, X[:4], loop=3, feed={"images": "x"}, outfeed=["y"], **TINY)
+    rows = [X[at : at + 4] for at in (0, 4, 8)]
+    with program.session(infeeds={"images": rows}) as session:
+        session.run(3)
+        found = np.concatenate([x.element for x in session.stream("y").drain()])
+    np.testing.assert_allclose(found, scores(WEIGHTS, X), rtol=1e-5)
+
+
+def test_state_loops_without_data() -> None:
+    program = compile(lambda n: n * 2 + 1, np.int32(0), donate=0, loop=3, **TINY)
+    with program.session() as session:
+        session.run(6)
+        assert program.nested_state(session) == (2**6 - 1,)
+
+
+def test_paths_name_arguments_and_groups() -> None:
+    lowered = lower(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1))
+    assert lowered.numbers("weights") == lowered.numbers(0) == (0, 1)
+    assert lowered.numbers(("weights/dense/w", "weights['dense']['b']")) == (1, 0)
+    assert lowered.numbers(range(2, 4)) == (3, 4)
+    with pytest.raises(UsageError, match=r"E2063(.|\n)*did you mean 'weights'"):
+        lowered.numbers("weight")
+
+
+def test_estimates_need_shapes_only() -> None:
+    weights = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), WEIGHTS)
+    x = jax.ShapeDtypeStruct((4, 3), np.float32)
+    estimated = estimate(scores, weights, x, **TINY)
+    program = compile(scores, WEIGHTS, X[:4], **TINY)
+    assert estimated.total_cycles == program.program.estimate().total_cycles
+    with pytest.raises(UsageError, match=r"E3175.*without values"):
+        program(weights, x)
+
+
+def test_work_is_told_by_the_keys_of_jax() -> None:
+    ours = compile(scores, WEIGHTS, X[:4], **TINY).cost_analysis()
+    theirs = jax.jit(scores).lower(WEIGHTS, X[:4]).cost_analysis()
+    assert ours["flops"] == pytest.approx(theirs["flops"], rel=0.3)
+    assert {"transcendentals", "bytes accessed", "optimal_seconds", "cycles"} <= ours.keys()
+
+
+def test_programs_from_functions_know_their_lines() -> None:
+    sources = compile(scores, WEIGHTS, X[:4], **TINY).program.sources
+    assert any("test_jax.py" in line for line in sources.values())

@@ -54,7 +54,7 @@ NOT_CHECKED = {
     "DoesNotFit "
     "EngineSwapWarning": "errors that hloipu raises",
     "Callback Source": "take nothing; for users to derive from",
-    "Session JaxProgram LoweredFunction": "made by other functions alone",
+    "Session JaxProgram JaxFunction LoweredFunction": "made by other functions alone",
     "InfeedQueue.take InfeedQueue.require_resumable OutfeedQueue.put "
     "OutfeedQueue.end_run": "called by engines for each element",
     "Source.elements Source.batches Source.with_pass": "called by queues; for sources to override",
@@ -180,11 +180,14 @@ CALLS: Mapping[str, Call] = {
     "jax.compile": lambda: (
         _placed(hloipu.jax.compile, lambda w, x: w + x, B, B), {"loop": 1, "donate": 0},
     ),
+    "jax.estimate": lambda: (_placed(hloipu.jax.estimate, jnp.sin, B), {"target": "tiny"}),
+    "jax.jit": lambda: (_placed(hloipu.jax.jit, jnp.sin), {"target": "tiny"}),
     "JaxProgram.session": lambda: (_closing(jax_program().session), {"infeeds": {"data": [B]}}),
     "JaxProgram.nested_state": lambda: (
         jax_program().nested_state, {"session": jax_program().session(infeeds={"data": [B]})},
     ),
     "LoweredFunction.flat": lambda: (_placed(jax_program().lowered.flat, B, B), {}),
+    "LoweredFunction.numbers": lambda: (jax_program().lowered.numbers, {"selectors": "w"}),
     "LoweredFunction.nested_results": lambda: (
         jax_program().lowered.nested_results, {"leaves": [B]},
     ),
@@ -232,10 +235,11 @@ def public() -> Iterator[str]:
     """Yield the names of all public functions, constructors and methods."""
     for module in MODULES:
         prefix = "jax." if module is hloipu.jax else ""
-        names = hloipu.__all__ if module is hloipu else vars(module)
+        faces = (hloipu, hloipu.jax)
+        names = module.__all__ if module in faces else vars(module)
         for name in names:
             thing = getattr(module, name)
-            own = module is hloipu or getattr(thing, "__module__", "") == module.__name__
+            own = module in faces or getattr(thing, "__module__", "") == module.__name__
             if (
                 name.startswith("_")
                 or not own
