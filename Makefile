@@ -39,6 +39,10 @@ check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+.PHONY: keras
+keras: install ## Keras models trained in every way, against Keras's own fit (3 minutes)
+	$(BIN)/python -m tools.keras_models
+
 .PHONY: samples
 samples: install ## print hlo_samples/ anew from JAX
 	$(BIN)/python -m tools.make_samples
