@@ -278,7 +278,12 @@ class Options:
         About(Choice(("refuse", "allow")), _FIT, "What to do with a program that does not fit."),
     ] = "refuse"
     code_memory: Annotated[
-        bool, About(Flag(), _ALL, "Count the bytes of code in the tiles' memory.")
+        bool,
+        About(
+            Flag(),
+            _ALL,
+            "Count the bytes of code in the tiles' memory; without, plans take it to cost nothing.",
+        ),
     ] = True
     assume_trips: Annotated[
         int | None,

@@ -99,7 +99,7 @@ class CompiledProgram:
     @cached_property
     def _forms(self) -> Forms:
         """How each transfer is carried out; its cycles and its memory both follow from that."""
-        return Forms(self.program, self.machine)
+        return Forms(self.program, self.machine, code_memory=self.code_memory)
 
     @cached_property
     def costs(self) -> Costs:

@@ -25,8 +25,9 @@ from hloipu_runtime.costs.costs import Costs, Pipelined, blocks_inside
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.costs.vertex_bytes import code_of
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.charges import Charges, charges_of, code_of
+from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import rounded

@@ -38,7 +38,7 @@ class Tuning:
     """Whether copies of what loops do not change are made before them: `all`, `none`, or `auto`:
     as many as there is room for."""
     code_memory: bool = True
-    """Whether code takes of that room."""
+    """Whether code takes of that room, and is worth cycles."""
 
     def partial_type(self, kind: str) -> str:
         """Return the type of partial sums of a result: f32 for narrower floats, but as chosen."""
@@ -54,9 +54,12 @@ DEFAULT_TUNING = Tuning()
 def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes: int) -> Tuning:
     """Return a tuning that asks for no more memory than code and values that are alive leave over.
 
+    Where code is not counted it takes nothing, and costs nothing.
+
     Where they leave nothing over no plan makes the program fit, and all of them may be fast.
     """
     memory = machine.memory
+    code_bytes = code_bytes if tuning.code_memory else 0
     values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
     free = machine.usable_bytes - min(memory.executable_bytes, code_bytes) - values
     code_cycles = _CODE_PRICES[min(2, 3 * code_bytes // memory.executable_bytes)]

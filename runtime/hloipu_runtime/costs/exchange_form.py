@@ -32,6 +32,10 @@ _LOOPS = 4
 Assumed: two over messages, and two over the pieces of each, as all messages but the last are alike.
 """
 
+_COUNT_BYTES = 2
+"""Of a count or stride of such a loop: graphcore/poplibs: lib/popops/codelets/ReduceCodelets.hpp,
+`ShortType`."""
+
 _SHARE_OF_MEMORY = 16
 """Messages take one part in so many of a tile's memory, if need be in several rounds. Assumed:
 small beside what is exchanged, yet large beside what a round costs."""
@@ -137,9 +141,7 @@ def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -
         exchange_code_bytes(machine, size_bytes, parts),
         over(size_bytes, rounds),
         rounds,
-        memory.vertex_fixed_bytes
-        + 2 * (memory.edge_pointer_bytes + memory.edge_length_bytes)
-        + _LOOPS * 3 * memory.edge_length_bytes,
+        memory.vertex_fixed_bytes + 2 * memory.edge_pointer_bytes + _LOOPS * 3 * _COUNT_BYTES,
         copy_charge(machine, over(size_bytes, rounds), over(pieces, rounds)).times(rounds),
     )
 

@@ -6,13 +6,14 @@ until the exchanges' code takes no more than what is left of it, as one does for
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
+from hloipu_runtime.costs.vertex_bytes import vertex_bytes
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
@@ -22,20 +23,30 @@ _LEAST_SHARE = 4
 """Exchanges have at least one part in so many of the memory for code. Assumed."""
 
 
-def room_for_exchanges(steps: Iterable[ComputeSet | Exchange], machine: Machine) -> int:
-    """Return the bytes for exchange code on a tile that takes part in all steps."""
-    memory = machine.memory
-    control = state = 0
-    codes: set[tuple[str, int]] = set()
-    for step in steps:
-        control += memory.step_code_bytes + memory.instruction_bytes
+def room_for_exchanges(program: Program, machine: Machine) -> list[int]:
+    """Return the bytes for exchange code on a tile of each IPU that takes part in all its steps."""
+    memory, variables = machine.memory, program.variables
+    others = [0] * program.ipus
+    codes: list[dict[Hashable, int]] = [{} for _ in others]
+    for step in phases(program):
+        at_work = set()
         if isinstance(step, ComputeSet):
             for group in step.groups:
-                codelet = group.codelet
-                state += codelet.state_bytes(machine, len(group.inputs), len(group.outputs))
-                codes.add((codelet.name, codelet.code_bytes))
-    others = control + state + sum(size for _, size in codes)
-    return max(memory.executable_bytes // _LEAST_SHARE, memory.executable_bytes - others)
+                touched = group.outputs or group.inputs
+                ipu = variables[touched[0].variable].ipu if touched else 0
+                code, _ = vertex_bytes(program, group, machine)
+                codes[ipu][code.key] = code.size
+                at_work.add(ipu)
+        else:
+            ends = {v for x in step.transfers for v in (x.source, x.destination)}
+            at_work = {variables[v].ipu for v in ends}
+        for ipu in at_work:
+            others[ipu] += memory.step_code_bytes + memory.instruction_bytes
+    least = memory.executable_bytes // _LEAST_SHARE
+    return [
+        max(least, memory.executable_bytes - size - sum(sizes.values()))
+        for size, sizes in zip(others, codes, strict=True)
+    ]
 
 
 def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
@@ -73,12 +84,12 @@ class _Choice(NamedTuple):
 class Forms:
     """How each transfer of a program is carried out on a machine."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        """Weigh all exchanges of a program against each other."""
+    def __init__(self, program: Program, machine: Machine, *, code_memory: bool = True) -> None:
+        """Weigh all exchanges of a program against each other; code that is not counted is free."""
         self._program = program
         self._machine = machine
         self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
-        self.price = self._affordable()
+        self.price = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
 
     def of(self, transfer: Transfer) -> Carried | None:
@@ -107,21 +118,23 @@ class Forms:
         """Return the lowest price at which exchanges keep to their room in the memory for code."""
         found: list[tuple[int, int, _Choice]] = []
         variables = self._program.variables
-        steps = list(phases(self._program))
-        for transfer in (t for step in steps if isinstance(step, Exchange) for t in step.transfers):
+        steps = (x for x in phases(self._program) if isinstance(x, Exchange))
+        for transfer in (t for step in steps for t in step.transfers):
             choice = self._choice(transfer)
             if choice is not None and choice.traffic.fragments:
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
                 found.append((*ends, choice))
-        room = room_for_exchanges(steps, self._machine)
-        if _kept_in_all(found) <= room or self._most_kept(found, 0) <= room:
+        if not found:
+            return 0
+        room = room_for_exchanges(self._program, self._machine)
+        if _kept_in_all(found) <= min(room) or self._has_room(found, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
-        number = bisect_left(_PRICES, True, key=lambda price: self._most_kept(found, price) <= room)
+        number = bisect_left(_PRICES, True, key=lambda price: self._has_room(found, price, room))
         return _PRICES[min(number, len(_PRICES) - 1)]
 
-    def _most_kept(self, found: list[tuple[int, int, _Choice]], price: int) -> int:
-        """Return the bytes that exchanges take for good on the tile where they take most."""
+    def _has_room(self, found: list[tuple[int, int, _Choice]], price: int, room: list[int]) -> bool:
+        """Whether what exchanges take for good has room on the tiles where they take most."""
         on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
         kept_of: dict[int, tuple[int, int]] = {}
         for source, destination, (traffic, forms) in found:
@@ -134,8 +147,11 @@ class Forms:
                 (destination, traffic.receivers, kept[1]),
             ):
                 on_ipu[ipu].append(Load(tiles.first, tiles.last, (size,)))
-        return max(
-            (peak.amounts[0] for loads in on_ipu if loads for peak in peaks(loads)), default=0
+        return all(
+            peak.amounts[0] <= most
+            for loads, most in zip(on_ipu, room, strict=True)
+            if loads
+            for peak in peaks(loads)
         )
 
 

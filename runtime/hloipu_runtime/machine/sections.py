@@ -84,7 +84,7 @@ class Memory:
     """State of a vertex without its edges: entry in the list, code pointer."""
     edge_pointer_bytes: BytesOrNone
     edge_length_bytes: BytesOrNone
-    """Added to the pointer where the length of an edge is not known to the code."""
+    """Of the length that a vertex keeps, which its edges share."""
     step_code_bytes: BytesOrNone
     """Supervisor code that starts one compute set, one exchange or one sync."""
     exchange_fragment_code_bytes: BytesOrNone

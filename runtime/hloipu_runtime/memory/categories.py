@@ -23,9 +23,8 @@ class Category(Enum):
 
 
 CODE = (Category.VERTEX_CODE, Category.CONTROL_CODE, Category.EXCHANGE_CODE)
-LOW = (*CODE, Category.VERTEX_STATE)
-"""What has to lie in the executable part of the memory."""
-NOT_VARIABLES = (*LOW, Category.STACKS)
+"""What has to lie in the executable part of the memory; the state of vertices is only read."""
+NOT_VARIABLES = (*CODE, Category.VERTEX_STATE, Category.STACKS)
 CATEGORY_OF_ROLE = {
     Role.TEMPORARY: Category.TEMPORARIES,
     Role.CONSTANT: Category.CONSTANTS,

@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.costs.exchange_form import REARRANGING_CODE_BYTES, Way
 from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.vertex_bytes import vertex_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored
@@ -41,6 +40,10 @@ class Charges:
 
     vertex_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
     """By what the code is and where it is; on a tile, each code counts once."""
+    assumed_code: set[Hashable] = field(default_factory=set)
+    """Of these, codes whose size nobody has counted."""
+    assumed_state: Counter[Tiles] = field(default_factory=Counter)
+    """Of the vertices' state below, what rests on no source."""
     vertex_state: Counter[Tiles] = field(default_factory=Counter)
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
@@ -82,14 +85,6 @@ def charges_of(program: Program, machine: Machine, forms: Forms | None = None) -
     for step in (program.body, *program.functions.values()):
         walker.walk(step, everywhere)
     return ProgramCharges(walker.charges, frozenset(walker.received - walker.computed))
-
-
-class Code(NamedTuple):
-    """The code of vertices that are alike."""
-
-    key: Hashable
-    size: int
-    """Bytes."""
 
 
 class _Walker:
@@ -209,14 +204,16 @@ class _Walker:
         for group in step.groups:
             every = (*group.inputs, *group.outputs)
             self.computed.update(operand.variable for operand in group.outputs)
-            types = tuple(variables[operand.variable].element_type for operand in every)
             ipu = variables[every[0].variable].ipu if every else 0
-            code = code_of(group.codelet, types)
+            code, state_bytes = vertex_bytes(self.program, group, self.machine)
             charges = self.charges[ipu]
             charges.vertex_code[(code.key, group.tiles)] = code.size
-            charges.vertex_state[group.tiles] += group.codelet.state_bytes(
-                self.machine, len(group.inputs), len(group.outputs)
-            )
+            charges.vertex_state[group.tiles] += state_bytes
+            if code.is_assumed:
+                charges.assumed_code.add(code.key)
+                charges.assumed_state[group.tiles] += state_bytes
+            elif self.machine.rests_on_assumption("memory.vertex_fixed_bytes"):
+                charges.assumed_state[group.tiles] += self.machine.memory.vertex_fixed_bytes
             self._taking_part(ipu, group.tiles)
 
     def _exchange(self, step: Exchange) -> None:
@@ -244,25 +241,9 @@ class _Walker:
         if way.buffer_bytes:
             charges.messages.append((step, tiles, way.buffer_bytes))
             charges.vertex_state[tiles] += way.state_bytes
+            charges.assumed_state[tiles] += way.state_bytes
+            charges.assumed_code.add(_REARRANGING)
             charges.vertex_code[(_REARRANGING, tiles)] = REARRANGING_CODE_BYTES
-
-
-@lru_cache(1 << 12)
-def code_of(codelet: Codelet, types: tuple[str, ...]) -> Code:
-    """Return what tells one code from another, and its bytes.
-
-    Code is compiled for its element types and for parameters such as names and expressions; numbers
-    are part of a vertex's state, if code of the same size does for all of them.
-    """
-    values = (getattr(codelet, parameter.name) for parameter in fields(codelet))
-    compiled = tuple(value for value in values if not _is_numbers(value))
-    return Code((codelet.name, types, compiled, codelet.code_bytes), codelet.code_bytes)
-
-
-def _is_numbers(value: object) -> bool:
-    if type(value) is tuple:
-        return all(map(_is_numbers, value))
-    return isinstance(value, (int, float))
 
 
 def _used(step: Step) -> Iterator[VariableId]:

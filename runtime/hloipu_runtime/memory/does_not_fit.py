@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.report_records import MemoryReport
+from hloipu_runtime.report.finding import CODE_CURE
 
 _SHOWN = 3
+_EXCHANGES = Category.EXCHANGE_CODE.value
 _GO_ON = "--over-memory=allow goes on"
 
 
@@ -50,12 +52,17 @@ class DoesNotFit(HloipuError):
             hint = f"keep less there (--offload off), or split the model over more IPUs; {_GO_ON}"
         else:
             code, peak = "E1002", report.code_peak
+            sizes = sorted(((peak.parts[x], x.value) for x in CODE), reverse=True)
+            culprits = report.exchange_culprits[:1] if sizes[0][1] == _EXCHANGES else ()
+            added = "".join(f"; exchanges for {x.origin} take {x.size_bytes:,}" for x in culprits)
             message = (
-                f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code "
-                f"and the state of vertices, which may take {report.executable_bytes:,}"
+                f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code, "
+                f"{report.code_bytes - report.executable_bytes:,} more than the "
+                f"{report.executable_bytes:,} that it can lie in: "
+                f"{', '.join(f'{name} {size:,}' for size, name in sizes)}{added}"
             )
             otherwise = f"--no-code-memory leaves code out of the count; {_GO_ON}"
-            hint = otherwise
+            hint = f"{CODE_CURE}; {otherwise}"
         if advice:
             hint = "; ".join((*advice, otherwise))
         super().__init__(code, message, hint=hint)

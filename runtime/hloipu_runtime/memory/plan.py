@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, LOW, NOT_VARIABLES, Category
+from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, CODE, NOT_VARIABLES, Category
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
@@ -36,7 +36,7 @@ class IpuMemory:
     charges: Charges
     fixed: dict[Category, Numbers]
     """What is not variables."""
-    low_bytes: Numbers
+    code_bytes: Numbers
     """Of these, what has to lie in the executable part."""
     floor: Numbers
     """First byte above all that, a multiple of the allocation grain."""
@@ -116,7 +116,7 @@ class MemoryPlan:
     def has_room_for_code(self) -> bool:
         """Whether every tile has enough memory of the part that code can lie in."""
         executable = min(self.machine.memory.executable_bytes, self.available_bytes)
-        return all(int(ipu.low_bytes.max()) <= executable for ipu in self.ipus)
+        return all(int(ipu.code_bytes.max()) <= executable for ipu in self.ipus)
 
 
 def plan_memory(
@@ -124,11 +124,12 @@ def plan_memory(
 ) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
-    Without `code_memory`, code of vertices, control and exchanges is taken to need none. `forms`:
-    those of its transfers, where they are known already. Raises
-    LimitError E5021 or E5022 for a program nested too deep or too long.
+    Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
+    exchanges take their fastest forms. `forms`: those of its transfers, where they are known
+    already. Raises LimitError E5021 or E5022 for a program nested too deep or too long.
     """
     liveness = liveness_of(program)
+    forms = forms or Forms(program, machine, code_memory=code_memory)
     charges = charges_of(program, machine, forms)
     addresses = [NO_ADDRESS] * len(program.variables)
     of_ipu: list[list[VariableId]] = [[] for _ in range(program.ipus)]
@@ -196,7 +197,7 @@ def rounded(size_bytes: int, machine: Machine) -> int:
 
 class _Placed(NamedTuple):
     addresses: list[int]
-    low_bytes: Numbers
+    code_bytes: Numbers
     floor: Numbers
     extent: Numbers
     always_bytes: Numbers
@@ -212,9 +213,10 @@ def _plan_ipu(
     fixed: dict[Category, Numbers],
 ) -> _Placed:
     """Place one IPU's variables and messages, and count what its tiles need."""
-    low_bytes = sum((fixed[category] for category in LOW), np.zeros(classes.count, np.int64))
+    code_bytes = sum((fixed[category] for category in CODE), np.zeros(classes.count, np.int64))
     grain = machine.memory.allocation_grain_bytes
-    floor = -(-(low_bytes + fixed[Category.STACKS]) // grain) * grain
+    others = fixed[Category.VERTEX_STATE] + fixed[Category.STACKS]
+    floor = -(-(code_bytes + others) // grain) * grain
     available = available_bytes(machine) // grain * grain
     table = Requests(requests)
     live = most_live(table, points, classes, floor)
@@ -226,7 +228,7 @@ def _plan_ipu(
     ]
     return _Placed(
         addresses,
-        low_bytes,
+        code_bytes,
         floor,
         found.extent,
         live.always_bytes,

@@ -37,8 +37,8 @@ def memory_report(
             on_ipu[variable.ipu].append(number)
     parts_of = [_parts_by_class(plan, ipu, on_ipu[ipu.ipu]) for ipu in plan.ipus]
     fullest = max(plan.ipus, key=lambda ipu: (int(ipu.needed_bytes.max()), -ipu.ipu))
-    most_code = max(plan.ipus, key=lambda ipu: (int(ipu.low_bytes.max()), -ipu.ipu))
-    full_class, code_class = int(fullest.needed_bytes.argmax()), int(most_code.low_bytes.argmax())
+    most_code = max(plan.ipus, key=lambda ipu: (int(ipu.code_bytes.max()), -ipu.ipu))
+    full_class, code_class = int(fullest.needed_bytes.argmax()), int(most_code.code_bytes.argmax())
     found = _culprits(plan, fullest, full_class, on_ipu[fullest.ipu], sources or {})
     counts = [np.bincount(ipu.classes.of_tile, minlength=ipu.classes.count) for ipu in plan.ipus]
     total = dict.fromkeys(Category, 0)
@@ -53,7 +53,7 @@ def memory_report(
         remote_available_bytes=plan.machine.remote.remote_bytes,
         peak=_tile_peak(plan, fullest, parts_of[fullest.ipu], full_class),
         code_peak=_tile_peak(plan, most_code, parts_of[most_code.ipu], code_class),
-        code_bytes=int(most_code.low_bytes[code_class]),
+        code_bytes=int(most_code.code_bytes[code_class]),
         culprits=tuple(found[:culprits]),
         culprits_left_out=max(0, len(found) - culprits),
         exchange_culprits=_exchange_culprits(fullest, full_class, sources or {}, culprits)
@@ -127,7 +127,29 @@ def _tile_peak(
         always_live_bytes=always,
         not_always_live_bytes=total - always,
         parts={category: int(parts[category][tile_class]) for category in Category},
+        assumed=_assumed(plan, ipu, tile_class),
     )
+
+
+def _assumed(plan: MemoryPlan, ipu: IpuMemory, tile_class: int) -> dict[Category, int]:
+    """Return what of a tile's bytes rests on sizes that no source tells, by what they are for."""
+    charges, machine = ipu.charges, plan.machine
+    here = ipu.classes.grids_of(tile_class)
+    found = {Category.VERTEX_STATE: sum(charges.assumed_state[tiles] for tiles in here)}
+    if plan.code_memory:
+        codes = {
+            key: size
+            for (key, tiles), size in charges.vertex_code.items()
+            if tiles in here and key in charges.assumed_code
+        }
+        found[Category.VERTEX_CODE] = sum(codes.values())
+        for category, key in (
+            (Category.CONTROL_CODE, "memory.step_code_bytes"),
+            (Category.EXCHANGE_CODE, "memory.exchange_fragment_code_bytes"),
+        ):
+            is_assumed = machine.rests_on_assumption(key)
+            found[category] = int(ipu.fixed[category][tile_class]) if is_assumed else 0
+    return found
 
 
 def step_name(step: Step | None) -> str:

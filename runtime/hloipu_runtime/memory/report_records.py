@@ -9,7 +9,7 @@ from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.remote_parts import RemoteCategory
 from hloipu_runtime.program.mapping import Sizes
 
-Parts = dict[Category, int]
+Parts = Mapping[Category, int]
 SCHEMA = "hloipu.memory"
 VERSION = 1
 
@@ -64,6 +64,8 @@ class TilePeak(NamedTuple):
     not_always_live_bytes: int
     parts: Parts
     """By what they are for; their sum is `total_bytes`."""
+    assumed: Parts = MappingProxyType({})
+    """Of these parts, bytes that rest on sizes that no source tells."""
 
 
 class IpuUse(NamedTuple):
@@ -106,7 +108,7 @@ class MemoryReport:
     peak: TilePeak
     """The fullest tile."""
     code_peak: TilePeak
-    """The tile with most code and vertex state."""
+    """The tile with most code."""
     code_bytes: int
     """Of that tile: what has to lie in the executable part."""
     culprits: tuple[Culprit, ...]
@@ -157,4 +159,8 @@ def _parts_json(parts: Parts) -> dict[str, int]:
 
 
 def _peak_json(peak: TilePeak) -> dict[str, Any]:
-    return {**peak._asdict(), "parts": _parts_json(peak.parts)}
+    return {
+        **peak._asdict(),
+        "parts": _parts_json(peak.parts),
+        "assumed": _parts_json(peak.assumed),
+    }

@@ -19,7 +19,7 @@ class Change(NamedTuple):
     available_bytes: int
     """Of each tile, on the machine of the change."""
     code_bytes: int
-    """Code and vertex state of the tile that has most of them."""
+    """Code of the tile that has most of it."""
     executable_bytes: int
     """What these may take of each tile."""
     cycles: int

@@ -9,6 +9,13 @@ Setting = tuple[str, Any]
 """An option and its value."""
 
 
+CODE_CURE = (
+    "run equal layers in one loop (a scan) or as functions (--outline on), or cut the step over "
+    "more IPUs (--stages N)"
+)
+"""What makes code smaller, in words."""
+
+
 class Finding(NamedTuple):
     """One thing that costs cycles or bytes, and what it would cost no more."""
 
@@ -30,6 +37,8 @@ class Finding(NamedTuple):
     """The numbers that the statement rests on."""
     settings: tuple[Setting, ...] = ()
     """Options that are the cure, so that compiling with them measures the gain; none: an edit."""
+    is_of_host: bool = False
+    """Whether the cycles are of waiting for the host, not the device's own."""
     measured: Change | None = None
     """What came of compiling with them, where that was done."""
 

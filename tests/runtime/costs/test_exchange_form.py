@@ -47,14 +47,14 @@ def test_a_form_is_chosen_by_the_price_of_memory() -> None:
     Always 30 to begin. Directly: 100 of data and 2 for each of 100 pieces; 32 bytes of code for
     100 + 50 pieces.
     The sender rearranges 50 runs of 8 bytes in 100 + 200, the receiver 100 of 4 in 100 + 1,200.
-    Either takes 72 bytes of state: 8, two edges of 8, four loops of 12.
+    Either takes 40 bytes of state: 8, two edges of 4, four loops of 6.
     """
     found, sent = traffic(400, 100, 4, 400), Sent(50, 5)
     sums = {
         (False, False): (330, 4_800),
-        (True, False): (630, 105 * 32 + 72),
-        (False, True): (130 + 8 + 1_300, 54 * 32 + 72),
-        (True, True): (130 + 8 + 300 + 1_300, 9 * 32 + 144),
+        (True, False): (630, 105 * 32 + 40),
+        (False, True): (130 + 8 + 1_300, 54 * 32 + 40),
+        (True, True): (130 + 8 + 300 + 1_300, 9 * 32 + 80),
     }
     chosen = set()
     for price in (0, 128, 256, 512, 65_536):

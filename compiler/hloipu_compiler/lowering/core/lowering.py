@@ -182,7 +182,8 @@ def taken_share(module: Module, plan: Plan, machine: Machine) -> float:
 def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
     """Return the bytes of a tile that code and values take, which lie on all tiles evenly."""
     machine = builder.machine
-    code = min(machine.memory.executable_bytes, builder.code_bytes)
+    code_bytes = builder.code_bytes if builder.tuning.code_memory else 0
+    code = min(machine.memory.executable_bytes, code_bytes)
     return code + max(alive, default=0) // machine.chip.tiles_per_ipu
 
 

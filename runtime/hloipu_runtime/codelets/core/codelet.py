@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.code_sizes import CodeSize, counted_code
 from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
@@ -95,7 +96,7 @@ class Codelet:
 
     name: ClassVar[str] = ""
     code_bytes: ClassVar[int] = 512
-    """Instruction memory on each tile that runs it. Assumed, where a subclass gives no source."""
+    """Instruction memory on each tile that runs it, where nobody has counted it: assumed."""
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
 
@@ -106,6 +107,16 @@ class Codelet:
         has such an end.
         """
         return self.whole_parts
+
+    @property
+    def code_kind(self) -> str:
+        """What the code is called in the table of counted sizes."""
+        return self.name
+
+    def code_size(self, types: Sequence[str]) -> CodeSize:
+        """Return the bytes of its code for the element types of operands and results, in order."""
+        found = counted_code(self.code_kind, types[0], types[-1]) if types else None
+        return found or CodeSize(self.code_bytes)
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return how the work splits; the shapes are those of the whole tensors."""
@@ -177,10 +188,21 @@ class Codelet:
         return False
 
     def state_bytes(self, machine: Machine, operands: int, results: int) -> int:
-        """Return the bytes of one vertex's state: its fixed part and a pointer for each edge."""
+        """Return the bytes of one vertex's state: its fixed part, a pointer an edge, a length.
+
+        Workers share one vertex, whose edges are as long as each other, but for what repeats or is
+        reduced: graphcore/poplibs: lib/popops/codelets/asm/binaryOps1D.S, and `ContinuousReduce`,
+        which has two shorter counts instead.
+        """
         memory = machine.memory
-        edge = memory.edge_pointer_bytes + memory.edge_length_bytes
-        return memory.vertex_fixed_bytes + (operands + results) * edge
+        pointers = (operands + results) * memory.edge_pointer_bytes
+        return memory.vertex_fixed_bytes + pointers + memory.edge_length_bytes
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the bytes of tables that belong to a vertex; the tensors are its parts."""
+        return 0
 
 
 CODELETS: dict[str, type[Codelet]] = {}

@@ -316,3 +316,43 @@ def _amp_is_assumed(machine: Machine) -> bool:
     return machine.rests_on_assumption(
         "amp.f16_position_slots", "amp.f32_position_slots", "amp.weight_load_bytes_per_cycle"
     )
+
+
+_SHORT_BYTES = 2
+_WORK_NUMBERS = 3
+_SIZES = 10
+
+
+def product_table_bytes(
+    machine: Machine, size: Product, operand_types: tuple[str, str], positions: int = 1
+) -> int:
+    """Return the bytes of a vertex's tables, for so many positions of a kernel.
+
+    Zero for types that the unit does not multiply.
+
+    Source: graphcore/poplibs: lib/poplin/codelets/ConvPartial1x1Out.cpp and ConvPartialnx1.cpp,
+    the versions with limited sizes, as lib/poplin/ConvVertices.cpp connects them. An operand is
+    a list of 4-byte pointers, one to each group of channels of each convolution group; weights
+    have one for each pair of groups, all positions of the kernel together. A work list has
+    three 16-bit numbers for each worker and each position. Besides, there are a pointer to that
+    list and up to ten 16-bit sizes and strides.
+    """
+    kind = arithmetic_type(operand_types)
+    if kind is None:
+        return 0
+    amp, pointer_bytes = machine.amp, machine.memory.edge_pointer_bytes
+    channels = amp.f16_channels_per_group if kind == "f16" else amp.f32_channels_per_group
+    units = amp.f16_to_f32_conv_units if kind == "f16" else amp.f32_conv_units
+    depth, columns = over(size.depth, channels), over(_in_unit(machine, size, kind), units)
+    pointers = size.groups * (depth + columns + depth * columns)
+    shorts = _SIZES + positions * machine.tile.worker_contexts * _WORK_NUMBERS
+    return (pointers + 1) * pointer_bytes + shorts * _SHORT_BYTES
+
+
+def _in_unit(machine: Machine, size: Product, kind: str) -> int:
+    """Return how many channels of results have their weights in the unit, the cheaper way."""
+    turned = size._replace(rows=size.columns, columns=size.rows)
+    cycles, turned_cycles = (
+        int(_amp_1x1(machine, way, kind == "f16", half_partials=False)) for way in (size, turned)
+    )
+    return size.columns if cycles <= turned_cycles else size.rows

@@ -233,7 +233,7 @@ def _fused(
     repeats: Sequence[Repeats | None],
     elements: int,
 ) -> TileWork:
-    """Return the cycles of code generated of a whole expression."""
+    """Return the cycles of code generated of a whole expression: all of them are assumed."""
     share = _over(elements, machine.tile.worker_contexts)
     moved = _FUSED_PROLOGUE
     for element_type, repeat in zip(expression.operand_types, repeats, strict=True):
@@ -250,7 +250,7 @@ def _fused(
     conversions = conversion_slots(machine, tuple(sorted(types)), share)
     slots = slots.plus(conversions)
     cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
-    return TileWork(cycles, min(cycles, machine.tile.worker_contexts * slots.assumed))
+    return TileWork(cycles, cycles)
 
 
 def inside_slots(

@@ -61,8 +61,8 @@ def row_work(machine: Machine, work: RowWork) -> TileWork:
         combined = shared.plus(Slots(*[count * work.rows * contexts * _COMBINING] * 2))
         calls = supervisor * (1 + count)
         found.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
-    cycles, slots = min(found)
-    return TileWork(cycles, min(cycles, contexts * slots.assumed))
+    cycles, _ = min(found)
+    return TileWork(cycles, cycles)
 
 
 def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:

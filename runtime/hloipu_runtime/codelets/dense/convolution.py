@@ -21,6 +21,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolution_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.windows import Window, part_window, window_label
@@ -204,6 +205,32 @@ class Convolution(Codelet):
         # Pieces of f16 are partial sums as the unit keeps them; a whole result is rounded to it.
         half = bool(self.part) and self.element_type == "f16"
         return convolution_work(machine, shape, types, results[0].element_type, half_partials=half)
+
+    @property
+    def code_kind(self) -> str:
+        """That of a product, where the kernel has one position."""
+        return "product" if all(w[0] == 1 for w in self.window) else "windows"
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the bytes of the tables of a convolution by the AMP unit, in the smaller form."""
+        image, kernel = operands
+        shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
+        taps = int(prod(shape.taps))
+        size = Product(
+            int(shape.groups),
+            int(shape.rows * shape.row),
+            int(shape.in_features),
+            int(shape.out_features),
+        )
+        types = (image.element_type, kernel.element_type)
+        # Patches laid side by side are multiplied as one position, of more channels.
+        unfolded = size._replace(depth=size.depth * taps)
+        return min(
+            product_table_bytes(machine, size, types, max(1, taps)),
+            product_table_bytes(machine, unfolded, types),
+        )
 
     def tile_shape(
         self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]

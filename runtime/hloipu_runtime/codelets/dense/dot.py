@@ -22,7 +22,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.straight import Straight, one_call
-from hloipu_runtime.codelets.costs.amp import Product, product_work
+from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, free_dims
@@ -242,22 +242,37 @@ class Dot(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the work of one product for each piece and batch element."""
+        # Pieces of f16 are partial sums as the unit keeps them; a whole product is rounded to it.
+        half = bool(self.part) and self.element_type == "f16"
+        types = (operands[0].element_type, operands[1].element_type)
+        size = self._product(operands, results)
+        return product_work(machine, size, types, results[0].element_type, half_partials=half)
+
+    @property
+    def code_kind(self) -> str:
+        """That of products by the AMP unit."""
+        return "product"
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the bytes of the tables of a product by the AMP unit."""
+        types = (operands[0].element_type, operands[1].element_type)
+        return product_table_bytes(machine, self._product(operands, results), types)
+
+    def _product(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Product:
         lhs, rhs = operands
         depth = prod(lhs.shape[d] for d in self.lhs_contracting)
         pieces = results[0].shape[0] if self.part else 1
         if self.part and depth:
             first = lhs.shape[self.lhs_contracting[0]]
             depth = depth // first * min(first, self.part)
-        size = Product(
+        return Product(
             pieces * prod(lhs.shape[d] for d in self.lhs_batch),
             free_size(lhs.shape, self.lhs_batch, self.lhs_contracting),
             depth,
             free_size(rhs.shape, self.rhs_batch, self.rhs_contracting),
         )
-        types = (lhs.element_type, rhs.element_type)
-        # Pieces of f16 are partial sums as the unit keeps them; a whole product is rounded to it.
-        half = bool(self.part) and self.element_type == "f16"
-        return product_work(machine, size, types, results[0].element_type, half_partials=half)
 
     @cached_property
     def _dimensions(self) -> DotDimensions:

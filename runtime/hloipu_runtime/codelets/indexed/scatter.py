@@ -64,6 +64,11 @@ class Scatter(Codelet):
     """Sizes of the operands, over which windows are taken to be spread evenly; none: all windows
     fall into every tile's part."""
 
+    @property
+    def code_kind(self) -> str:
+        """That of its monoid."""
+        return f"{self.name}-{self.monoid}"
+
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Split every dimension of the operands; updates follow where windows are whole.
 

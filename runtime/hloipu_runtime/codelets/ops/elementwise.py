@@ -20,6 +20,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
+from hloipu_runtime.codelets.costs.expression_code import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -63,8 +64,13 @@ class Elementwise(Codelet):
 
     @property
     def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
-        """Loops and their ends, and each op's instructions; assumed."""
-        return 256 + 64 * len(self.expression.nodes)
+        """Of code made of the expression; assumed."""
+        return expression_bytes([self.expression], len(self.labels) + len(self.expression.results))
+
+    @property
+    def code_kind(self) -> str:
+        """That of its op, where it is one."""
+        return f"{self.name}-{single_op(self.expression)}"
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return one label for each dimension of the result."""

@@ -28,6 +28,7 @@ from hloipu_runtime.codelets.core.straight import Straight, run_calls
 from hloipu_runtime.codelets.costs.elementwise import inside_slots, numbers_in
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
+from hloipu_runtime.codelets.costs.expression_code import expression_bytes
 from hloipu_runtime.codelets.costs.reduce import reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
@@ -61,8 +62,8 @@ class FusedReduce(Codelet):
 
     @property
     def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
-        """That of a reduction, and each op's instructions; assumed."""
-        return 512 + 64 * len(self.expression.nodes)
+        """Of code made of the expression and a reduction; assumed."""
+        return expression_bytes([self.expression], 1 + len(self.labels), loops=1, reductions=1)
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension of the result; pieces are a label too."""
@@ -160,8 +161,7 @@ class FusedReduce(Codelet):
         types = sorted({x.element_type for x in full})
         slots = slots.plus(conversion_slots(machine, types, share))
         cycles = work.cycles + machine.tile.worker_contexts * slots.slots
-        assumed = work.assumed_cycles + machine.tile.worker_contexts * slots.assumed
-        return TileWork(cycles, min(cycles, assumed)) if work.cycles else work
+        return TileWork(cycles, cycles) if work.cycles else work
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]

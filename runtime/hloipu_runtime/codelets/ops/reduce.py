@@ -64,6 +64,11 @@ class Reduce(Codelet):
     associative: bool | None = None
     """Whether a body may be applied pairwise; None: decided by the count."""
 
+    @property
+    def code_kind(self) -> str:
+        """That of its monoid."""
+        return f"{self.name}-{self.monoid}"
+
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension of the results; pieces are a label too."""
         arrays = operands if self.part else operands[: len(operands) // 2]

@@ -25,6 +25,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Straight, run_calls
+from hloipu_runtime.codelets.costs.expression_code import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -67,9 +68,13 @@ class RowRegion(Codelet):
 
     @property
     def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
-        """Loops and their ends, each op's and each reduction's instructions; assumed."""
-        nodes = sum(len(x.nodes) for x in self.expressions)
-        return 256 + 64 * nodes + 128 * len(self.reductions)
+        """Of code made of the expressions, a loop for each, and the reductions; assumed."""
+        return expression_bytes(
+            self.expressions,
+            len(self.labels) + len(self.results),
+            loops=len(self.expressions),
+            reductions=len(self.reductions),
+        )
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension that is not reduced."""

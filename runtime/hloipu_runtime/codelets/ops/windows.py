@@ -113,6 +113,11 @@ class ReduceWindow(Codelet):
     associative: bool | None = None
     """Whether a body may be applied pairwise; None: decided by the window's size."""
 
+    @property
+    def code_kind(self) -> str:
+        """That of its monoid."""
+        return f"{self.name}-{self.monoid}"
+
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension that windows do not span the whole of."""
         shape = operands[0].shape

@@ -135,9 +135,9 @@ def test_a_fused_expression_loads_and_stores_once() -> None:
     codelet = Elementwise(Expression(("f32", "f32"), nodes, (4,)), ((0,), (0,)), 1)
     part = Tensor("f32", (60,))
     moved = 30 + 3 * 5
-    assert codelet.work(TINY, [part, part], [part]) == TileWork(
-        11 + 6 * (moved + 5 * (1 + 1 + 10)), 6 * moved
-    )
+    cycles = 11 + 6 * (moved + 5 * (1 + 1 + 10))
+    # All of them assumed: no library has such a vertex.
+    assert codelet.work(TINY, [part, part], [part]) == TileWork(cycles, cycles)
     singles = sum(work_of(n.op, ("f32",) * len(n.arguments), "f32", (60,)).cycles for n in nodes)
     assert codelet.work(TINY, [part, part], [part]).cycles < singles
 

@@ -65,7 +65,7 @@ def test_cycles_are_those_of_a_reduction_with_loads_and_ops_between() -> None:
     codelet = FusedReduce(TIMES, ((0, 1), (0, 1)), 2, (1,), "add", ("f32",))
     work = codelet.work(GC200, [rows, rows, number], [result])
     assert work.cycles == plain.cycles + 6 * (64 + 64)
-    assert work.assumed_cycles == plain.assumed_cycles + 6 * 64
+    assert work.assumed_cycles == work.cycles  # no library has such a vertex
 
 
 def test_nothing_costs_nothing() -> None:

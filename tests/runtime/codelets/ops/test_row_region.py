@@ -123,7 +123,7 @@ def test_cycles_of_softmax() -> None:
     rows = Tensor("f32", (6, 128))
     work = soft(2, (1,)).work(GC200, [rows], [rows])
     assert work.cycles == GC200.tile.supervisor_vertex_cycles + 6 * slots
-    assert 0 < work.assumed_cycles < work.cycles
+    assert work.assumed_cycles == work.cycles  # no library has such a vertex
 
 
 def test_few_rows_are_shared_by_all_workers() -> None:
