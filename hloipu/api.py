@@ -16,7 +16,7 @@ from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
-from hloipu_compiler.compilation import Clock, unmeasured
+from hloipu_compiler.compilation import Clock, CompileRequest, unmeasured
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
@@ -24,12 +24,14 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.framework.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.roles import kept_between_runs
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.change import Fitting
 
 if TYPE_CHECKING:
@@ -279,10 +281,12 @@ def _leaner(
 
 
 def _lacking_bytes(program: CompiledProgram) -> int:
-    """Return what the fullest tile lacks, times the tiles of an IPU."""
-    plan, chip = program.memory_plan, program.machine.chip
+    """Return what the fullest tile lacks, of all its memory or for code, times an IPU's tiles."""
+    plan, machine = program.memory_plan, program.machine
     needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
-    return (needed - plan.available_bytes) * chip.tiles_per_ipu
+    code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
+    lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
+    return lacking * machine.chip.tiles_per_ipu
 
 
 def _spared_bytes(module: Module, options: Options) -> int:
@@ -323,12 +327,23 @@ def compile_once(
                 **shown_options(options),
                 **cut_lines(module, made, options),
                 **({"hoisting": dict(made.hoisting)} if made.hoisting else {}),
+                **_kept_between_runs(module, made.request, program),
             },
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
             known_memory=made.memory,
         )
+
+
+def _kept_between_runs(
+    module: Module, request: CompileRequest, program: Program
+) -> dict[str, Mapping[str, Any]]:
+    """Return which ports of a plain program carry what would stay on the device between runs."""
+    if program.is_resident or program.stacks:
+        return {}
+    found = kept_between_runs(module, request.wrapping)
+    return {"kept_between_runs": found} if found else {}
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,6 @@ def _parts_text(program: CompiledProgram) -> str:
 def _cycles_text(profile: Profile) -> str:
     """Return what an estimate says of cycles, after what it says of memory."""
     lines = verdict(profile).splitlines()
-    (first,) = (n for n, line in enumerate(lines) if line.startswith("cycles"))
+    (first,) = (n for n, line in enumerate(lines) if line.startswith("device"))
     (last,) = (n for n, line in enumerate(lines) if line.startswith("tiles at work"))
     return "\n".join(lines[first : last + 1])

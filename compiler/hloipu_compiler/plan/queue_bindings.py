@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence, Set
 
 from hloipu_compiler.plan.wrapping import EntryArray, FeedBinding, WrappingRequest
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.streams.modes import parse_mode
 
 _NOT_FED = frozenset({"weight", "opt_state", "rng", "carry", "const", "hyper", "call"})
 _LONGEST_NAME = 128
@@ -124,6 +123,8 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
 
 def _mode(text: str, said: str) -> str:
     """Return a mode as outfeeds know it; UsageError E3151 for any other."""
+    from hloipu_runtime.streams.modes import parse_mode  # plain steps have no outfeeds
+
     try:
         return str(parse_mode(said.replace("every=", "every-")))
     except StreamError:

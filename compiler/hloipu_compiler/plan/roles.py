@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
@@ -67,6 +68,39 @@ def carried_of(module: Module, request: WrappingRequest) -> tuple[frozenset[int]
     from hloipu_compiler.plan.caches import caches_of
 
     return said, caches_of(module, [(x.parameter, x.result) for x in state], said)
+
+
+def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any]:
+    """Return what of a plain step would stay on a device from run to run, as JSON data.
+
+    `parameters` and `results` by number, and the `evidence`: aliases in the header, roles, or that
+    a step without state has arguments of several arrays. Empty where nothing but equal types and
+    shapes would say so.
+    """
+    parameters, results = parameter_arrays(module), result_arrays(module)
+    pairs: list[tuple[int, int]] = []
+    try:
+        roles = _roles(request.roles, parameters)
+        settled = frozenset(n for n, role in roles.items() if role not in STATE_ROLES)
+        kept = {n for n, role in roles.items() if role != CALL}
+        if aliased(module) or not STATE_ROLES.isdisjoint(roles.values()):
+            pairs, evidence = _pairs(module, parameters, results, roles, settled)
+        elif _is_inference(module, parameters, results, roles, settled):
+            evidence = "arguments of several arrays in a step without state"
+            rest = [x.number for x in parameters if x.shape and x.number not in roles]
+            kept.update(frozenset(rest).difference(_data(parameters, rest)))
+        else:
+            return {}
+    except UsageError:
+        return {}
+    kept.update(parameter for parameter, _ in pairs)
+    if not kept:
+        return {}
+    return {
+        "parameters": sorted(kept),
+        "results": sorted(result for _, result in pairs),
+        "evidence": evidence,
+    }
 
 
 def required_wrapping(

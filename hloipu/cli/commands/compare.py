@@ -117,6 +117,7 @@ def _totals(record: Record) -> dict[str, Any]:
         "mode": str(record["mode"]),
         "calls by the host": int(record["runs"]),
         "steps": calls.get("steps"),
+        **_device_and_host(record),
         "cycles": int(record["lower_bound_cycles"]),
         **{f"  {name}": int(cycles) for name, cycles in record["by_bucket"].items()},
         "cycles per call": calls.get("cycles_per_call"),
@@ -129,6 +130,18 @@ def _totals(record: Record) -> dict[str, Any]:
     if steps:
         totals["cycles over steps"] = record["lower_bound_cycles"] / steps
     return {name: value for name, value in totals.items() if value is not None}
+
+
+def _device_and_host(record: Record) -> dict[str, int | None]:
+    """Return what the device takes on its own, and what the host adds; first versions lack both."""
+    host = record.get("host") or {}
+    return {
+        "device cycles": record.get("device_cycles"),
+        "  of these assumed": record.get("device_assumed_cycles"),
+        "host stops the device": host.get("each_run_cycles"),
+        "  and once": host.get("once_cycles") or None,
+        "beside computing": host.get("beside_cycles") or None,
+    }
 
 
 def _origins(record: Record) -> dict[str, int]:

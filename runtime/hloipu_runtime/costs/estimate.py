@@ -66,8 +66,18 @@ class Estimate:
 
     @property
     def host_cycles(self) -> int:
-        """Cycles of transfers from and to the host."""
+        """Cycles of transfers from and to the host that the device waits for."""
         return self.spent.host.cycles
+
+    @property
+    def remote_cycles(self) -> int:
+        """Cycles of copies from and to the memory beside the IPUs."""
+        return self.spent.remote.cycles
+
+    @property
+    def device_cycles(self) -> int:
+        """Cycles that the device spends on its own: computing, exchanges, barriers, copies."""
+        return self.spent.device.cycles
 
     @property
     def idle_cycles(self) -> int:

@@ -177,7 +177,7 @@ class Transfers:
             from hloipu_runtime.costs.collecting import RemotePhase
 
             phase = self.remote = RemotePhase(self.machine, here.ipu, write=write)
-        spent = Spent(host=phase.add(here))
+        spent = Spent(remote=phase.add(here))
         bits = prod(here.shape) * ELEMENT_TYPES[here.element_type].bits
         kind = "remote out" if write else "remote in"
         name, tiles = here.origin or here.name, here.mapping.tiles.count

@@ -41,7 +41,7 @@ def stored(
 ) -> StepCost:
     """Return what the ends of all slots cost to bring to remote memory what waits there."""
     total, moved = stored_cost(program, step, patterns, machine)
-    return plain(path, "remote out", step.name, Spent(host=total), 0, _all_ipus(step), moved)
+    return plain(path, "remote out", step.name, Spent(remote=total), 0, _all_ipus(step), moved)
 
 
 def _all_ipus(step: Pipeline) -> tuple[int, ...]:

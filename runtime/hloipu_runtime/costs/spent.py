@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from hloipu_runtime.machine.charges import NOTHING, Charge
 
-BUCKETS = ("compute", "exchange", "sync", "host", "idle")
+BUCKETS = ("compute", "exchange", "sync", "remote", "host", "idle")
+DEVICE = BUCKETS[:4]
+"""What a device spends on its own, however fast its host is."""
 
 
 class Spent(NamedTuple):
@@ -14,22 +16,41 @@ class Spent(NamedTuple):
     compute: Charge = NOTHING
     exchange: Charge = NOTHING
     sync: Charge = NOTHING
+    remote: Charge = NOTHING
+    """Copies from and to the memory beside the IPU."""
     host: Charge = NOTHING
+    """Transfers from and to the host that the device waits for, and its calls."""
     idle: Charge = NOTHING
     """Waiting for data from the host that is not there yet."""
 
     @property
     def total(self) -> Charge:
         """Sum over the buckets."""
-        compute, exchange, sync, host, idle = self
+        compute, exchange, sync, remote, host, idle = self
         return Charge(
-            compute.cycles + exchange.cycles + sync.cycles + host.cycles + idle.cycles,
+            compute.cycles
+            + exchange.cycles
+            + sync.cycles
+            + remote.cycles
+            + host.cycles
+            + idle.cycles,
             compute.assumed_cycles
             + exchange.assumed_cycles
             + sync.assumed_cycles
+            + remote.assumed_cycles
             + host.assumed_cycles
             + idle.assumed_cycles,
         )
+
+    @property
+    def device(self) -> Charge:
+        """Sum over what the device spends on its own."""
+        return self.without_host.total
+
+    @property
+    def without_host(self) -> "Spent":
+        """What is spent where the host takes no time."""
+        return Spent(self.compute, self.exchange, self.sync, self.remote)
 
     def plus(self, other: "Spent") -> "Spent":
         """Return what both spend, one after the other."""

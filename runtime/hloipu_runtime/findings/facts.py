@@ -67,8 +67,7 @@ class Facts:
     @cached_property
     def device_cycles(self) -> int:
         """Cycles that are not the host's: what a change of the program can save."""
-        buckets = self.profile.by_bucket
-        return sum(buckets[name] for name in ("compute", "exchange", "sync"))
+        return self.profile.device_cycles
 
     @cached_property
     def least_cycles(self) -> int:

@@ -23,7 +23,8 @@ MOST_NAMED = 8
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """Return the findings on a program, one of a kind, by what a cure saves.
 
-    What the program does not fit for comes first.
+    What the program does not fit for comes first. The host's come last where a plain program is
+    run once: there a host does what sessions spare it.
     """
     rank = _rank(facts)
     kinds: dict[str, list[Finding]] = {}
@@ -58,17 +59,20 @@ def _together(members: list[Finding]) -> Finding:
     )
 
 
-def _rank(facts: Facts) -> Callable[[Finding], tuple[float, str, str]]:
-    """Return the key to sort by: the share of all cycles, or of a tile's memory, that is saved.
+def _rank(facts: Facts) -> Callable[[Finding], tuple[bool, float, str, str]]:
+    """Return the key to sort by: the share of the cycles, or of a tile's memory, that is saved.
 
     Bytes count in full where the program does not fit, else a tenth: nobody waits for them.
     """
-    cycles = max(1, facts.profile.lower_bound_cycles)
+    device = max(1, facts.device_cycles)
+    whole = device + facts.profile.host.each_run_cycles
     weight = 1.0 if not facts.memory.fits else 0.1
     size = max(1, facts.memory.available_bytes)
 
-    def key(finding: Finding) -> tuple[float, str, str]:
+    def key(finding: Finding) -> tuple[bool, float, str, str]:
+        cycles = whole if finding.is_of_host else device
         share = finding.gain_cycles / cycles + weight * finding.gain_bytes / size
-        return (-share, finding.kind, finding.name)
+        is_last = finding.is_of_host and not facts.program.is_resident
+        return (is_last, -share, finding.kind, finding.name)
 
     return key

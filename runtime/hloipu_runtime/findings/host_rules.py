@@ -1,4 +1,4 @@
-"""Findings on the host, barriers and loops."""
+"""Findings on the host, remote memory, barriers and loops."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from hloipu_runtime.program.program import Role
 from hloipu_runtime.report.finding import Finding, Setting
 
 _HOST_SHARE = 0.5
+_REMOTE_SHARE = 0.25
 _IO_TILES = 32
 """To set apart of each IPU, or a quarter of those that it has. Assumed."""
 _SYNC_SHARE = 0.15
@@ -16,15 +17,10 @@ _LEAST_STEPS = 4
 
 def host_bound(facts: Facts) -> Iterator[Finding]:
     """Find a program that waits for the host most of its time."""
-    profile = facts.profile
-    host, total = profile.by_bucket["host"], profile.lower_bound_cycles
-    if host < _HOST_SHARE * total or not host:
+    host = facts.profile.host
+    waits, total = host.each_run_cycles, facts.device_cycles + host.each_run_cycles
+    if waits < _HOST_SHARE * total or not waits:
         return
-    rows = [r for r in profile.steps if r.kind in ("stream in", "stream out")]
-    moved = {
-        kind: sum(r.moved_bytes * r.executions for r in rows if r.kind == kind)
-        for kind in ("stream in", "stream out")
-    }
     settings: tuple[Setting, ...] = ()
     if _may_overlap(facts):
         tiles = min(_IO_TILES, facts.machine.chip.tiles_per_ipu // 4)
@@ -39,18 +35,41 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
         "host-bound",
         "",
         "",
-        f"transfers from and to the host take {host:,} of {total:,} cycles "
-        f"({host / total:.0%}): {moved['stream in']:,} bytes in, {moved['stream out']:,} out",
+        f"the host stops the device for {waits:,} of {total:,} cycles ({waits / total:.0%}): "
+        f"{host.bytes_in:,} bytes in, {host.bytes_out:,} out",
         cure,
-        host,
+        waits,
         0,
         {
-            "host_cycles": host,
+            "host_cycles": waits,
             "total_cycles": total,
-            "bytes_in": moved["stream in"],
-            "bytes_out": moved["stream out"],
+            "bytes_in": host.bytes_in,
+            "bytes_out": host.bytes_out,
         },
         settings,
+        is_of_host=True,
+    )
+
+
+def remote_bound(facts: Facts) -> Iterator[Finding]:
+    """Find a program that spends most of its time on copies from and to remote memory."""
+    remote, total = facts.profile.device["remote"], facts.device_cycles
+    if remote < _REMOTE_SHARE * total or not remote:
+        return
+    rows = [r for r in facts.profile.steps if r.kind in ("remote in", "remote out")]
+    size = sum(r.moved_bytes * r.executions for r in rows)
+    yield Finding(
+        "remote-bound",
+        "",
+        "",
+        f"copies from and to remote memory take {remote:,} of {total:,} cycles "
+        f"({remote / total:.0%}): {size:,} bytes",
+        "keep on the tiles what has room there (--offload off), or update less often: more "
+        "micro-batches",
+        remote,
+        0,
+        {"remote_cycles": remote, "device_cycles": total, "bytes_moved": size},
+        (("offload", "off"),),
     )
 
 
@@ -130,4 +149,4 @@ def _by_loop(facts: Facts) -> dict[str, list[int]]:
     return spent
 
 
-RULES = (host_bound, small_steps, small_turns)
+RULES = (host_bound, remote_bound, small_steps, small_turns)

@@ -14,10 +14,11 @@ from hloipu_runtime.costs.costs import (
 )
 from hloipu_runtime.costs.counting import BlockCounts, spent_of
 from hloipu_runtime.costs.estimate import Estimate, Unknown
-from hloipu_runtime.costs.spent import BUCKETS
+from hloipu_runtime.costs.spent import BUCKETS, DEVICE
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record
+from hloipu_runtime.report.host import device_alone, host_time
 from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers
 from hloipu_runtime.report.profile import (
     NO_ORIGIN,
@@ -83,7 +84,7 @@ def _profile(
     idle_cycles: int,
     rates: Mapping[str, float] = _NOTHING,
 ) -> Profile:
-    spent = spent_of(costs, counts)
+    spent, alone = spent_of(costs, counts), device_alone(costs, counts)
     buckets = {name: charge.cycles for name, charge in zip(BUCKETS, spent, strict=True)}
     buckets["idle"] += idle_cycles
     total = sum(buckets.values())
@@ -110,7 +111,10 @@ def _profile(
         pipeline_rows(costs, counts),
         about.memory,
         _calls(costs, counts) if costs.program.is_resident else {},
-        feeds_record(costs, rates),
+        feeds_record(costs, rates, alone.total.cycles / max(1, counts.counts[costs.root])),
+        device={name: getattr(alone, name).cycles for name in DEVICE},
+        device_assumed_cycles=alone.total.assumed_cycles,
+        host=host_time(costs, counts, alone.total.cycles, about.options),
         replicas=costs.program.replicas,
         partitions=costs.program.partitions,
     )
@@ -214,7 +218,8 @@ def _share_ipus(costs: Costs, inner: Together) -> bool:
 
 def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]:
     """Return what each IPU does; a step without IPUs of its own is everyone's."""
-    sums = [[0, 0, 0, 0] for _ in range(costs.program.ipus)]
+    kinds = len(BUCKETS) - 1
+    sums = [[0] * kinds for _ in range(costs.program.ipus)]
     beside, apart = _beside_on_one_ipu(costs), blocks_apart(costs)
     for ipu, cycles in waits_for_transfers(costs, counts).items():
         sums[ipu][BUCKETS.index("host")] += cycles
@@ -225,9 +230,6 @@ def _by_ipu(costs: Costs, counts: BlockCounts, total: int) -> tuple[IpuRow, ...]
         for place in block.steps:
             step = costs.steps[place]
             for ipu in step.ipus or sorted(block.ipus) or range(len(sums)):
-                for bucket in range(4):
+                for bucket in range(kinds):
                     sums[ipu][bucket] += step.spent[bucket].cycles * shown
-    return tuple(
-        IpuRow(ipu, row[0], row[1], row[2], row[3], total - sum(row))
-        for ipu, row in enumerate(sums)
-    )
+    return tuple(IpuRow._make((ipu, *row, total - sum(row))) for ipu, row in enumerate(sums))

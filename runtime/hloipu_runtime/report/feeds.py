@@ -8,25 +8,28 @@ from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.program.step_elements import elements_per_step
 
 
-def feeds_record(costs: Costs, rates: Mapping[str, float]) -> dict[str, Any]:
+def feeds_record(costs: Costs, rates: Mapping[str, float], device_cycles: float) -> dict[str, Any]:
     """Return the verdict on a program's infeeds as JSON data; empty where it has none.
 
     A step takes one element of each infeed for each of its micro-batches, on every replica. `rates`
-    are elements per second by name of the infeed; others are always there in time.
+    are elements per second by name of the infeed; others are always there in time. `device_cycles`
+    are those of one run on its own, without the transfers that stop it.
     """
     names = [queue.name for queue in costs.program.queues if queue.to_device]
     times = step_times(costs)
-    if not names or not times.run_cycles:
+    if not names or not times.run_cycles or not device_cycles:
         return {}
     steps = costs.program.steps_per_run
     taken = elements_per_step(costs.program)
     slowest = min(rates, key=lambda name: rates[name] / taken[name], default="")
     of_a_step = taken[slowest] if slowest else max(taken[name] for name in names)
-    needed = of_a_step * steps * costs.machine.chip.clock_hz / times.run_cycles
+    of_a_second = of_a_step * steps * costs.machine.chip.clock_hz
+    needed = of_a_second / times.run_cycles
     given = rates[slowest] if slowest else None
     is_host_bound = given is not None and given < needed
     return {
         "verdict": "host-bound" if is_host_bound else "device-bound",
+        "device_elements_per_second": of_a_second / device_cycles,
         "needed_elements_per_second": needed,
         "given_elements_per_second": given,
         "slowest": slowest or None,
@@ -37,17 +40,20 @@ def feeds_record(costs: Costs, rates: Mapping[str, float]) -> dict[str, Any]:
 
 def feeds_line(feeds: Mapping[str, Any]) -> str:
     """Return the verdict in words."""
-    needed = feeds["needed_elements_per_second"]
+    alone, needed = feeds["device_elements_per_second"], feeds["needed_elements_per_second"]
     given = feeds["given_elements_per_second"]
+    takes = f"takes {alone:,.4g} elements/s on its own, {needed:,.4g} with transfers that stop it"
+    if f"{alone:.4g}" == f"{needed:.4g}":
+        takes = f"takes {alone:,.4g} elements/s, on its own and with transfers"
     if given is None:
-        return f"feeds: device-bound, takes {needed:,.4g} elements/s from a host that is never late"
+        return f"feeds: device-bound, {takes}, if the host is never late"
     if feeds["verdict"] == "host-bound":
         waits = 1 - given / needed
         return (
-            f"feeds: host-bound, {feeds['slowest']} gives {given:,.4g} of the {needed:,.4g} "
-            f"elements/s that the device can take: it waits {waits:.1%} of a long run"
+            f"feeds: host-bound, {feeds['slowest']} gives {given:,.4g} elements/s; the device "
+            f"{takes}: it waits {waits:.1%} of a long run"
         )
     return (
-        f"feeds: device-bound, takes {needed:,.4g} elements/s; {feeds['slowest']} could give "
-        f"{given:,.4g}, {given / needed:,.3g} times as many"
+        f"feeds: device-bound, {takes}; {feeds['slowest']} could give {given:,.4g}, "
+        f"{given / needed:,.3g} times as many"
     )

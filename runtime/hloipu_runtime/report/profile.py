@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.host import HostTime
 from hloipu_runtime.report.pipelines import PipelineRow
 
 SCHEMA = "hloipu.profile"
-VERSION = 1
+VERSION = 2
 
 NO_ORIGIN = "(program)"
 """Stands for the instruction of steps that come from none."""
@@ -76,6 +77,8 @@ class IpuRow(NamedTuple):
     compute: int
     exchange: int
     sync: int
+    remote: int
+    """Copies from and to the memory beside it."""
     host: int
     idle: int
     """While only others work, or the host has no data."""
@@ -115,6 +118,12 @@ class Profile:
     """Of a program that stays on the device: calls by the host, steps, and what each costs."""
     feeds: Mapping[str, Any] = field(default_factory=dict)
     """Of a program that the host feeds: which of the two is slower, and by how much."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """Cycles by bucket that the device takes on its own, as if its host took no time."""
+    device_assumed_cycles: int = 0
+    """Of these, cycles that rest on assumed numbers."""
+    host: HostTime = HostTime()
+    """What the host adds to that."""
     findings: tuple[Finding, ...] = ()
     """What keeps it slow or large, the dearest first; none where nobody looked."""
     fitting: Fitting | None = None
@@ -128,6 +137,11 @@ class Profile:
     def seconds(self) -> float | None:
         """Simulated time; None where the total is unknown."""
         return None if self.total_cycles is None else self.total_cycles / self.clock_hz
+
+    @property
+    def device_cycles(self) -> int:
+        """Cycles that the device takes on its own; where data decides, at least."""
+        return sum(self.device.values())
 
     @property
     def tile_use(self) -> float:
@@ -165,6 +179,10 @@ class Profile:
             "total_cycles": self.total_cycles,
             "lower_bound_cycles": self.lower_bound_cycles,
             "assumed_cycles": self.assumed_cycles,
+            "device_cycles": self.device_cycles,
+            "device_assumed_cycles": self.device_assumed_cycles,
+            "device_by_bucket": dict(self.device),
+            "host": self.host._asdict() | {"each_run_cycles": self.host.each_run_cycles},
             "seconds": self.seconds,
             "tile_use": self.tile_use,
             "by_bucket": dict(self.by_bucket),

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hloipu_runtime.report.feeds import feeds_line
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.finding import CODE_CURE, Finding
 from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
-DEAREST = 5
+DEAREST = 4
 TOP_FINDINGS = 3
 
 
@@ -22,10 +22,10 @@ def verdict(profile: Profile) -> str:
 def _lines(profile: Profile) -> Iterator[str]:
     yield _head(profile)
     yield _memory(profile)
-    yield _cycles(profile)
+    yield _device(profile)
     yield from _costs(profile)
     yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
-    yield f"assumed numbers: {_assumed(profile)} of the cycles rest on them"
+    yield f"assumed numbers: {_assumed(profile)}"
     yield _gathers(profile)
 
 
@@ -33,7 +33,7 @@ def _with_findings(profile: Profile) -> Iterator[str]:
     """Yield nine lines, and up to three for what makes it fit and for findings."""
     yield _head(profile)
     yield f"{_memory(profile)}; tiles at work: {profile.tile_use:.0%}"
-    yield f"{_cycles(profile)}; {_assumed(profile)} of them rest on assumed numbers"
+    yield f"{_device(profile)}; assumed: {_assumed(profile)}"
     yield from _costs(profile)
     fitting = profile.fitting.lines() if profile.fitting else []
     yield from fitting[:TOP_FINDINGS]
@@ -49,10 +49,12 @@ def finding_line(number: int, finding: Finding, profile: Profile) -> str:
 
 
 def saved_text(finding: Finding, profile: Profile) -> str:
-    """Return what a cure saves at most."""
+    """Return what a cure saves at most: of the device's own cycles, or of what the host adds."""
     saved = []
-    if finding.gain_cycles:
-        saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of the cycles")
+    if finding.gain_cycles and finding.is_of_host:
+        saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of a run's time")
+    elif finding.gain_cycles:
+        saved.append(f"{_share(finding.gain_cycles, profile.device_cycles)} of the device's cycles")
     if finding.gain_bytes:
         saved.append(f"{finding.gain_bytes:,} bytes of the fullest tile")
     return " and ".join(saved) or "nothing"
@@ -71,21 +73,53 @@ def _head(profile: Profile) -> str:
 
 
 def _assumed(profile: Profile) -> str:
-    return _share(profile.assumed_cycles, profile.lower_bound_cycles)
+    """Say what share of the device's cycles and of the fullest tile's bytes is assumed."""
+    cycles = f"{_share(profile.device_assumed_cycles, profile.device_cycles)} of the cycles"
+    peak = profile.memory.get("peak", {})
+    assumed = {name: size for name, size in peak.get("assumed", {}).items() if size}
+    if not assumed:
+        return cycles
+    names = ", ".join(sorted(assumed, key=lambda name: -assumed[name]))
+    return f"{cycles}, {_share(sum(assumed.values()), peak['total_bytes'])} of the bytes ({names})"
 
 
 def _costs(profile: Profile) -> Iterator[str]:
-    """Yield what cycles are spent on, and the dearest instructions."""
-    total = profile.lower_bound_cycles
-    spent = profile.by_bucket.items()
+    """Yield what the device spends its cycles on, what the host adds, the dearest instructions."""
+    total = profile.device_cycles
+    spent = profile.device.items()
     parts = [f"{name} {cycles:,} ({_share(cycles, total)})" for name, cycles in spent if cycles]
     yield f"  {', '.join(parts)}" if parts else "  nothing to do"
+    yield _host(profile)
     if profile.feeds:
         yield feeds_line(profile.feeds)
     for row in _dearest(profile)[: DEAREST - bool(profile.feeds)]:
         source = f"  {row.source}" if row.source else ""
         cycles = row.cycles - row.host_cycles
         yield f"  {cycles:>14,} cycles {_share(cycles, total):>6}  {row.name}{source}"
+
+
+def _host(profile: Profile) -> str:
+    """Say how long the host stops the device, what goes on beside it, and what is loaded once."""
+    host, clock_hz = profile.host, profile.clock_hz
+    if not (host.stops_cycles or host.beside_cycles or host.once_cycles):
+        return "host: takes no time"
+    stops, runs = host.each_run_cycles, "" if profile.runs == 1 else f" in {profile.runs:,} runs"
+    said = [f"stops the device for {_cycles(stops, clock_hz)}{runs}"]
+    if stops and not profile.unknown:
+        whole = profile.device_cycles + stops
+        said[0] += f", with it {whole:,} ({_time(whole / clock_hz)})"
+    if host.beside_cycles:
+        said.append(f"{_cycles(host.beside_cycles, clock_hz)} go on beside computing")
+    said.append("{:,} bytes in, {:,} out".format(*host.each_run_bytes))
+    if host.once_cycles:
+        when = "before the first run"
+        if host.once_bytes_out:
+            when += " and after the last"
+        why = f" ({host.evidence})" if host.evidence else ""
+        size = host.once_bytes_in + host.once_bytes_out
+        once = _time(host.once_cycles / clock_hz)
+        said.append(f"once, {when}: {once} for {size:,} bytes that stay{why}")
+    return f"host: {'; '.join(said)}"
 
 
 def _dearest(profile: Profile) -> list[OriginRow]:
@@ -99,12 +133,24 @@ def _memory(profile: Profile) -> str:
     if not memory:
         return "memory: not planned"
     peak, available = memory["peak"]["total_bytes"], memory["available_bytes_per_tile"]
-    fits = "fits" if memory["fits"] else "does NOT fit"
-    share = _share(peak, available)
-    return (
-        f"{fits}: {peak:,} of {available:,} bytes ({share}) on tile {memory['peak']['tile']:,}"
-        f"{_beside(memory)}"
+    full = (
+        f"{peak:,} of {available:,} bytes ({_share(peak, available)}) on tile "
+        f"{memory['peak']['tile']:,}"
     )
+    if memory["fits"]:
+        return f"fits: {full}"
+    code = memory.get("code_peak", {"code_bytes": 0, "tile": 0})
+    most = min(memory.get("executable_bytes_per_tile", available), available)
+    if code["code_bytes"] <= most:
+        return f"does NOT fit: {full}{_beside(memory)}"
+    size = code["code_bytes"]
+    lacking = (
+        f"code takes {size:,} of the {most:,} bytes that it can lie in "
+        f"({_share(size, most)}) on tile {code['tile']:,}"
+    )
+    if peak > available:
+        return f"does NOT fit: {full}; {lacking}{_beside(memory)}"
+    return f"does NOT fit: {lacking}{_beside(memory)}: {CODE_CURE}; in all {full}"
 
 
 def _beside(memory: Mapping[str, Any]) -> str:
@@ -114,18 +160,21 @@ def _beside(memory: Mapping[str, Any]) -> str:
     return f"; remote buffers need {most:,} of {there:,}" if most > there else ""
 
 
-def _cycles(profile: Profile) -> str:
+def _device(profile: Profile) -> str:
+    """Say what the device takes on its own."""
     runs = "" if profile.runs == 1 else f" in {profile.runs:,} runs"
+    cycles = _cycles(profile.device_cycles, profile.clock_hz)
     if profile.total_cycles is None:
-        least = profile.lower_bound_cycles
-        time = _time(least / profile.clock_hz)
         return (
-            f"cycles: unknown, at least {least:,} ({time}){runs}: data decides in "
+            f"device: unknown, at least {cycles}{runs}: data decides in "
             f"{len(profile.unknown)} place(s){_stated(profile)}; --assume-trips takes a number of "
             "turns"
         )
-    time = _time(profile.total_cycles / profile.clock_hz)
-    return f"cycles: {profile.total_cycles:,} ({time}){runs}{_stated(profile)}"
+    return f"device: {cycles}{runs}{_stated(profile)}"
+
+
+def _cycles(cycles: int, clock_hz: int) -> str:
+    return f"{cycles:,} cycles ({_time(cycles / clock_hz)})"
 
 
 def _stated(profile: Profile) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.roles import wrapping_of
+from hloipu_compiler.plan.roles import kept_between_runs, wrapping_of
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping, WrappingRequest
 from hloipu_runtime.errors import UsageError
 
@@ -264,3 +264,28 @@ def test_donated_data_takes_no_part() -> None:
         donated((0, 0), (1, 1), (2, 2)),
     )
     assert pairs(wrapped(module, feeds={"data": (0,)})) == [(1, 1), (2, 2)]
+
+
+DONATED = "input_output_alias={ {0}: (0, {}, may-alias), {1}: (1, {}, may-alias) }"
+
+
+@pytest.mark.parametrize(
+    ("module", "roles", "parameters", "results"),
+    [
+        # Equal types and shapes alone are no evidence.
+        (parse((SAMPLES / "newton_while.hlo").read_text(encoding="utf-8")), {}, [], []),
+        (PLAIN, {"w": "weight"}, [0, 1], [0, 1]),
+        (step([("w", "f32[3]"), ("m", "f32[4]"), ("x", "f32[5]")], ["f32[3]", "f32[4]"],
+              f", {DONATED}"), {}, [0, 1], [0, 1]),
+        (step([("w['a']", "f32[3]"), ("w['b']", "f32[4]"), ("x", "f32[8]")], ["f32[7]"]),
+         {}, [0, 1], []),
+        (step([("q", "f32[3]"), ("k", "f32[3]")], ["f32[7]"]), {}, [], []),
+        (step([("x", "f32[3]"), ("table", "f32[4]")], ["f32[7]"]), {"table": "const"}, [1], []),
+    ],
+)  # fmt: skip
+def test_what_a_plain_step_would_keep_between_runs(
+    module: Module, roles: dict[str, str], parameters: list[int], results: list[int]
+) -> None:
+    found = kept_between_runs(module, WrappingRequest(roles=roles))
+    assert (found.get("parameters", []), found.get("results", [])) == (parameters, results)
+    assert bool(found) == bool(parameters)

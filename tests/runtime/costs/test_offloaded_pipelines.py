@@ -63,7 +63,7 @@ def test_a_body_pays_one_access_for_each_direction(kind: str, count: int, group:
     plain = PipelineMaker(2, 4, count, group=group)
     there = PipelineMaker(2, 4, count, group=group, offloaded=frozenset((kind,)))
     with_it, without = (
-        {x.path: x.spent.host.cycles for x in step_charges(m.program(), MACHINE).blocks}
+        {x.path: x.spent.remote.cycles for x in step_charges(m.program(), MACHINE).blocks}
         for m in (there, plain)
     )
     for position in range(4):

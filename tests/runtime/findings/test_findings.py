@@ -29,6 +29,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.report.build import About, profile_of_estimate
 from hloipu_runtime.report.finding import Finding
+from tests.support.pipelined_programs import PipelineMaker
 from tests.support.priced_programs import Maker, Toil, everywhere, row, rows
 
 UNIT = load_machine("unit", {"tiles_per_ipu": "16"})
@@ -100,6 +101,18 @@ def test_a_program_that_waits_for_the_host() -> None:
     assert finding.gain_cycles == finding.evidence["host_cycles"] == host
     assert finding.evidence["bytes_in"] == 4096 * 4
     assert dict(finding.settings) == {"loop": 100}
+
+
+def test_a_program_that_waits_for_remote_memory() -> None:
+    make = PipelineMaker(2, 4, 6, ipus=(0, 0), offloaded=frozenset(("activations", "weights")))
+    program = make.program()
+    finding = found(program)["remote-bound"]
+    steps = step_charges(program, TINY).steps
+    kinds = {step.kind for step in steps if step.spent.remote.cycles}
+    assert kinds == {"remote in", "remote out"}
+    assert finding.gain_cycles == finding.evidence["remote_cycles"] > 0
+    assert not finding.is_of_host
+    assert dict(finding.settings) == {"offload": "off"}
 
 
 def test_steps_shorter_than_the_barrier_before_them() -> None:

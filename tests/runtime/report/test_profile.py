@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hloipu_runtime.costs.counting import charge_plan
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.machine.transfers import host_transfer
+from hloipu_runtime.program.program import Port, Program
 from hloipu_runtime.program.steps import (
     ComputeSet,
     If,
@@ -20,6 +22,7 @@ from hloipu_runtime.program.steps import (
     RepeatWhile,
     Sequence,
     StreamIn,
+    StreamOut,
     Sync,
 )
 from hloipu_runtime.report.build import About, profile_of_estimate, profile_of_run
@@ -54,7 +57,11 @@ def memory(fits: bool) -> dict[str, Any]:
     return {
         "fits": fits,
         "available_bytes_per_tile": 65_536,
-        "peak": {"total_bytes": 16_384 if fits else 131_072, "tile": 3},
+        "peak": {
+            "total_bytes": 16_384 if fits else 131_072,
+            "tile": 3,
+            "assumed": {"vertex code": 0, "control code": 8_192},
+        },
     }
 
 
@@ -84,6 +91,11 @@ def test_totals_are_sums_of_their_parts(profile: Profile) -> None:
     assert sum(origin.assumed_cycles for origin in profile.origins) == profile.assumed_cycles
     for ipu in profile.by_ipu:
         assert sum(ipu[1:]) == total
+    assert sum(profile.device.values()) == profile.device_cycles
+    assert profile.device_cycles + profile.host.stops_cycles + idle == total
+    host = profile.by_bucket["host"]
+    assert (profile.host.stops_cycles, profile.host.beside_cycles) == (host, 0)
+    assert profile.device == {name: profile.by_bucket[name] for name in profile.device}
 
 
 def test_counts_are_those_of_the_run() -> None:
@@ -112,7 +124,7 @@ def test_a_run_and_an_estimate_with_its_turns_agree() -> None:
 
 def test_the_record_is_json_and_says_what_it_is() -> None:
     record = json.loads(json.dumps(run_profile().record()))
-    assert (record["schema"], record["version"]) == ("hloipu.profile", 1)
+    assert (record["schema"], record["version"]) == ("hloipu.profile", 2)
     assert record["machine"]["overrides"] == {"sync.sync_cycles": 90}
     assert record["options"] == {"target": "tiny"}
     assert record["memory"] == memory(True)
@@ -122,28 +134,87 @@ def test_the_record_is_json_and_says_what_it_is() -> None:
 
 
 def test_the_verdict_answers_in_twelve_lines() -> None:
-    lines = verdict(run_profile()).splitlines()
+    profile = run_profile()
+    lines = verdict(profile).splitlines()
     assert len(lines) == 12
     assert lines[0] == "by hand on tiny: 2 IPUs of 4 tiles at 1 GHz (exact)"
     assert lines[1] == "fits: 16,384 of 65,536 bytes (25 %) on tile 3"
-    assert lines[2].startswith("cycles: ")
-    assert "host" in lines[3]
-    assert any(line.endswith("add.2  model.py:7") for line in lines[4:9])
-    assert lines[4].split() == ["30,000", "cycles", "88", "%", "b.10"]
+    assert lines[2].startswith(f"device: {profile.device_cycles:,} cycles (")
+    assert "host" not in lines[3]
+    assert lines[4].startswith(f"host: stops the device for {profile.host.stops_cycles:,} cycles")
+    assert lines[4].endswith("; 256 bytes in, 0 out")
+    assert any(line.endswith("add.2  model.py:7") for line in lines[5:9])
+    assert lines[5].split()[:2] == ["30,000", "cycles"]
     assert lines[9].startswith("tiles at work: ")
+    assert lines[10] == "assumed numbers: 100 % of the cycles, 50 % of the bytes (control code)"
     assert (
         lines[11] == "1 step(s) gather more than 64 KiB to one tile; most: 120,000 bytes for b.10"
     )
 
 
-def test_the_verdict_says_what_is_not_known_or_does_not_fit() -> None:
+def told(**changed: Any) -> list[str]:
+    """Return the verdict on an estimate with such a memory report."""
     whole = program()
     costs = step_charges(whole, TINY)
-    told = estimate(whole, TINY, costs=costs)
-    lines = verdict(profile_of_estimate(costs, told, About(memory=memory(False)))).splitlines()
+    found = estimate(whole, TINY, costs=costs)
+    about = About(memory=memory(False) | changed)
+    return verdict(profile_of_estimate(costs, found, about)).splitlines()
+
+
+def test_the_verdict_says_what_is_not_known_or_does_not_fit() -> None:
+    lines = told()
     assert lines[1] == "does NOT fit: 131,072 of 65,536 bytes (200 %) on tile 3"
-    assert lines[2].startswith(f"cycles: unknown, at least {told.lower_bound_cycles:,}")
+    least = estimate_profile().device_cycles
+    assert lines[2].startswith(f"device: unknown, at least {least:,} cycles")
     assert "2 place(s)" in lines[2]
+
+
+def test_the_verdict_names_the_limit_that_is_broken() -> None:
+    code = {"executable_bytes_per_tile": 32_768, "code_peak": {"code_bytes": 40_960, "tile": 1}}
+    both = told(**code)[1]
+    assert both.startswith("does NOT fit: 131,072 of 65,536 bytes (200 %) on tile 3; code takes ")
+    alone = told(**code, peak={"total_bytes": 49_152, "tile": 3})[1]
+    assert alone.startswith(
+        "does NOT fit: code takes 40,960 of the 32,768 bytes that it can lie in (125 %) on tile 1: "
+    )
+    assert "--outline on" in alone
+    assert alone.endswith("in all 49,152 of 65,536 bytes (75 %) on tile 3")
+
+
+def with_kept(kept: dict[str, Any]) -> Profile:
+    """Return the estimate of a step of two weights and data, of which a weight comes back."""
+    make = Maker(ipus=1)
+    w, v, x = (make.variable((size,), rows((size,), row(4))) for size in (4096, 64, 256))
+    comes = (StreamIn("w", w, w), StreamIn("v", v, v), StreamIn("x", x, x))
+    goes = (StreamOut("w'", w, w), StreamOut("y", x, x))
+    whole = replace(
+        make.program(*comes, make.toil(x, "a.1"), *goes),
+        parameters=tuple(Port(name, "f32", ()) for name in "wvx"),
+        results=(Port("w'", "f32", ()), Port("y", "f32", ())),
+    )
+    costs = step_charges(whole, TINY)
+    about = About(options={"kept_between_runs": kept} if kept else {})
+    return profile_of_estimate(costs, estimate(whole, TINY, costs=costs), about)
+
+
+def test_what_stays_on_the_device_is_not_charged_to_each_run() -> None:
+    """A plain run transfers it; what is left costs as transfers of the data alone do."""
+    plain = with_kept({})
+    assert plain.host.each_run_cycles == plain.host.stops_cycles == plain.by_bucket["host"]
+    kept = with_kept({"parameters": [0, 1], "results": [0], "evidence": "as said"})
+    assert kept.total_cycles == plain.total_cycles
+    assert kept.device == plain.device
+    host = TINY.host
+    trips = 2 * (host.round_trip_nanoseconds + host.command_cycles)  # at 1 GHz
+    ways = (True, False)
+    data = [host_transfer(TINY, [1024], to_device=way, busiest_tile_bytes=256) for way in ways]
+    assert kept.host.each_run_cycles == sum(charge.cycles for charge in data) >= trips
+    assert kept.host.once_cycles == plain.host.stops_cycles - kept.host.each_run_cycles
+    assert (kept.host.once_bytes_in, kept.host.once_bytes_out) == (4 * (4096 + 64), 4 * 4096)
+    assert kept.host.each_run_bytes == (1024, 1024)
+    (line,) = (x for x in verdict(kept).splitlines() if x.startswith("host: "))
+    assert "; once, before the first run and after the last: " in line
+    assert line.endswith("for 33,024 bytes that stay (as said)")
 
 
 def test_an_empty_program_has_a_verdict() -> None:
@@ -159,5 +230,5 @@ def test_every_key_is_documented() -> None:
     told = set(re.findall(r"[a-z_]+", text))
     record = run_profile().record()
     rows = [record[key][0] for key in ("steps", "origins", "loops")]
-    inner = [record["machine"], record["by_bucket"], *rows]
+    inner = [record["machine"], record["by_bucket"], record["host"], *rows]
     assert {key for keys in (record, *inner) for key in keys} <= told

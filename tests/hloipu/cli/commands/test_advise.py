@@ -15,14 +15,17 @@ def test_the_first_three_findings_end_the_verdict() -> None:
     lines = run("compile", str(SAMPLE)).out.splitlines()
     assert len(lines) <= 12
     assert [line[:3] for line in lines[-3:]] == ["1. ", "2. ", "3. "]
-    assert "transfers from and to the host" in lines[-3]
+    assert "of the device's cycles" in lines[-3]
+    assert any(line.startswith("host: stops the device for ") for line in lines)
 
 
 def test_all_findings_with_their_cures() -> None:
     few, all_of_them = run("compile", str(SAMPLE)), run("compile", str(SAMPLE), "--findings")
     assert all_of_them.out.startswith(few.out)
     rest = all_of_them.out[len(few.out) :]
-    assert "1. host-bound: " in rest
+    # What the host adds is not the device's: it comes last.
+    kinds = [line.split(": ")[0] for line in rest.splitlines() if line[:1].isdigit()]
+    assert kinds[-1].endswith(". host-bound")
     assert rest.count("cure: ") >= 3
     assert "measured" not in rest
 
@@ -30,12 +33,16 @@ def test_all_findings_with_their_cures() -> None:
 def test_the_profile_has_them_by_what_they_save() -> None:
     record = json.loads(run("compile", str(SAMPLE), "--json").out)
     findings = record["findings"]
-    gains = [x["gain_cycles"] for x in findings if not x["gain_bytes"]]
+    gains = [x["gain_cycles"] for x in findings if not (x["gain_bytes"] or x["is_of_host"])]
     assert gains == sorted(gains, reverse=True)
     assert record["fitting"] is None
     total = record["lower_bound_cycles"]
     assert all(0 <= x["gain_cycles"] <= total for x in findings)
-    assert findings[0]["evidence"]["host_cycles"] == record["by_bucket"]["host"]
+    host = record["host"]
+    assert findings[-1]["evidence"]["host_cycles"] == host["each_run_cycles"] > 0
+    assert host["stops_cycles"] == record["by_bucket"]["host"]
+    assert host["each_run_cycles"] + host["once_cycles"] == host["stops_cycles"]
+    assert record["device_cycles"] + host["stops_cycles"] == total
 
 
 def test_advice_measures_by_compiling() -> None:

@@ -168,7 +168,7 @@ def test_a_stated_rate_makes_the_device_wait(folder: Path) -> None:
     assert record["feeds"]["verdict"] == "host-bound"
     assert record["by_bucket"]["idle"] > 0.9 * record["total_cycles"]
     outcome = run(*session(folder, "--steps", "12", "--producer-rate", "data=1e3"))
-    assert "feeds: host-bound, data gives 1,000 of the " in outcome.out
+    assert "feeds: host-bound, data gives 1,000 elements/s; the device takes " in outcome.out
     assert len(outcome.out.split("seen:")[0].splitlines()) <= 12
 
 
