@@ -34,7 +34,7 @@ from hloipu_runtime.program.mapping import (
     whole,
 )
 
-_LEAST_CODE_CYCLES = 8
+LEAST_CODE_CYCLES = 8
 """What a byte of exchange code is worth at least where ways to bring a value are compared.
 
 Assumed: at it the exchanges of networks of some hundred ops take about half of the memory for code.
@@ -55,7 +55,7 @@ class Redistribution(NamedTuple):
     """Where it is gathered first."""
     transfers: tuple[TransferPrice, ...] = ()
     """What moves: nothing, or by one exchange, or by two."""
-    code_cycles: int = _LEAST_CODE_CYCLES
+    code_cycles: int = LEAST_CODE_CYCLES
     """What a byte of code is worth."""
 
     @property
@@ -142,7 +142,7 @@ def _direct(
     sent = whole_sent(shape, lying, wanted) if traffic.fragments else Sent(0, 0)
     transfer = transfer_price(machine, traffic, sent, lying.tiles, code_price.of_forms)
     alone = exchange_price(machine, [transfer])
-    price = max(_LEAST_CODE_CYCLES, code_price.compared)
+    price = max(LEAST_CODE_CYCLES, code_price.compared)
     found = Redistribution(alone.cycles, alone.code_bytes, None, (transfer,), price)
     return found, traffic.messages
 

@@ -14,6 +14,7 @@ from hloipu_compiler.planners.dot_placement import (
 )
 from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, gathered
+from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -101,7 +102,7 @@ def _in_slices(
     size = whole.shape[dimension]
     step = -(-size // placed.plan.slices)
     parts: list[TileTensor] = []
-    from hloipu_compiler.lowering.ops.slices import put_together, resized
+    from hloipu_compiler.lowering.ops.slices import put_together, resized, spread
 
     for low in range(0, size, step):
         high = min(size, low + step)
@@ -112,6 +113,8 @@ def _in_slices(
         tensors[number] = Tensor(whole.element_type, shape)
         indices = placed.codelet.indexing(tensors, [_pieces(placed, slice_result)]).operands[number]
         mapping = Mapping(placed.placement.tiles, placed.placement.spans(indices, shape))
+        if low == 0:
+            whole = spread(builder, whole, Slices(dimension, step, mapping))
         piece = (whole, whole.shape, whole_box(shape), starts)
         slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         other = operands[1 - number]

@@ -9,10 +9,11 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.ops.contractions import combined
-from hloipu_compiler.lowering.ops.slices import resized, written
+from hloipu_compiler.lowering.ops.slices import resized, spread, written
 from hloipu_compiler.planners.convolution_grids import Bounds, ConvolutionGrid, convolution_grid
 from hloipu_compiler.planners.convolution_plans import planned_convolution
 from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.move import StridedSlice
@@ -104,6 +105,8 @@ def _in_slices(
         indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
         spans = plan.placement.spans(indexing.operands[number], shape)
         mapping = Mapping(plan.placement.tiles, spans)
+        if low == 0:
+            whole = spread(builder, whole, Slices(dimension, step, mapping))
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         slice_value = _once(

@@ -1,22 +1,35 @@
 """Results that are made slice by slice, where memory is scarce."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hloipu_compiler.layout.layout import cost_of_layout
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement, grid
+from hloipu_compiler.planners.slicing import Slices, spread_for_slices, transfer_cycles
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.costs.exchange_price import CodePrice, exchange_price, transfer_price
-from hloipu_runtime.costs.pieces import Sent, what_is_sent
-from hloipu_runtime.costs.traffic import transfer_traffic
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole, whole_box
 from hloipu_runtime.program.program import Role, Variable
 from hloipu_runtime.program.steps import Transfer
+
+
+def spread(builder: Builder, source: TileTensor, slices: Slices) -> TileTensor:
+    """Return a value that slices are to be taken from: as it lies, or spread anew if that pays."""
+    source = builder.nearest(source, builder.ipu)
+    lying = builder.variables[source.variable]
+    if lying.ipu != builder.ipu:
+        return source
+    tensor = Tensor(source.element_type, source.shape)
+    place = spread_for_slices(builder.machine, tensor, lying.mapping, slices, builder.code_price)
+    if place is None:
+        return source
+    return replace(source, variable=builder.copied([(source, place)])[0])
 
 
 def put_together(
@@ -75,13 +88,7 @@ def _cycles(
         0, 1, tiles, whole_box(tiles.extents), place.spans, whole_box(first.shape), zeros,
         first.shape, 0,
     )  # fmt: skip
-    traffic = transfer_traffic(transfer, source, target, machine.chip.tiles_per_exchange_bus)
-    if traffic is None:
-        return 0
-    sent = what_is_sent(transfer, source, target) if traffic.fragments else Sent(0, 0)
-    moved = transfer_price(machine, traffic, sent, source.mapping.tiles, code_price.of_forms)
-    price = exchange_price(machine, [moved])
-    return price.cycles + code_price.compared * price.code_bytes
+    return transfer_cycles(machine, transfer, (source, target), code_price)
 
 
 def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mapping]:
