@@ -1,8 +1,9 @@
 """Cost and route of moving a value from one mapping to another.
 
 A value that lies on many tiles and is wanted by many more makes each of them receive from all that
-have a part. Where that takes too much time and code, it is gathered on a few tiles first, which
-then send to all others.
+have a part. Where that takes too much time and code, it goes by way of other tiles: those that it
+is wanted on receive from some of these, which receive from some of those where it lies
+(`routes.py`).
 """
 
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from math import isqrt, prod
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import row_major
+from hloipu_compiler.planners.routes import routes
 from hloipu_runtime.costs.exchange_price import (
     NO_CODE_PRICE,
     CodePrice,
@@ -61,7 +63,11 @@ class Redistribution(NamedTuple):
     @property
     def price(self) -> int:
         """Cycles, and what the code is worth in cycles."""
-        return self.cycles + self.code_cycles * self.code_bytes
+        return self.at(self.code_cycles)
+
+    def at(self, code_cycles: int) -> int:
+        """Return the cycles, and what the code is worth at so many for each byte."""
+        return self.cycles + code_cycles * self.code_bytes
 
 
 STAYING = Redistribution(0, 0)
@@ -85,21 +91,19 @@ def redistribution(
     direct, messages = _direct(machine, element_type, shape, lying, wanted, code_price)
     if messages < _LEAST_MESSAGES:
         return direct
+    best = direct
     via = _gathering(shape, wanted, messages)
-    if via is None:
-        return direct
-    first, fewer = _direct(machine, element_type, shape, lying, via, code_price)
-    then, last = _direct(machine, element_type, shape, via, wanted, code_price)
-    if fewer + last >= messages:
-        return direct
-    both = Redistribution(
-        first.cycles + then.cycles,
-        first.code_bytes + then.code_bytes,
-        via,
-        first.transfers + then.transfers,
-        direct.code_cycles,
-    )
-    return both if both.price < direct.price else direct
+    if via is not None:
+        both, fewer = _by_way_of(machine, element_type, shape, (lying, via, wanted), code_price)
+        if fewer < messages and both.price < best.price:
+            best = both
+    code_cycles = max(code_price)
+    if code_cycles:
+        for via in routes(shape, lying, wanted, machine.chip.tiles_per_ipu):
+            both, _ = _by_way_of(machine, element_type, shape, (lying, via, wanted), code_price)
+            if both.at(code_cycles) < best.at(code_cycles):
+                best = both
+    return best
 
 
 def together(machine: Machine, redistributed: Iterable[Redistribution]) -> ExchangePrice:
@@ -145,6 +149,27 @@ def _direct(
     price = max(LEAST_CODE_CYCLES, code_price.compared)
     found = Redistribution(alone.cycles, alone.code_bytes, None, (transfer,), price)
     return found, traffic.messages
+
+
+def _by_way_of(
+    machine: Machine,
+    element_type: str,
+    shape: Sizes,
+    places: tuple[Mapping, Mapping, Mapping],
+    code_price: CodePrice,
+) -> tuple[Redistribution, int]:
+    """Return what two exchanges cost, and the most messages that tiles receive in both."""
+    lying, via, wanted = places
+    first, messages = _direct(machine, element_type, shape, lying, via, code_price)
+    then, more = _direct(machine, element_type, shape, via, wanted, code_price)
+    both = Redistribution(
+        first.cycles + then.cycles,
+        first.code_bytes + then.code_bytes,
+        via,
+        first.transfers + then.transfers,
+        then.code_cycles,
+    )
+    return both, messages + more
 
 
 def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:

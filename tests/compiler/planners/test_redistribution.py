@@ -7,6 +7,8 @@ import pytest
 
 from hloipu_compiler.planners.placing import row_major
 from hloipu_compiler.planners.redistribution import redistribution, serves
+from hloipu_compiler.planners.routes import routes
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, covers, whole
 from tests.support.tile_runs import same_on_tiles
@@ -109,3 +111,21 @@ def test_a_way_over_other_tiles_is_looked_for_from_24_messages_on() -> None:
             price = straight + 8 * (8 * messages + 32)
             assert found.price == price if found.via is None else found.price < price
     assert [at for at, via in gathered.items() if via] == [(24, 16), (24, 64), (40, 16), (40, 64)]
+
+
+def test_where_code_is_dear_blocks_between_both_take_fewer_messages() -> None:
+    """From rows to columns and batches each tile would receive 43 messages from each of 4 rows."""
+    shape = (32, 128, 768)
+    lying = Mapping(row_major((32, 43), 0), (Span(0, 1, 0, 1), Span(1, 3, 0, 3), whole(768)))
+    wanted = Mapping(row_major((8, 96), 0), (Span(0, 4, 0, 4), whole(128), Span(1, 8, 0, 8)))
+    assert redistribution(BOW, "f16", shape, lying, wanted).via is None
+    found = redistribution(BOW, "f16", shape, lying, wanted, CodePrice(8, 8))
+    via = found.via
+    assert via is not None
+    assert via.is_partition
+    assert not via.replicated_axes
+    assert via.tiles.count <= BOW.chip.tiles_per_ipu
+    assert all(covers(via.tiles, span, size) for span, size in zip(via.spans, shape, strict=True))
+    # Straight: 172 messages received and 96 sent, 8 bytes each. Both halves take under one half.
+    assert found.code_bytes < 8 * (172 + 96) // 2
+    assert routes(shape, lying, lying, BOW.chip.tiles_per_ipu) == []

@@ -14,7 +14,6 @@ from hloipu_compiler.planners.dot_placement import (
 )
 from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, gathered
-from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -103,6 +102,7 @@ def _in_slices(
     step = -(-size // placed.plan.slices)
     parts: list[TileTensor] = []
     from hloipu_compiler.lowering.ops.slices import put_together, resized, spread
+    from hloipu_compiler.planners.slicing import Slices
 
     for low in range(0, size, step):
         high = min(size, low + step)

@@ -1,0 +1,84 @@
+"""Tiles by way of which a value may go from one mapping to another, with fewer messages.
+
+Where each tile of the one has something for many tiles of the other, blocks between those of both,
+dimension by dimension, make two exchanges of about the square root of the messages each.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from math import isqrt, prod
+
+from hloipu_compiler.planners.placing import row_major
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, whole
+
+_MOST_ROUTES = 3
+"""Routes that are worth pricing, those with the fewest messages. Assumed."""
+
+_LEAST_SHARE = 4
+"""A route has at least one part in so many of the tiles that the value lies on, and is wanted on:
+on fewer tiles it would wait for bytes. Assumed."""
+
+
+def routes(shape: Sizes, lying: Mapping, wanted: Mapping, tiles: int) -> list[Mapping]:
+    """Return partitions that take few messages from `lying` to them and on to `wanted`."""
+    here, there = _blocks(shape, lying), _blocks(shape, wanted)
+    least = min(lying.tiles.count, wanted.tiles.count) // _LEAST_SHARE
+    direct = _messages(here, there)
+    found: list[tuple[int, Sizes]] = []
+    for blocks in product(*map(_between, here, there)):
+        count = prod(map(over, shape, blocks))
+        if not least <= count <= tiles:
+            continue
+        messages = _messages(here, blocks) + _messages(blocks, there)
+        if 2 * messages < direct:
+            found.append((messages, blocks))
+    return [_partition(shape, blocks) for _, blocks in sorted(found)[:_MOST_ROUTES]]
+
+
+def _blocks(shape: Sizes, mapping: Mapping) -> Sizes:
+    """Return how far apart parts begin along each dimension."""
+    return tuple(
+        max(1, min(size, span.step if span.axis >= 0 and span.step > 0 else size))
+        for size, span in zip(shape, mapping.spans, strict=True)
+    )
+
+
+def _between(here: int, there: int) -> list[int]:
+    """Return block sizes from one to the other: both, and what lies about half-way.
+
+    Multiples of the smaller one, so that its blocks go whole, and if possible parts of the larger.
+    """
+    small, large = sorted((here, there))
+    if small == large:
+        return [small]
+    times = over(large, small)
+    middle = isqrt(times)
+    fair = [n for n in range(1, middle + 1) if large % (n * small) == 0]
+    between = {n * small for n in (middle, times // max(1, middle), *fair[-1:])}
+    return sorted({small, large, *between})
+
+
+def _messages(senders: Sequence[int], receivers: Sequence[int]) -> int:
+    """Return how many messages a tile receives and sends at most, by the sizes of blocks."""
+    return prod(map(_met, receivers, senders)) + prod(map(_met, senders, receivers))
+
+
+def _met(block: int, others: int) -> int:
+    """Return how many blocks of one size a block of another meets at most."""
+    if block % others == 0:
+        return block // others
+    return 1 if others % block == 0 else over(block - 1, others) + 1
+
+
+def _partition(shape: Sizes, blocks: Sizes) -> Mapping:
+    extents: list[int] = []
+    spans: list[Span] = []
+    for size, block in zip(shape, blocks, strict=True):
+        count = over(size, block)
+        if count < 2:
+            spans.append(whole(size))
+            continue
+        spans.append(Span(len(extents), block, 0, block))
+        extents.append(count)
+    return Mapping(row_major(extents, 0), tuple(spans))
