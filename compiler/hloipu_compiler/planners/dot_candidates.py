@@ -46,13 +46,16 @@ class Candidate(NamedTuple):
 
 
 @lru_cache(1 << 10)
-def candidates_of(tiles: int, batch: int, rows: int, columns: int, depth: int) -> Candidates:
-    """Return the candidates for a number of tiles, each of which has at most one part."""
+def candidates_of(tiles: int, batch: int, rows: int, columns: int, pieces: int) -> Candidates:
+    """Return the candidates for a number of tiles, each of which has at most one part.
+
+    `pieces`: the most pieces that the depth may be cut into.
+    """
     rows, columns = max(1, rows), max(1, columns)
     cuts: list[tuple[int, int, int, bool]] = []
     listed: list[Amounts] = []
     for b in _batches(batch, tiles):
-        for d in _numbers(min(tiles // b, max(1, depth // (2 * DEPTH_GRAIN)))).tolist():
+        for d in _numbers(min(tiles // b, pieces)).tolist():
             left = tiles // (b * d)
             for of_rows in (True, False):
                 cuts.append((b, d, left, of_rows))

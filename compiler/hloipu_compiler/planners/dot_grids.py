@@ -6,7 +6,7 @@ is local (lib/poplin/ConvModel.cpp), which measured products do not bear out.
 """
 
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -67,7 +67,8 @@ class _Sides(NamedTuple):
     batch: Sizes
     rows: Sizes
     columns: Sizes
-    first_depth: int
+    cut_depth: int
+    """Of the contracted dimension that may be cut into pieces."""
     other_depth: int
     slices: int = 1
     slices_columns: bool = False
@@ -165,16 +166,26 @@ def dot_alternatives(
     return grids
 
 
+def cut_dimension(codelet: Dot, lhs: Tensor) -> int:
+    """Return which of the contracted dimensions is cut into pieces: the largest, for most choices.
+
+    A weight gradient contracts batch and positions, and batches may be small.
+    """
+    depth = [lhs.shape[d] for d in codelet.lhs_contracting]
+    return depth.index(max(depth)) if depth else 0
+
+
 def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
+    cut = depth.pop(cut_dimension(codelet, lhs)) if depth else 1
     return _Sides(
         result.shape[:batch],
         result.shape[batch : batch + rows],
         result.shape[batch + rows :],
-        depth[0] if depth else 1,
-        prod(depth[1:]),
+        cut,
+        prod(depth),
         fragment_cycles=tuning.code_price.compared * machine.memory.exchange_fragment_code_bytes,
     )
 
@@ -221,8 +232,11 @@ class _PricedCandidates(NamedTuple):
 def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:
     """Return all candidates for a slice, with their prices."""
     rows, columns = prod(sides.rows), prod(sides.columns)
+    depth = sides.cut_depth * sides.other_depth
+    most_pieces = max(1, min(sides.cut_depth, depth // (2 * DEPTH_GRAIN)))
+    depth_grain = DEPTH_GRAIN // gcd(DEPTH_GRAIN, sides.other_depth)
     candidates = candidates_of(
-        machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, sides.first_depth
+        machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, most_pieces
     )
     grain = np.where(
         candidates.rows_grained, 1, np.where(columns >= GRAIN * candidates.columns, GRAIN, 1)
@@ -231,10 +245,10 @@ def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandid
     n, column_parts = block_sizes(sides.columns, candidates.columns, grain)
     grain = np.where(candidates.rows_grained & (rows >= GRAIN * candidates.rows), GRAIN, 1)
     m, row_parts = block_sizes(sides.rows, candidates.rows, grain)
-    step = _over(_over(sides.first_depth, candidates.depth), DEPTH_GRAIN) * DEPTH_GRAIN
-    step = np.where(candidates.depth > 1, step, max(1, sides.first_depth))
-    pieces = np.maximum(1, _over(sides.first_depth, step))
-    k = np.minimum(step, sides.first_depth) * sides.other_depth
+    step = _over(_over(sides.cut_depth, candidates.depth), depth_grain) * depth_grain
+    step = np.where(candidates.depth > 1, step, max(1, sides.cut_depth))
+    pieces = np.maximum(1, _over(sides.cut_depth, step))
+    k = np.minimum(step, sides.cut_depth) * sides.other_depth
     blocks = _Blocks(batch, m, n, k, row_parts, column_parts, pieces)
     return _PricedCandidates(candidates, step, pieces, _priced(machine, sides, types, blocks))
 
@@ -337,7 +351,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
 def _slice_sent(machine: Machine, sides: _Sides, bits: tuple[int, int, int, int]) -> int:
     """Return the cycles in which the few tiles that have a slice of an operand send it."""
     free = sides.columns if sides.slices_columns else sides.rows
-    depth = sides.first_depth * sides.other_depth
+    depth = sides.cut_depth * sides.other_depth
     size = over(prod(sides.batch) * prod(free) * depth * bits[1 if sides.slices_columns else 0], 8)
     tiles = max(1, machine.chip.tiles_per_ipu // sides.slices)
     return over(over(size, tiles), machine.exchange.send_bytes_per_cycle)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
-from hloipu_compiler.planners.dot_grids import DotGrid, dot_alternatives, dot_grid
+from hloipu_compiler.planners.dot_grids import DotGrid, cut_dimension, dot_alternatives, dot_grid
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.planned import (
     Choice,
@@ -50,10 +50,22 @@ def dot_placement(
     if not plan.part:
         return PlacedDot(plan, codelet, result, plan.placement)
     kind = tuning.partial_type(result.element_type)
-    cut = replace(codelet, part=plan.part, element_type=kind)
-    depth = lhs.shape[codelet.lhs_contracting[0]]
+    first = cut_dimension(codelet, lhs)
+    cut = replace(
+        codelet,
+        lhs_contracting=_led_by(codelet.lhs_contracting, first),
+        rhs_contracting=_led_by(codelet.rhs_contracting, first),
+        element_type=kind,
+        part=plan.part,
+    )
+    depth = lhs.shape[cut.lhs_contracting[0]]
     made = Tensor(kind, (-(-depth // plan.part), *result.shape))
     return PlacedDot(plan, cut, made, plan.placement)
+
+
+def _led_by(dimensions: tuple[int, ...], first: int) -> tuple[int, ...]:
+    """Return contracted dimensions with one of them first, which is the one that a dot cuts."""
+    return (dimensions[first], *dimensions[:first], *dimensions[first + 1 :])
 
 
 def planned_dot(
