@@ -54,21 +54,31 @@ DEFAULT_TUNING = Tuning()
 def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes: int) -> Tuning:
     """Return a tuning that asks for no more memory than code and values that are alive leave over.
 
-    Where code is not counted it takes nothing, and costs nothing.
-
-    Where they leave nothing over no plan makes the program fit, and all of them may be fast.
+    Where code is not counted it takes nothing, and costs nothing. A least share may always be had:
+    finer slices take more code than they spare.
     """
     memory = machine.memory
     code_bytes = code_bytes if tuning.code_memory else 0
     values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
     free = machine.usable_bytes - min(memory.executable_bytes, code_bytes) - values
-    code_cycles = _CODE_PRICES[min(2, 3 * code_bytes // memory.executable_bytes)]
-    if free < 0:
-        # Exchanges take forms whose code fits whatever becomes of the values.
-        return replace(tuning, code_price=CodePrice(of_forms=code_cycles))
+    code_cycles = _code_cycles(machine, code_bytes)
     percent = free * 100 // memory.bytes_per_tile // _STEP_PERCENT * _STEP_PERCENT
     return replace(
         tuning,
         memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
         code_price=CodePrice(code_cycles, code_cycles),
     )
+
+
+def fast_tuning(machine: Machine, tuning: Tuning, code_bytes: int) -> Tuning:
+    """Return a tuning for a program that no plan makes fit: all plans may be fast.
+
+    Exchanges take forms whose code fits whatever becomes of the values.
+    """
+    code_bytes = code_bytes if tuning.code_memory else 0
+    return replace(tuning, code_price=CodePrice(of_forms=_code_cycles(machine, code_bytes)))
+
+
+def _code_cycles(machine: Machine, code_bytes: int) -> int:
+    """Return the cycles that a byte of exchange code is worth in a program with so much code."""
+    return _CODE_PRICES[min(2, 3 * code_bytes // machine.memory.executable_bytes)]

@@ -9,8 +9,9 @@ import numpy as np
 
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
+from hloipu_compiler.plan.alive_values import ALONE
 from hloipu_compiler.planners.redistribution import redistribution, serves
-from hloipu_compiler.planners.tuning import Tuning, tuning_within
+from hloipu_compiler.planners.tuning import Tuning, fast_tuning, tuning_within
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
@@ -38,6 +39,10 @@ class Exchanging(Numbering):
 
         self.alive_bytes = 0
         """Of values that are alive while the instruction at hand runs, but for its result."""
+        self.alive_at: Sequence[int] = ()
+        """The same at each instruction of the computation at hand, without what callers have."""
+        self.around = ALONE
+        """What becomes of the arrays of the computation that is lowered next."""
         self.may_fit = True
         """Whether code and values that are alive at once leave anything over."""
 
@@ -47,8 +52,9 @@ class Exchanging(Numbering):
 
         Of a program that cannot fit plans may all be fast.
         """
-        alive_bytes = self.alive_bytes if self.may_fit else 1 << 62
-        return tuning_within(self.machine, self.tuning, alive_bytes, self.code_bytes)
+        if not self.may_fit:
+            return fast_tuning(self.machine, self.tuning, self.code_bytes)
+        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
 
     @property
     def code_price(self) -> CodePrice:

@@ -142,10 +142,10 @@ class Making:
             self.made[(x.name, number)] = leaf
         return results
 
-    def standing_bytes(self, operands: Sequence[Sequence[Value]]) -> int:
-        """Return the bytes that stand on the IPU at hand, whatever a call with operands reads."""
-        read = {leaf.variable for x in operands for leaf in x if isinstance(leaf, TileTensor)}
-        there = (self.builder.variables[v] for v in self.standing if v not in read)
+    def standing_bytes(self) -> int:
+        """Return the bytes that stand on the IPU at hand, whatever a call reads."""
+        waiting = (v for x in self.channels for v in x.places if v != x.destination)
+        there = (self.builder.variables[v] for v in (*self.standing, *waiting))
         return sum(
             x.bytes_per_tile * x.mapping.tiles.count
             for x in there

@@ -17,6 +17,7 @@ from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averag
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
 from hloipu_compiler.lowering.pipelines.results import Results
 from hloipu_compiler.lowering.regions.control import copied_to_storage
+from hloipu_compiler.plan.alive_values import Surroundings
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Role
@@ -160,7 +161,8 @@ class Positions:
         builder, making = self.builder, self.making
         builder.ipu = part.ipu
         x = making.calls[part.call]
-        builder.alive_bytes = making.standing_bytes(operands)
+        builder.alive_bytes = making.standing_bytes()
+        builder.around = self._around(part, operands)
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
             tensor = builder.brought_here(builder.tile_tensor(leaf))
@@ -187,6 +189,20 @@ class Positions:
             additions.append(range(begin, len(steps)))
         # Gradients are added up as soon as they are there, and do not wait for each other.
         steps[:] = early_parts(steps, additions)
+
+    def _around(self, part: Part, operands: Sequence[Sequence[Value]]) -> Surroundings:
+        """Return which operands of a call stand anyway, and which results are added up at once."""
+        standing = frozenset(self.making.standing)
+        return Surroundings(
+            frozenset(
+                number
+                for number, leaves in enumerate(operands)
+                if any(isinstance(x, TileTensor) and x.variable in standing for x in leaves)
+            ),
+            frozenset(
+                key.number for key in self._kept_by(part) if key.kind is Kind.GRADIENT
+            ),
+        )
 
     def _on_tiles(self, there: TileTensor) -> TileTensor:
         """Return a place on tiles for what lies in remote memory, and is brought there."""

@@ -15,7 +15,6 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.values import Function, Spread, TileTensor, Token, Value
-from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.planners.spreading import spread_over_copies
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
@@ -60,8 +59,7 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
     """Write the function's steps."""
     context, builder = site.context, site.context.builder
     computation = context.computation
-    alive = alive_bytes(context.module, context.plan, computation, late=False)
-    outside = builder.alive_bytes
+    alive, outside = builder.alive_at, builder.alive_bytes
     arguments: list[TileTensor | None] = []
     in_place: set[VariableId] = set()
     given: list[list[Value]] = []
