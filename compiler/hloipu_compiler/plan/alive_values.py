@@ -57,7 +57,10 @@ def _within(around: Surroundings, computation: Computation, buffers: Buffers) ->
     kept = frozenset(
         b for number, part in enumerate(root) if number not in around.leaving for b in part
     )
-    return buffers._replace(sizes=tuple(sizes), kept=kept)
+    reads = list(buffers.reads)
+    if computation.instructions[computation.root].opcode == "tuple":
+        reads[computation.root] = tuple(b for b in reads[computation.root] if b in kept)
+    return buffers._replace(sizes=tuple(sizes), kept=kept, reads=tuple(reads))
 
 
 def _homes(buffers: Buffers, plan: Plan, computation: Computation) -> Sequence[int]:

@@ -341,10 +341,14 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
         cycles = cycles + barrier + exchange_cycles(machine, joining)
         cycles = cycles + sides.fragment_cycles * fragments
         cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
-    # Operands are gone by the time that pieces are brought together.
-    memory = partials + np.maximum(lhs + rhs, np.where(cut, gathered, 0))
-    if sides.slices > 1:
-        memory = np.maximum(memory, sliced) + sliced
+    # Operands are gone by the time that pieces are brought together, but for the one that the next
+    # slices need.
+    gathered = np.where(cut, gathered, 0)
+    if sides.slices == 1:
+        return _Prices(cycles, partials + np.maximum(lhs + rhs, gathered), swapped < alone)
+    stays, comes = (lhs, rhs) if sides.slices_columns else (rhs, lhs)
+    memory = stays + partials + np.maximum(comes, gathered)
+    memory = np.maximum(memory, sliced) + sliced
     return _Prices(cycles, memory, swapped < alone)
 
 

@@ -11,8 +11,9 @@ from hloipu_runtime.machine.model import Machine
 _UNEVEN_PERCENT = 125
 """The fullest tile's share of values against the mean. Assumed."""
 
-_LEAST_PERCENT = 15
-"""Of a tile's memory that a product may always take: with less it would be done in crumbs."""
+_LEAST_PERCENT = 20
+"""Of a tile's memory that a product may always take: with less it would be done in crumbs, whose
+code takes more than they spare. Assumed."""
 
 _CODE_PRICES = (0, 8, 64)
 """Cycles for a byte of exchange code, by how much of the memory for code a program takes: less than

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from hloipu_compiler.plan.alive_values import alive_bytes
+from hloipu_compiler.plan.alive_values import ALONE, Surroundings, alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from tests.support.passes import parsed
 
@@ -52,3 +52,26 @@ def test_what_has_not_come_yet_does_not_count() -> None:
     ipus = {"a": 0, "b": 0, "c": 1, "d": 1, "r": 1, "w": 1}
     found = alive(ipus, {"a": 0, "w": 1}, late=True)
     assert dict(zip(NAMES, found, strict=True))["c"] == 0
+
+
+def test_callers_count_what_stands_and_what_they_take_at_once() -> None:
+    text = """ENTRY e {
+      w = f32[512] parameter(0)
+      x = f32[256] parameter(1)
+      g = f32[256] negate(x)
+      y = f32[512] concatenate(x, g), dimensions={0}
+      z = f32[512] multiply(y, w)
+      ROOT r = (f32[256], f32[512]) tuple(g, z)
+    }
+    """
+    module = parsed(text)
+
+    def at(name: str, around: Surroundings) -> int:
+        found = alive_bytes(module, Plan(), module.entry, around, late=False)
+        return found[module.entry.position[name]]
+
+    # x and w from the caller; g to the end, unless it is taken as soon as y has read it.
+    assert at("z", ALONE) == (2 + 2 + 1) * KIB - 2 * KIB
+    assert at("z", Surroundings(leaving=frozenset({0}))) == (2 + 2) * KIB - 2 * KIB
+    assert at("g", ALONE) == 3 * KIB
+    assert at("g", Surroundings(standing=frozenset({0}))) == KIB

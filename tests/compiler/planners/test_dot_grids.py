@@ -237,3 +237,39 @@ def _codelets(step: Step) -> Iterator[Codelet]:
     elif isinstance(step, Sequence):
         for inner in step.steps:
             yield from _codelets(inner)
+
+
+@pytest.mark.parametrize("depth", [(8, 128), (1, 1024), (128, 8)])
+def test_any_contracted_dimension_may_be_cut(depth: tuple[int, int]) -> None:
+    """The depth of a weight gradient is batch times positions: costs what a single one does."""
+    tuning = replace(DEFAULT_TUNING, partials_type="f16", memory_percent=20)
+    lhs, rhs = Tensor("f16", (*depth, 1024)), Tensor("f16", (*depth, 4096))
+    gradient = Dot((), (), (0, 1), (0, 1), "f16")
+    both = dot_grid(load_machine("gc200"), gradient, lhs, rhs, Tensor("f16", (1024, 4096)), tuning)
+    single = _grid("gc200", 1024, 1024, 4096, "f16", tuning)
+    assert both.part > 0
+    assert both.slices == single.slices
+    assert both.cycles == pytest.approx(single.cycles, rel=0.02)
+
+
+def test_products_cut_along_a_later_contracted_dimension_are_right() -> None:
+    text = """HloModule gradient
+    ENTRY e {
+      a = f32[3,96,5] parameter(0)
+      b = f32[3,96,7] parameter(1)
+      ROOT c = f32[5,7] dot(a, b), lhs_contracting_dims={0,1}, rhs_contracting_dims={0,1}
+    }"""
+    program = hloipu.compile(text, target="tiny", cache=False)
+    groups = [
+        group
+        for step in program.program.body.steps
+        if isinstance(step, ComputeSet)
+        for group in step.groups
+    ]
+    cut = [x.codelet for x in groups if isinstance(x.codelet, Dot)]
+    assert [(x.lhs_contracting, x.part > 0) for x in cut] == [((1, 0), True)]
+    a, b = (RNG.standard_normal((3, 96, n), np.float32) for n in (5, 7))
+    wanted = np.einsum("ijm,ijn->mn", a.astype(np.float64), b)
+    for mode in ("exact", "functional"):
+        (found,) = program.run(a, b, mode=mode).outputs
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -199,9 +199,7 @@ class Positions:
                 for number, leaves in enumerate(operands)
                 if any(isinstance(x, TileTensor) and x.variable in standing for x in leaves)
             ),
-            frozenset(
-                key.number for key in self._kept_by(part) if key.kind is Kind.GRADIENT
-            ),
+            frozenset(key.number for key in self._kept_by(part) if key.kind is Kind.GRADIENT),
         )
 
     def _on_tiles(self, there: TileTensor) -> TileTensor:
