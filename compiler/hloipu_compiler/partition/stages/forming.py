@@ -22,6 +22,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branch_places import Spot, Spots
+from hloipu_compiler.partition.stages.handing import FEW_ELEMENTS, Handing, closure
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.training.reach import result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
@@ -35,8 +36,6 @@ ALONE = Spot(-1, JOIN)
 """Of ops of stages that have no branches."""
 _CHEAP = frozenset({"constant", "iota", "broadcast", "reshape", "bitcast", "partition-id",
                     "replica-id"})  # fmt: skip
-_FEW_ELEMENTS = 64
-"""Values of no more elements are computed wherever they are read, if they are alike for all."""
 
 
 class Place(NamedTuple):
@@ -81,8 +80,6 @@ class Formed:
     made: dict[int, tuple[str, int]]
     """Old position -> name of the call and which of its results, for what one call hands to
     another or to the result."""
-    inputs: dict[str, tuple[int, ...]]
-    """Name of a call -> old positions of its operands, in order."""
 
 
 def formed(
@@ -92,13 +89,14 @@ def formed(
     count: int,
     again: Mapping[int, frozenset[int]] = MappingProxyType({}),
     spots: Spots = MappingProxyType({}),
+    ipus: Sequence[tuple[int, ...]] = (),
 ) -> Formed:
     """Return the module with an entry of calls; `stages` of every position, `count` of them.
 
     `again`: what the backward part of a stage makes again of its forward part; `spots`: of ops of
-    stages on several IPUs.
+    stages on several IPUs; `ipus`: of each stage, empty: each on its own.
     """
-    return _Forming(module, phases, stages, count, again, spots).formed()
+    return _Forming(module, phases, stages, count, again, spots, ipus).formed()
 
 
 class _Forming:
@@ -112,8 +110,10 @@ class _Forming:
         count: int,
         again: Mapping[int, frozenset[int]],
         spots: Spots,
+        ipus: Sequence[tuple[int, ...]],
     ) -> None:
         self.again = again
+        self.ipus = ipus or tuple((n,) for n in range(count))
         self.spots = spots
         self.module = module
         self.entry = module.entry
@@ -132,7 +132,16 @@ class _Forming:
             if place is not None:
                 members.setdefault(place, []).append(position)
         order = sorted(members)
-        reads = {place: self._reads(self._with_again(place, members[place])) for place in order}
+        handing = self._handing(order, members)
+        remade = handing.remade()
+        relays = handing.relays(remade)
+        bodies = {
+            place: sorted({*body, *more})
+            for place, body, more in zip(order, handing.bodies, remade, strict=True)
+        }
+        reads = {place: closure(self.entry, self.cheap, bodies[place])[1] for place in order}
+        relayed = {place: sorted({i for (_, i), n in relays.items() if n == number})
+                   for number, place in enumerate(order)}  # fmt: skip
         wanted = self._wanted(reads)
         made: list[Instruction] = []
         at: dict[int, int] = {}
@@ -140,36 +149,45 @@ class _Forming:
             at[position] = len(made)
             made.append(self.entry.instructions[position])
         entry_names = Names(x.name for x in made)
-        computations, calls, found, inputs = [], [], {}, {}
-        for place in order:
-            body, results = self._body(place, members[place], reads[place], wanted)
+        computations, calls, found = [], [], {}
+        passed: dict[tuple[int, int], int] = {}
+        for number, place in enumerate(order):
+            results = [position for position in members[place] if position in wanted]
+            body = self._body(place, bodies[place], reads[place], results, relayed[place])
             computations.append(body)
             shape = body.instructions[body.root].shape
             name = entry_names.fresh(f"call.{body.name}")
-            operands = tuple(self._placed(i, at, made, entry_names) for i in reads[place])
+            operands = tuple(
+                passed[relays[number, i], i]
+                if (number, i) in relays
+                else self._placed(i, at, made, entry_names)
+                for i in reads[place]
+            )
             attributes = Attributes(
                 {"to_apply": body.name, "frontend_attributes": place.attributes()}, (body.name,)
             )
             call = len(made)
             made.append(Instruction(name, "call", shape, operands, attributes))
             calls.append((place, name))
-            inputs[name] = tuple(reads[place])
-            for number, position in enumerate(results):
-                at[position] = len(made)
+            for element, position in enumerate((*results, *relayed[place])):
                 x = self.entry.instructions[position]
-                element = Attributes({"index": number})
+                if element < len(results):
+                    at[position] = len(made)
+                    found[position] = (name, element)
+                else:
+                    passed[number, position] = len(made)
+                index = Attributes({"index": element})
                 made.append(
                     Instruction(
-                        entry_names.fresh(x.name), "get-tuple-element", x.shape, (call,), element
+                        entry_names.fresh(x.name), "get-tuple-element", x.shape, (call,), index
                     )
                 )
-                found[position] = (name, number)
         root = self._root(at, made, entry_names)
         entry = replace(self.entry, instructions=tuple(made), root=root)
         others = [c for c in self.module.computations if c.name != self.entry.name]
         whole = (*others, *computations, entry)
         new = replace(self.module, computations=whole, entry_position=len(whole) - 1)
-        return Formed(new, tuple(calls), found, inputs)
+        return Formed(new, tuple(calls), found)
 
     def _cheap(self) -> bytearray:
         """Return which values are written out wherever they are read: free ones, and tuples."""
@@ -179,7 +197,7 @@ class _Forming:
                 found[position] = 1  # no tuple passes from one call to another
             if self.phases.phase[position] != FREE or x.attributes.called:
                 continue
-            small = isinstance(x.shape, ArrayShape) and _elements(x) <= _FEW_ELEMENTS
+            small = isinstance(x.shape, ArrayShape) and _elements(x) <= FEW_ELEMENTS
             if x.opcode in _CHEAP or small or is_folded(self.entry, position):
                 found[position] = all(
                     found[i] or self.entry.instructions[i].parameter_number >= 0 for i in x.operands
@@ -225,25 +243,14 @@ class _Forming:
                     return Place(0, PRE, -1)
         return self._last()
 
-    def _closure(self, positions: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Return what is written out for some positions, and what else they read."""
-        inside = set(positions)
-        copied: set[int] = set()
-        outside: set[int] = set()
-        waiting = [i for position in inside for i in self.entry.instructions[position].operands]
-        while waiting:
-            i = waiting.pop()
-            if i in inside or i in copied:
-                continue
-            if self.cheap[i]:
-                copied.add(i)
-                waiting.extend(self.entry.instructions[i].operands)
-            else:
-                outside.add(i)
-        return sorted(copied), sorted(outside)
-
-    def _reads(self, members: Sequence[int]) -> list[int]:
-        return self._closure(members)[1]
+    def _handing(self, order: Sequence[Place], members: Mapping[Place, list[int]]) -> Handing:
+        number = {place: n for n, place in enumerate(order) if place.phase in (FORWARD, BACKWARD)}
+        place = [-1 if x is None else number.get(x, -1) for x in self.place]
+        bodies = [self._with_again(place, members[place]) for place in order]
+        ipus = [
+            self.ipus[x.stage][max(x.spot.branch, 0)] if x in number else -1 for x in order
+        ]
+        return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
         """Return what a call computes: its own members, and what it makes again.
@@ -284,11 +291,15 @@ class _Forming:
         return {i for each in reads.values() for i in each} | set(self._handed_out())
 
     def _body(
-        self, place: Place, members: Sequence[int], reads: Sequence[int], wanted: set[int]
-    ) -> tuple[Computation, list[int]]:
-        """Return a call's computation, and the old positions of its results."""
-        whole = self._with_again(place, members)
-        copied, _ = self._closure(whole)
+        self,
+        place: Place,
+        whole: Sequence[int],
+        reads: Sequence[int],
+        results: Sequence[int],
+        relayed: Sequence[int],
+    ) -> Computation:
+        """Return a call's computation: what it computes, hands out and passes on as it came."""
+        copied, _ = closure(self.entry, self.cheap, whole)
         names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
         made: list[Instruction] = []
         at: dict[int, int] = {}
@@ -299,16 +310,15 @@ class _Forming:
             made.append(Instruction(name, "parameter", old.shape, parameter_number=number))
         for position in sorted((*copied, *whole)):
             self._write(position, at, made)
-        results = [position for position in members if position in wanted]
-        shapes = tuple(made[at[position]].shape for position in results)
-        made.append(
-            Instruction(
-                names.fresh("results"), "tuple", TupleShape(shapes),
-                tuple(at[position] for position in results),
-            )
-        )  # fmt: skip
-        name = self.names.fresh(place.computation)
-        return Computation(name, tuple(made), len(made) - 1), results
+        handed = [at[position] for position in results]
+        for position in relayed:
+            old = self.entry.instructions[position]
+            handed.append(len(made))
+            name = names.fresh(f"{old.name}.passed")
+            made.append(Instruction(name, "copy", old.shape, (at[position],)))
+        shape = TupleShape(tuple(made[i].shape for i in handed))
+        made.append(Instruction(names.fresh("results"), "tuple", shape, tuple(handed)))
+        return Computation(self.names.fresh(place.computation), tuple(made), len(made) - 1)
 
     def _write(self, position: int, at: dict[int, int], made: list[Instruction]) -> int:
         x = self.entry.instructions[position]

@@ -204,7 +204,7 @@ def pipelined(
     cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
     again = made_again(entry, phases, stages, count, request.recompute)
-    made = formed(module, phases, stages, count, again, spots)
+    made = formed(module, phases, stages, count, again, spots, ipus)
     planning = _Planning(module, made, phases, stages, spots, ipus, request)
     plan = planning.plan(trains=cutting.trains)
     if not cutting.trains or request.micro_batches == 1:

@@ -1,0 +1,203 @@
+"""What positions of a pipeline compute again in place of receiving it from another position.
+
+A position receives the least it can: of what its ops read, values that cheap ops make from smaller
+ones (broadcasts of masks, converted and compared values) are computed where they are read. Which
+values a position receives is a minimum cut between what other positions make and what its own ops
+read: each value costs the bytes that are handed on, or a share of them for the op that computes it
+again from what it reads, which is then to be there, too.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+
+_VIEWS = frozenset("broadcast iota constant reshape bitcast".split())
+_LIGHT = frozenset(
+    "abs add and clamp compare convert maximum minimum multiply negate not or select sign "
+    "shift-left shift-right-arithmetic shift-right-logical subtract xor".split()
+)
+_UNIT = 16
+"""Units of cost of a byte that is handed on."""
+_OVER_LINKS = 1
+"""Of a byte that is computed again, where the value would cross links: these move about 1/16 of
+what vertices of all tiles write. Assumed."""
+_ON_IPU = {"convert": 4}
+"""The same where the value would wait on its own IPU, which takes memory and two local copies."""
+_ON_IPU_OTHERS = 8
+_NEVER = 1 << 60
+FEW_ELEMENTS = 64
+"""Values of no more elements may be read anywhere."""
+
+
+@dataclass(frozen=True)
+class Handing:
+    """A step whose ops have places: positions of a pipeline, in their order."""
+
+    entry: Computation
+    phases: Phases
+    written_out: Sequence[int]
+    """Of each op, whether it is computed wherever it is read, in all places."""
+    place: Sequence[int]
+    """Of each op, -1 for those that run in none."""
+    bodies: Sequence[Sequence[int]]
+    """The ops that each place computes, with those that it computes again."""
+    ipus: Sequence[int]
+    """Of each place; -1 for one that is no position: what comes before and after all of them."""
+
+    def remade(self) -> list[frozenset[int]]:
+        """Return the ops that each place computes again beside those it has."""
+        reads = [closure(self.entry, self.written_out, body)[1] for body in self.bodies]
+        local: dict[int, set[int]] = {}
+        for ipu, read in zip(self.ipus, reads, strict=True):
+            local.setdefault(ipu, set()).update(read)
+        return [
+            self._remade(n, read, local[self.ipus[n]]) if self.ipus[n] >= 0 else frozenset[int]()
+            for n, read in enumerate(reads)
+        ]
+
+    def relays(self, remade: Sequence[frozenset[int]]) -> dict[tuple[int, int], int]:
+        """Return for places and values that come over links which earlier place has them already.
+
+        That place hands them on, on its IPU, so that no value crosses links to an IPU twice.
+        """
+        first: dict[tuple[int, int], int] = {}
+        found: dict[tuple[int, int], int] = {}
+        for n, (body, more) in enumerate(zip(self.bodies, remade, strict=True)):
+            if self.ipus[n] < 0:
+                continue
+            for i in closure(self.entry, self.written_out, (*body, *more))[1]:
+                maker, ipu = self.place[i], self.ipus[n]
+                if maker < 0 or self.ipus[maker] == ipu or not self._is_array(i):
+                    continue
+                if (i, ipu) in first:
+                    found[n, i] = first[i, ipu]
+                else:
+                    first[i, ipu] = n
+        return found
+
+    def _is_array(self, position: int) -> bool:
+        shape = self.entry.instructions[position].shape
+        return isinstance(shape, ArrayShape) and shape.element_count > FEW_ELEMENTS
+
+    def _is_light(self, position: int) -> bool:
+        """Whether a value of another place may be computed again."""
+        x = self.entry.instructions[position]
+        return (
+            self.place[position] >= 0
+            and (x.opcode in _VIEWS or x.opcode in _LIGHT)
+            and isinstance(x.shape, ArrayShape)
+        )
+
+    def _remade(self, number: int, reads: Sequence[int], local: set[int]) -> frozenset[int]:
+        roots = [i for i in reads if self._is_light(i) and self._is_array(i)]
+        if not roots:
+            return frozenset()
+        ipu, there = self.ipus[number], frozenset(reads).difference(roots)
+        cut = _Cut()
+        seen, waiting = set(roots), list(roots)
+        for root in roots:
+            cut.need(root)
+        while waiting:
+            i = waiting.pop()
+            x = self.entry.instructions[i]
+            if i in there:
+                continue
+            if not (self.written_out[i] or self._is_light(i)):
+                cut.link(i, _Cut.END, self._cost_of_having(i, local))
+                continue
+            having = _NEVER if self.written_out[i] else size_of(x.shape) * _UNIT
+            cut.link(i, ~i, having)
+            if not self.written_out[i]:
+                cut.link(~i, _Cut.END, self._cost_of_making(i, self.ipus[self.place[i]] != ipu))
+            for operand in x.operands:
+                cut.link(~i, operand, _NEVER)
+                if operand not in seen:
+                    seen.add(operand)
+                    waiting.append(operand)
+        needed = cut.solved()
+        return frozenset(i for i in seen if ~i in needed and not self.written_out[i])
+
+    def _cost_of_having(self, position: int, local: set[int]) -> int:
+        """Return what a value costs that cannot be computed again."""
+        x = self.entry.instructions[position]
+        if self.place[position] >= 0:
+            return size_of(x.shape) * _UNIT if isinstance(x.shape, ArrayShape) else _NEVER
+        moving = {pair.parameter for pair in self.phases.per_micro_batch}
+        if x.parameter_number in moving:
+            return _NEVER
+        # Weights, and what is made before micro-batches.
+        return 0 if position in local or not self._is_array(position) else _NEVER
+
+    def _cost_of_making(self, position: int, crosses: bool) -> int:
+        x = self.entry.instructions[position]
+        if x.opcode in _VIEWS:
+            return 0
+        each = _OVER_LINKS if crosses else _ON_IPU.get(x.opcode, _ON_IPU_OTHERS)
+        return size_of(x.shape) * each
+
+
+def closure(
+    entry: Computation, written_out: Sequence[int], positions: Iterable[int]
+) -> tuple[list[int], list[int]]:
+    """Return what is written out for some ops, and what else they read."""
+    inside = set(positions)
+    copied: set[int] = set()
+    outside: set[int] = set()
+    waiting = [i for position in inside for i in entry.instructions[position].operands]
+    while waiting:
+        i = waiting.pop()
+        if i in inside or i in copied:
+            continue
+        if written_out[i]:
+            copied.add(i)
+            waiting.extend(entry.instructions[i].operands)
+        else:
+            outside.add(i)
+    return sorted(copied), sorted(outside)
+
+
+@dataclass
+class _Cut:
+    """A network between what is needed and the end; nodes: values, and ~values computed again."""
+
+    edges: dict[object, dict[object, int]] = field(default_factory=dict)
+    """Node -> node -> what may still flow."""
+
+    BEGIN, END = "begin", "end"
+
+    def need(self, node: object) -> None:
+        """Say that a value is needed."""
+        self.link(self.BEGIN, node, _NEVER)
+
+    def link(self, source: object, to: object, capacity: int) -> None:
+        """Add an edge."""
+        forward = self.edges.setdefault(source, {})
+        forward[to] = min(_NEVER, forward.get(to, 0) + capacity)
+        self.edges.setdefault(to, {}).setdefault(source, 0)
+
+    def solved(self) -> set[object]:
+        """Return the nodes on the needed side of a least cut (Edmonds and Karp, 1972)."""
+        while True:
+            before: dict[object, object] = {self.BEGIN: self.BEGIN}
+            waiting: list[object] = [self.BEGIN]
+            for node in waiting:
+                if node == self.END:
+                    break
+                for to, left in self.edges[node].items():
+                    if left > 0 and to not in before:
+                        before[to] = node
+                        waiting.append(to)
+            if self.END not in before:
+                return set(before)
+            path = [self.END]
+            while path[-1] != self.BEGIN:
+                path.append(before[path[-1]])  # type: ignore[arg-type]
+            pairs = list(zip(path[1:], path, strict=False))
+            flow = min(self.edges[a][b] for a, b in pairs)
+            for a, b in pairs:
+                self.edges[a][b] -= flow
+                self.edges[b][a] += flow
