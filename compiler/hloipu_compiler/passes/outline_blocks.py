@@ -53,7 +53,7 @@ def blocks_outlined(module: Module, plan: Plan, least_code: int, least_saved: in
 
             repeats = [
                 each
-                for each in repeated_blocks(computation, _weight, least_saved)
+                for each in repeated_blocks(computation, outlining_weight, least_saved)
                 if _results(computation, each)
             ]
             if repeats:
@@ -65,7 +65,7 @@ def blocks_outlined(module: Module, plan: Plan, least_code: int, least_saved: in
     return replace(module, computations=tuple(whole), entry_position=entry)
 
 
-def _weight(x: Instruction) -> int:
+def outlining_weight(x: Instruction) -> int:
     """Return the code that one more of an op takes, or a negative number where it has to stay."""
     traits = OPS[x.opcode].traits
     if traits & _STAYS or x.opcode in ("rng", "rng-get-and-update-state", "custom-call"):

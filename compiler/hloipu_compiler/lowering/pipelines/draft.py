@@ -76,8 +76,8 @@ class Making:
     """Arrays of the parameters that queues feed to positions of the pipeline."""
     made: dict[Element, Value] = field(default_factory=dict)
     """Results of calls."""
-    maker: dict[ValueId, tuple[int, TileTensor]] = field(default_factory=dict)
-    """Values of the pipeline: the position that makes each, and where."""
+    maker: dict[tuple[ValueId, int], tuple[int, TileTensor]] = field(default_factory=dict)
+    """Values of the pipeline and IPUs: the position that makes each there, or passes it on."""
     channels: list[s.Channel] = field(default_factory=list)
     offloads: Offloads = NOTHING_OFFLOADED
     remote: dict[int, dict[int, TileTensor]] = field(default_factory=dict)

@@ -61,7 +61,8 @@ class Feeds:
     def _found(self, number: int, held: TileTensor, position: int) -> None:
         self.making.builder.scope.owned.discard(held.variable)
         self.making.fed[number] = held
-        self.making.maker[held.value] = (position, held)
+        ipu = self.making.builder.variables[held.variable].ipu
+        self.making.maker[held.value, ipu] = (position, held)
 
     def _read_by(self, part: Part) -> Iterator[int]:
         """Yield what a call reads of feeds that no position has taken in."""

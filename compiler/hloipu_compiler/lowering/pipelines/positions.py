@@ -168,8 +168,11 @@ class Positions:
             tensor = builder.brought_here(builder.tile_tensor(leaf))
             if not isinstance(tensor, TileTensor):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
+            if (tensor.value, builder.ipu) not in making.maker:
+                if (tensor.value, builder.ipu) in place.known:
+                    tensor = self._passed_on(tensor)
+                making.maker[tensor.value, builder.ipu] = (place.number, tensor)
             making.made[(part.call, element)] = tensor
-            making.maker.setdefault(tensor.value, (place.number, tensor))
         builder.alive_bytes = 0
         self.results.of_call(part.call)
         steps, additions = builder.scope.steps, []
@@ -201,6 +204,15 @@ class Positions:
             ),
             frozenset(key.number for key in self._kept_by(part) if key.kind is Kind.GRADIENT),
         )
+
+    def _passed_on(self, leaf: TileTensor) -> TileTensor:
+        """Return a copy of what came from another IPU: the next micro-batch's takes its place."""
+        mapping = self.builder.variables[leaf.variable].mapping
+        self.builder.origin = self.builder.variables[leaf.variable].origin
+        variable = self.builder.variable(leaf.element_type, leaf.shape, mapping)
+        transfer, definition = self.builder.plain_copy(leaf, variable)
+        self.builder.exchange([transfer], [definition])
+        return replace(leaf, variable=variable)
 
     def _on_tiles(self, there: TileTensor) -> TileTensor:
         """Return a place on tiles for what lies in remote memory, and is brought there."""
@@ -236,7 +248,7 @@ class Positions:
             leaf = self.feeds.element(number, place.number)
         if not isinstance(leaf, TileTensor):
             return leaf
-        producer = making.maker.get(leaf.value)
+        producer = making.maker.get((leaf.value, self.builder.variables[leaf.variable].ipu))
         if producer is None or producer[0] == place.number:
             return self.builder.brought_here(leaf)
         return self._through_channel(*producer, place)

@@ -27,8 +27,9 @@ _MOST_STAGES = 128
 """Stages in all, then."""
 _RECOMPUTE = ("none", "cheap", "full")
 _OFFLOAD = (AUTO, OFF, "on")
-_MAPS = ("straight", "folded", "looped")
-"""Stages on IPUs of their own; two on each, there and back again; two on each, round twice."""
+_MAPS = ("straight", "folded", "looped", "returning")
+"""Stages on IPUs of their own; two on each, there and back again; two on each, round twice; one on
+each, and the last on the first IPU, where a weight may be that both read."""
 
 
 @dataclass(frozen=True)
@@ -190,13 +191,17 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     )
     for count in doubled:
         if count % 2 == 0 and 2 < count <= 2 * ipus:
-            found += [(count, device_map(kind, count)) for kind in _MAPS[1:]]
+            found += [(count, device_map(kind, count)) for kind in _MAPS[1:3]]
+    returning = [settled] if settled else [n + 1 for n in counts if n > 1 and n < ahead]
+    found += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
     return found or [(counts[0], ())]
 
 
 def device_map(kind: str, stages: int) -> tuple[int, ...]:
     """Return the IPU of each stage; empty where each has its own, one after the other."""
-    if stages % 2 or kind == "straight":
+    if kind == "returning" and stages > 2:
+        return (*range(stages - 1), 0)
+    if stages % 2 or kind in ("straight", "returning"):
         return ()
     half = tuple(range(stages // 2))
     return half + (half[::-1] if kind == "folded" else half)

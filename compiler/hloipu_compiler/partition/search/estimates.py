@@ -29,11 +29,11 @@ from hloipu_compiler.partition.search.surveying import PricedOps
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
 from hloipu_compiler.partition.stages.cutting import annotated, by_cuts
-from hloipu_compiler.partition.stages.loads import Loads, loads_of, size_of
+from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of, size_of
 from hloipu_compiler.partition.stages.recomputing import FULL, made_again
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
 from hloipu_compiler.plan.pipelining import PipelineRequest
-from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_runtime.costs.deciding import branches
 from hloipu_runtime.costs.exchange_form import copy_charge
@@ -148,9 +148,10 @@ class Step:
             cuts: tuple[int, ...] = ()
         else:
             group = min(candidate.batch_serialization, candidate.micro_batches)
-            key = (stages, candidate.schedule, group, budget, recomputes)
+            ipus = candidate.device_map
+            key = (stages, candidate.schedule, group, budget, recomputes, ipus)
             if key not in self.known.cuts:
-                self.known.cuts[key] = self._cuts(schedule, budget, recomputes)
+                self.known.cuts[key] = self._cuts(schedule, budget, recomputes, ipus)
             cuts = self.known.cuts[key]
         made = (stages, cuts, candidate.recompute)
         if made not in self.known.made:
@@ -158,17 +159,24 @@ class Step:
             self.known.made[made] = self._made(candidate, schedule, ahead)
         return self.known.made[made]
 
-    def _cuts(self, schedule: Schedule, budget: Budget, recomputes: bool) -> tuple[int, ...]:
+    def _cuts(
+        self, schedule: Schedule, budget: Budget, recomputes: bool, ipus: tuple[int, ...]
+    ) -> tuple[int, ...]:
         """Return the cuts that the compiler finds: those of any memory, if they need no more."""
-        key = (schedule.stages, schedule.trains, recomputes)
+
+        def found(budget: Budget) -> tuple[int, ...]:
+            return cuts_of(self.loads, schedule, budget, recomputes=recomputes, ipus=ipus)
+
+        # On the sequential schedule cuts do not go by where stages are.
+        key = (schedule.stages, schedule.trains, recomputes, schedule.kind == SEQUENTIAL or ipus)
         if key not in self.known.cuts:
-            free = replace(budget, memory_bytes=np.inf)
-            self.known.cuts[key] = cuts_of(self.loads, schedule, free, recomputes=recomputes)
+            self.known.cuts[key] = found(replace(budget, memory_bytes=np.inf))
         cuts = self.known.cuts[key]
+        kept: Counter[int] = Counter()
         needed = burdens(self.loads, schedule, budget, cuts, recomputes=recomputes)
-        if max(each.memory_bytes for each in needed) <= budget.memory_bytes:
-            return cuts
-        return cuts_of(self.loads, schedule, budget, recomputes=recomputes)
+        for stage, each in enumerate(needed):
+            kept[ipus[stage] if ipus else stage] += round(each.memory_bytes)
+        return cuts if max(kept.values()) <= budget.memory_bytes else found(budget)
 
     def _made(self, candidate: Candidate, schedule: Schedule, ahead: Mapping[int, int]) -> Cut:
         stages = candidate.stages
@@ -354,7 +362,8 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     priced = PricedOps(peeled.pieces.module, machine, tuning, prices)
     cycles = [price.cycles for price in prices]
     constants = peeled.pieces.wrapping.constants
-    loads = loads_of(entry, phases, constants, cycles, peeled.trips)
+    trips = peeled.trips or layers_of(entry, phases)
+    loads = loads_of(entry, phases, constants, cycles, trips)
     stages = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
     can_fit = _most_read(entry) <= machine.chip.tiles_per_ipu * available_bytes(machine)
     most = MOST_INSTRUCTIONS if can_fit else 0

@@ -2,19 +2,23 @@
 
 A stage costs its forward and backward cycles and what crosses its borders; it needs room for its
 state, accumulators and as many stashes as its schedule keeps. Cuts are found from the last stage
-backwards (dynamic programming), since what a stage keeps depends on how many come after it. Of cuts
-that cost nearly the same those at which least crosses are taken: the borders of equal blocks.
+backwards (dynamic programming), since what a stage keeps depends on how many come after it. Where
+IPUs have several stages each, what counts is the sum on an IPU: cuts are moved, one and two at a
+time, until no move makes the dearest IPU cheaper. Of cuts that cost nearly the same those at which
+least crosses are taken: the borders of equal blocks.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.partition.stages.loads import Floats, Loads
-from hloipu_compiler.plan.schedule import Schedule
+from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 
 Places = NDArray[np.int64]
 
@@ -25,6 +29,14 @@ _NEARLY = 1.02
 _WHOLE = 1.1
 """What stages of whole trips of loops may cost beside others: the code of a trip is there once for
 each stage, and least goes from one trip to the next. Assumed."""
+_POWER = 16
+"""Of the cycles of IPUs, summed: near enough to those of the dearest, and smooth."""
+_BEYOND = 100.0
+"""What memory beyond that of an IPU counts, beside the cycles of an even IPU."""
+_MOST_MOVES = 100
+"""Rounds of moves of cuts."""
+_HARDLY = 1e-9
+"""Of a score: what is no better for computing with floats."""
 _SLACKS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
 """Of the memory that there is: where nothing fits, stages that need least beyond it."""
 
@@ -67,25 +79,51 @@ class Burden:
 
 
 def cuts_of(
-    loads: Loads, schedule: Schedule, budget: Budget, *, recomputes: bool = False
+    loads: Loads,
+    schedule: Schedule,
+    budget: Budget,
+    *,
+    recomputes: bool = False,
+    ipus: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """Return where stages begin, by place among the forward ops, the first stage left out.
 
     There are at least as many forward ops as stages. `recomputes`: stages keep their inputs only,
-    and work forward twice.
+    and work forward twice. `ipus`: of each stage; empty: each stage has its own.
     """
     if schedule.stages == 1:
         return ()
     places = range(1, len(loads.ahead))
-    tables = _Tables(loads, schedule, budget, _least_crossed(loads, places, schedule), recomputes)
+
+    def tables_of(some: Sequence[int]) -> _Tables:
+        ends = _least_crossed(loads, some, schedule)
+        return _Tables(loads, schedule, budget, ends, recomputes)
+
+    # On the sequential schedule one stage works at a time, wherever it is.
+    shared = len(set(ipus)) < len(ipus) == schedule.stages and schedule.kind != SEQUENTIAL
+    solved = partial(_on_ipus, ipus=ipus) if shared else _on_own_ipus
+    least, cuts = solved(tables_of(places))
+    borders = [n for n in places if n not in loads.inside] if loads.inside else []
+    if len(borders) >= schedule.stages - 1:
+        cost, at_borders = solved(tables_of(borders))
+        if cost <= least * _WHOLE:
+            return at_borders
+    return cuts
+
+
+def _on_own_ipus(tables: "_Tables") -> tuple[float, tuple[int, ...]]:
+    """Return the cost of the dearest stage, and cuts, where each stage has an IPU."""
     slack = next(slack for slack in _SLACKS if np.isfinite(tables.dearest(slack)))
     least = tables.dearest(slack)
-    if loads.inside:
-        borders = _least_crossed(loads, [n for n in places if n not in loads.inside], schedule)
-        few = _Tables(loads, schedule, budget, borders, recomputes)
-        if few.dearest(slack) <= least * _WHOLE:
-            tables, least = few, few.dearest(slack)
-    return tuple(int(tables.ends[n]) for n in tables.chosen(slack, least * _NEARLY))
+    return least, tables.places(tables.chosen(slack, [least * _NEARLY] * tables.stages))
+
+
+def _on_ipus(tables: "_Tables", ipus: Sequence[int]) -> tuple[float, tuple[int, ...]]:
+    """Return the cost of the dearest IPU, and cuts, where IPUs have several stages."""
+    shared = _Shared(tables, ipus)
+    cuts = min((shared.moved(start) for start in shared.starts()), key=shared.score)
+    least, limits, rooms = shared.limits(cuts)
+    return least, tables.places(tables.chosen(np.inf, limits, rooms))
 
 
 def _least_crossed(loads: Loads, places: Sequence[int], schedule: Schedule) -> Places:
@@ -150,15 +188,26 @@ class _Tables:
         allowed: Floats = np.where(fits, costs, np.inf)
         return allowed
 
-    def _too_much(self, stage: int) -> Floats:
-        """Return the squares of what a stage keeps beyond the memory that there is, in its units.
+    def _too_much(self, stage: int, room: float) -> Floats:
+        """Return the squares of what a stage keeps beyond its room, in units of an IPU's.
 
         Squares, so that where not all fits no stage has much more than others.
         """
         if not np.isfinite(self.budget.memory_bytes):
             return np.zeros_like(self.state)
-        beyond: Floats = np.maximum(self.kept(stage) / self.budget.memory_bytes - 1.0, 0.0)
+        beyond: Floats = np.maximum((self.kept(stage) - room) / self.budget.memory_bytes, 0.0)
         return beyond * beyond
+
+    def balanced(self, times: Sequence[float]) -> list[int]:
+        """Return the cuts whose dearest stage costs least, each stage so many times its cost."""
+        rest = np.full(len(self.into), np.inf)
+        rest[-1] = 0.0
+        after = []
+        for stage in range(self.stages - 1, -1, -1):
+            whole = np.maximum(times[stage] * self.costs(stage, np.inf), rest[None, :])
+            after.append(np.argmin(whole, axis=1))
+            rest = whole[np.arange(len(rest)), after[-1]]
+        return _followed(after)
 
     def dearest(self, slack: float) -> float:
         """Return the cost of the dearest stage of the best cuts."""
@@ -168,26 +217,139 @@ class _Tables:
             rest = np.min(np.maximum(self.costs(stage, slack), rest[None, :]), axis=1)
         return float(rest[0])
 
-    def chosen(self, slack: float, most: float) -> list[int]:
+    def places(self, cuts: Sequence[int]) -> tuple[int, ...]:
+        """Return cuts by place among the forward ops."""
+        return tuple(int(self.ends[n]) for n in cuts)
+
+    def chosen(self, slack: float, most: Sequence[float], rooms: Sequence[float] = ()) -> list[int]:
         """Return the cuts at which least crosses, of those whose stages cost `most` at most.
 
-        Where not all have room, first those that are least beyond it.
+        Where not all have room, first those that are least beyond it. `rooms`: of each stage, the
+        bytes that it may keep; empty: those of an IPU.
         """
         everything = 1.0 + float(self.into.sum())
         rest = np.full(len(self.into), np.inf)
         rest[-1] = 0.0
         after = []
         for stage in range(self.stages - 1, -1, -1):
-            allowed = np.where(self.costs(stage, slack) <= most, 0.0, np.inf)
+            allowed = np.where(self.costs(stage, slack) <= most[stage], 0.0, np.inf)
             whole = allowed + self.into[:, None] + rest[None, :]
-            whole += everything * self._too_much(stage)
+            room = rooms[stage] if rooms else self.budget.memory_bytes
+            whole += everything * self._too_much(stage, room)
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
-        found, at = [], 0
-        for chosen in reversed(after):
-            at = int(chosen[at])
-            found.append(at)
-        return found[:-1]
+        return _followed(after)
+
+
+def _followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
+    """Return cuts from where each stage, the last one first, ends best by where it begins."""
+    found, at = [], 0
+    for chosen in reversed(after):
+        at = int(chosen[at])
+        found.append(at)
+    return found[:-1]
+
+
+class _Shared:
+    """Cuts, as numbers of `ends`, whose stages share IPUs."""
+
+    def __init__(self, tables: _Tables, ipus: Sequence[int]) -> None:
+        self.tables = tables
+        self.ipus = ipus
+        self.last = len(tables.ends) - 1
+        stages = range(tables.stages)
+        self.costs = [tables.costs(stage, np.inf) for stage in stages]
+        self.kept = [tables.kept(stage) / tables.budget.memory_bytes for stage in stages]
+        self.scale = float(tables.work[0, self.last]) / len(set(ipus)) or 1.0
+        self.beside = Counter(ipus)
+        """Stages of each IPU."""
+
+    def starts(self) -> Iterator[list[int]]:
+        """Yield cuts to begin with: even stages, and stages as small as they share an IPU."""
+        even = [1.0] * len(self.ipus)
+        for times in (even, [float(self.beside[ipu]) for ipu in self.ipus]):
+            yield self.tables.balanced(times)
+
+    def score(self, cuts: Sequence[int]) -> float:
+        """Return how good cuts are: memory beyond that of IPUs first, then the dearest IPU."""
+        ends = [0, *cuts, self.last]
+        cost, kept = self._sums(ends)
+        return float(self._scored(cost, kept))
+
+    def _sums(
+        self, ends: Sequence[int], without: Sequence[int] = ()
+    ) -> tuple[dict[int, Floats], dict[int, Floats]]:
+        """Return cycles and memory of each IPU, stages of `without` left out."""
+        cost = {ipu: np.zeros(()) for ipu in self.ipus}
+        kept = dict(cost)
+        for stage, (a, b) in enumerate(pairwise(ends)):
+            if stage not in without:
+                ipu = self.ipus[stage]
+                cost[ipu] = cost[ipu] + self.costs[stage][a, b]
+                kept[ipu] = kept[ipu] + self.kept[stage][a, b]
+        return cost, kept
+
+    def _scored(self, cost: dict[int, Floats], kept: dict[int, Floats]) -> Floats:
+        """Return the score; arrays of ways give one for each.
+
+        Powers, so that a move that helps another IPU than the dearest counts a little, too.
+        """
+        powers = sum((each / self.scale) ** _POWER for each in cost.values())
+        beyond = sum(np.maximum(each - 1.0, 0.0) ** 2 for each in kept.values())
+        found: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
+        return found
+
+    def moved(self, cuts: Sequence[int]) -> list[int]:
+        """Return cuts none of which, nor two that follow each other, is better elsewhere."""
+        ends = [0, *cuts, self.last]
+        best = self.score(cuts)
+        for _ in range(_MOST_MOVES):
+            before = best
+            for first in range(1, len(ends) - 1):
+                for count in (1, 2):
+                    if first + count < len(ends):
+                        best = self._move(ends, first, count, best)
+            if best >= before:
+                break
+        return ends[1:-1]
+
+    def _move(self, ends: list[int], first: int, count: int, best: float) -> float:
+        """Put one cut or two where they are best between those around; return the score."""
+        low, high = ends[first - 1], ends[first + count]
+        stages = range(first - 1, first + count)
+        cost, kept = self._sums(ends, stages)
+        between = slice(low + 1, high)
+        shape = (high - low - 1,) * count
+        for stage in stages:
+            for table, sums in ((self.costs[stage], cost), (self.kept[stage], kept)):
+                if stage == stages[0]:
+                    part = table[low, between].reshape(-1, *(1,) * (count - 1))
+                elif stage == stages[-1]:
+                    part = table[between, high]
+                else:
+                    part = table[between, between]
+                sums[self.ipus[stage]] = sums[self.ipus[stage]] + part
+        scores = np.broadcast_to(self._scored(cost, kept), shape)
+        at = np.unravel_index(int(np.argmin(scores)), shape)
+        if not scores[at] < best * (1 - _HARDLY):
+            return best
+        ends[first : first + count] = [low + 1 + int(n) for n in at]
+        return float(scores[at])
+
+    def limits(self, cuts: Sequence[int]) -> tuple[float, list[float], list[float]]:
+        """Return the cost of the dearest IPU, and what each stage may cost and keep."""
+        ends = [0, *cuts, self.last]
+        cost, kept = self._sums(ends)
+        dearest = float(max(cost.values()))
+        most, rooms = [], []
+        for stage, (a, b) in enumerate(pairwise(ends)):
+            ipu = self.ipus[stage]
+            spare = (dearest * _NEARLY - float(cost[ipu])) / self.beside[ipu]
+            most.append(float(self.costs[stage][a, b]) + spare)
+            free = max(0.0, 1.0 - float(kept[ipu])) / self.beside[ipu]
+            room = float(self.kept[stage][a, b]) + free
+            rooms.append(room * self.tables.budget.memory_bytes)
+        return dearest, most, rooms
 
 
 def _between(sums: Floats) -> Floats:

@@ -13,7 +13,7 @@ from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
-from hloipu_compiler.partition.stages.loads import loads_of
+from hloipu_compiler.partition.stages.loads import layers_of, loads_of
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.marks import marked_stages
 from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
@@ -47,19 +47,22 @@ def cut(
     *,
     recomputes: bool = False,
     trips: Mapping[str, Hashable] = MappingProxyType({}),
+    ipus: Sequence[int] = (),
 ) -> dict[int, int]:
-    """Return the stage of every forward op, so that stages are alike and little crosses.
+    """Return the stage of every forward op, so that IPUs have as much to do and little crosses.
 
     `constants`: parameters that stay on the device and are no state; `trips`: of ops that were in a
-    loop, by name. Raises StagingError E0506 where there are fewer forward ops than stages.
+    loop, by name; `ipus`: of each stage, empty: each has its own. Raises StagingError E0506 where
+    there are fewer forward ops than stages.
     """
     stages = schedule.stages
     ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
     require_forward_ops(len(ahead), stages)
     if stages == 1:
         return dict.fromkeys(ahead, 0)
+    trips = trips or layers_of(entry, phases)
     loads = loads_of(entry, phases, constants, costing.cycles, trips)
-    cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes)
+    cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes, ipus=ipus)
     return by_cuts(loads.ahead, cuts)
 
 

@@ -247,9 +247,7 @@ class _Forming:
         number = {place: n for n, place in enumerate(order) if place.phase in (FORWARD, BACKWARD)}
         place = [-1 if x is None else number.get(x, -1) for x in self.place]
         bodies = [self._with_again(place, members[place]) for place in order]
-        ipus = [
-            self.ipus[x.stage][max(x.spot.branch, 0)] if x in number else -1 for x in order
-        ]
+        ipus = [self.ipus[x.stage][max(x.spot.branch, 0)] if x in number else -1 for x in order]
         return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:

@@ -12,13 +12,17 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.assignment import bound_to_places
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+from hloipu_compiler.passes.outline_blocks import outlining_weight
 
 Floats = NDArray[np.float64]
+_LEAST_LAYER_BYTES = 4_000
+"""Code that equal blocks save at least for cuts to keep them whole. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,21 @@ def loads_of(
     found = _Loading(entry, phases, constants, cycles).loads()
     of_op = [trips.get(entry.instructions[position].name) for position in found.ahead]
     return replace(found, inside=_inside(of_op))
+
+
+def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
+    """Return the layer of each forward op that is in one of several equal blocks, by name."""
+    pairs = list(zip(entry.instructions, phases.phase, strict=True))
+    ahead = {x.name for x, phase in pairs if phase in (FORWARD, FREE)}
+    repeats = repeated_blocks(
+        entry, lambda x: outlining_weight(x) if x.name in ahead else -1, _LEAST_LAYER_BYTES
+    )
+    return {
+        entry.instructions[position].name: (number, layer)
+        for number, repeat in enumerate(repeats)
+        for layer, occurrence in enumerate(repeat.occurrences)
+        for position in occurrence
+    }
 
 
 def _inside(trips: Sequence[Hashable]) -> frozenset[int]:

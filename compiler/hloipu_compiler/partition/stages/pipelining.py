@@ -181,8 +181,9 @@ def cutting_of(
     recomputes = request.recompute == FULL
     ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
     ahead = ahead or cut(
-        entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips
-    )
+        entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips,
+        ipus=[ipus[0] for ipus in request.device_map],
+    )  # fmt: skip
     return Cutting(
         step.module, phases, step.trains, step.count, ahead, costs.cycles, request.device_map
     )
