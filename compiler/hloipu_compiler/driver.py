@@ -46,6 +46,7 @@ from hloipu_runtime.program.uses import steps_within
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
+    from hloipu_compiler.lowering.hoisting.room import Hoister
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
     from hloipu_compiler.partition.stages.cutting import Costing
@@ -349,15 +350,7 @@ def _merged(current: Compilation) -> Compilation:
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
         return replace(current, lowered=_joined(program, request))
-    from hloipu_compiler.lowering.hoisting.room import Hoister
-
-    hoister = Hoister(
-        program,
-        request.machine,
-        request.computing,
-        lambda program, alone: _joined(program, request, alone),
-        code_memory=request.tuning.code_memory,
-    )
+    hoister = hoister_of(current)
     hoisting = hoister.by(request.tuning.hoist)
     plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
     return replace(
@@ -366,6 +359,20 @@ def _merged(current: Compilation) -> Compilation:
         memory=hoisting.memory,
         hoisting=hoister.summary(hoisting),
         plans=plans,
+    )
+
+
+def hoister_of(current: Compilation) -> "Hoister":
+    """Return what makes copies of a lowered program before loops or in them."""
+    from hloipu_compiler.lowering.hoisting.room import Hoister
+
+    request = current.request
+    return Hoister(
+        current.program,
+        request.machine,
+        request.computing,
+        lambda program, alone: _joined(program, request, alone),
+        code_memory=request.tuning.code_memory,
     )
 
 
@@ -457,4 +464,4 @@ def _costs(module: Module, request: CompileRequest) -> "Costing":
     prices = op_prices(module, machine, request.tuning)
     from hloipu_compiler.cost_survey.costing import costing_of
 
-    return costing_of(module.entry, prices, machine, request.pipelining)
+    return costing_of(prices, machine, request.pipelining)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hloipu_compiler.cost_survey.op_prices import OpPrice, kept_copies
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.partition.stages.balancing import Budget
 from hloipu_compiler.partition.stages.cutting import Costing
 from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
@@ -27,16 +26,13 @@ class Needs(NamedTuple):
     """On a tile, of all of them."""
     work_bytes: int = 0
     """On an IPU, of that which needs most."""
-    kept_bytes: int = 0
-    """Of all IPUs: copies of parameters that stay where ops want them."""
 
 
-def needs_of(entry: Computation, prices: Sequence[OpPrice]) -> Needs:
-    """Return what the ops of an entry need that take what `prices` say."""
+def needs_of(prices: Sequence[OpPrice]) -> Needs:
+    """Return what ops need that take what `prices` say."""
     return Needs(
         sum(price.code_bytes for price in prices),
         max((price.work_bytes for price in prices), default=0),
-        sum(size for _, size in kept_copies(entry, prices)),
     )
 
 
@@ -54,7 +50,6 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     memory_bytes = tiles * available_bytes(machine)
     code = tiles * needs.code_bytes / (request.stages or 1)
     left = memory_bytes - min(code, CODE_SHARE * memory_bytes) - needs.work_bytes
-    left -= needs.kept_bytes / (request.stages or 1)
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
@@ -67,9 +62,7 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     )
 
 
-def costing_of(
-    entry: Computation, prices: Sequence[OpPrice], machine: Machine, request: PipelineRequest
-) -> Costing:
+def costing_of(prices: Sequence[OpPrice], machine: Machine, request: PipelineRequest) -> Costing:
     """Return what the cutting of stages has to know of ops that take what `prices` say."""
     cycles = [price.cycles for price in prices]
-    return Costing(cycles, budget_of(machine, request, needs_of(entry, prices)))
+    return Costing(cycles, budget_of(machine, request, needs_of(prices)))

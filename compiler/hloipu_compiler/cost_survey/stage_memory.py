@@ -55,7 +55,11 @@ class Parts:
     working_bytes: Floats
     """Of each stage: most that its parts make at once."""
     kept_bytes: Floats
-    """Copies of weights that are there throughout."""
+    """What each stage has throughout beside its state."""
+    copy_bytes: Floats
+    """Of each stage: copies of weights that are made in each micro-batch, or kept, ..."""
+    copy_cycles: Floats
+    """... and what making them takes, of the cycles of each position."""
     handed: Handed
     own_code: Floats
     """Of each stage, on a tile: what no other stage shares."""
@@ -140,7 +144,8 @@ def parts_of(
     needed = np.zeros(stages)
     np.maximum.at(needed, ipu, working)
     return Parts(
-        stages, cycles, needed, _kept(survey, of_op, stages), handed,
+        stages, cycles, needed, _kept(survey, of_op, stages),
+        *_copies(survey, of_op, place, stages, positions), handed,
         *_code(survey, of_op, again, stages),
     )  # fmt: skip
 
@@ -246,6 +251,20 @@ def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
         pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
         np.add.at(found, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
     return found
+
+
+def _copies(
+    survey: Survey, of_op: Numbers, place: Numbers, stages: int, positions: int
+) -> tuple[Floats, Floats]:
+    """Return bytes of copies by stage, and cycles of making them by position."""
+    sizes, cycles = np.zeros(stages), np.zeros(positions)
+    for copy in survey.copies:
+        ops = [op for op in copy.ops if of_op[op] >= 0]
+        for stage in {int(of_op[op]) for op in ops}:
+            sizes[stage] += copy.size_bytes
+        for op in ops:
+            cycles[place[op]] += copy.cycles
+    return sizes, cycles
 
 
 def _code(

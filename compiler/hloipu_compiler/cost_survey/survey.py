@@ -7,6 +7,7 @@ cut the step takes (`stage_memory`), without compiling it.
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,16 @@ STATE, CONSTANT, CAST, STATE_CAST, CONSTANT_CAST = range(5)
 weights that are read for that alone."""
 _WRITTEN_OUT = frozenset(("reshape", "bitcast", "broadcast", "tuple", "get-tuple-element"))
 """Of what is alike for all micro-batches: done wherever it is read."""
+
+
+class CopyOfWeight(NamedTuple):
+    """A copy of what does not vary that each micro-batch makes, unless it is kept."""
+
+    size_bytes: int
+    cycles: int
+    """Of making it once."""
+    ops: tuple[int, ...]
+    """That read it; each makes it."""
 
 
 class Codes:
@@ -98,6 +109,8 @@ class Survey:
     """Cycles of each op of the entry that are a part of `update_cycles`."""
     touched_op: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     """Ops by touch of `touched`; none: those of the points."""
+    copies: tuple[CopyOfWeight, ...] = ()
+    """Made in each micro-batch, among the arrays and the cycles; once, where there is room."""
 
     @property
     def ops_of_touches(self) -> Numbers:
@@ -148,13 +161,6 @@ def survey_of_kinds(
     ]
     weight_bytes, weight, weight_op, weight_kind = weights_read(entry, phases, fed)
     copies = kept_copies(entry, prices)
-    kept = [
-        (n, op)
-        for n, ops in enumerate(copies.values())
-        for op in ops
-        if phases.phase[op] in (FORWARD, BACKWARD)
-    ]
-    kept_at = np.array(kept, np.int64).reshape(-1, 2)
     codes = Codes()
     for position in points:
         for key, size in prices[position].vertex_code.items():
@@ -168,9 +174,6 @@ def survey_of_kinds(
         np.array(values, np.bool_),
         both[:, 0],
         both[:, 1],
-        kept_bytes=np.array([size for _, size in copies], np.int64),
-        kept=kept_at[:, 0],
-        kept_op=kept_at[:, 1],
         update_bytes=float(max((prices[n].work_bytes for n in update), default=0)),
         op_code=[float(price.code_bytes) for price in prices],
         code_bytes=sizes_of_code,
@@ -185,6 +188,12 @@ def survey_of_kinds(
             0.0 if phases.phase[n] in (FORWARD, BACKWARD) else price.cycles
             for n, price in enumerate(prices)
         ],
+        copies=tuple(
+            CopyOfWeight(
+                size, 0, tuple(op for op in ops if phases.phase[op] in (FORWARD, BACKWARD))
+            )
+            for (_, size), ops in copies.items()
+        ),
     )
 
 
@@ -274,11 +283,12 @@ def weights_read(
 
 
 def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
-    """Return what an op needs while it works, with copies of what it reads on more tiles."""
+    """Return what an op needs while it works, with copies of what it reads."""
     found = price.work_bytes
     for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
         if entry.instructions[source_of(entry, i)].parameter_number < 0:
-            found += max(0, size - size_of(entry.instructions[i].shape))
+            size = max(0, size - size_of(entry.instructions[i].shape))
+        found += size
     return found
 
 

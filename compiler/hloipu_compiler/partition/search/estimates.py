@@ -22,7 +22,7 @@ from hloipu_compiler.partition.scans.staged_loops import peeled_step
 from hloipu_compiler.partition.search.candidate import OFF, OFFLOADABLE, ON, Candidate, Estimate
 from hloipu_compiler.partition.search.cut import Cut, cut_of
 from hloipu_compiler.partition.search.forms import MOST_INSTRUCTIONS, Forms, Given
-from hloipu_compiler.partition.search.memory_needs import bytes_of, held, is_offloaded
+from hloipu_compiler.partition.search.memory_needs import NeededBytes, bytes_of, held, is_offloaded
 from hloipu_compiler.partition.search.remote import RemoteCycles
 from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.search.surveying import PricedOps
@@ -54,7 +54,7 @@ class _Known:
         self.work: dict[tuple[object, ...], Work] = {}
         self.sums: dict[tuple[Work, int], tuple[float, float]] = {}
         self.copying: dict[int, int] = {}
-        self.bytes: dict[tuple[object, ...], tuple[float, float]] = {}
+        self.bytes: dict[tuple[object, ...], NeededBytes] = {}
         self.updates: dict[tuple[object, ...], float] = {}
         self.together: dict[tuple[object, ...], float] = {}
 
@@ -104,7 +104,8 @@ class Step:
             candidate.batch_serialization,
         )
         cut = self._cut(candidate, schedule)
-        work = self._work(candidate, schedule, cut)
+        memory = self._bytes(candidate, schedule, cut)
+        work = self._work(candidate, schedule, cut, memory.copies_kept)
         known = (work, candidate.micro_batches)
         if known not in self.known.sums:
             self.known.sums[known] = sums(schedule, work, candidate.ipu_of_stage)
@@ -116,16 +117,15 @@ class Step:
             update = max(update - span + float(work.cycles.sum()), float(work.offloading.sum()))
         whole = candidate.ipus * span
         bubble = 1 - candidate.micro_batches * float(work.cycles.sum()) / whole if whole else 0.0
-        kept, needed = self._bytes(candidate, schedule, cut)
         budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
         return Estimate(
             candidate,
             round(update),
             candidate.replicas * candidate.micro_batches * machine.chip.clock_hz / max(update, 1.0),
-            round(kept),
-            round(needed),
+            round(memory.kept),
+            round(memory.needed),
             budget_bytes,
-            needed <= budget_bytes,
+            memory.needed <= budget_bytes,
             bubble,
         )
 
@@ -188,8 +188,13 @@ class Step:
 
     # --- cycles -----------------------------------------------------------------------------------
 
-    def _work(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> Work:
-        """Return what positions do in a slot."""
+    def _work(
+        self, candidate: Candidate, schedule: Schedule, cut: Cut, copies_kept: tuple[float, ...]
+    ) -> Work:
+        """Return what positions do in a slot.
+
+        `copies_kept`: of each IPU, the share of copies of weights that are not made in slots.
+        """
         group = min(candidate.batch_serialization, candidate.micro_batches)
         key = (
             cut,
@@ -198,13 +203,21 @@ class Step:
             candidate.device_map,
             candidate.offloaded_kinds,
             group,
+            copies_kept,
         )
         if key not in self.known.work:
-            self.known.work[key] = self._work_of(candidate, schedule, cut)
+            self.known.work[key] = self._work_of(candidate, schedule, cut, copies_kept)
         return self.known.work[key]
 
-    def _work_of(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> Work:
+    def _work_of(
+        self, candidate: Candidate, schedule: Schedule, cut: Cut, copies_kept: tuple[float, ...]
+    ) -> Work:
         cycles = cut.parts.cycles + np.array(self.remote.in_slots(candidate, cut))
+        kept = [
+            copies_kept[candidate.ipu_of_stage[schedule.stage_of(n)]]
+            for n in range(schedule.positions)
+        ]
+        cycles -= np.minimum(cut.parts.copy_cycles, cut.parts.cycles) * np.array(kept)
         io_tiles, hosted = cut.form.wrapping.io_tiles, np.zeros(schedule.positions)
         for stage in range(candidate.stages):
             host = sum(
@@ -289,7 +302,7 @@ class Step:
         found = cut.common_cycles + self.known.updates[key]
         return found + self._together(candidate, cut) if self.loads.trains else found
 
-    def _bytes(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> tuple[float, float]:
+    def _bytes(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> NeededBytes:
         """Return what `bytes_of` does, which how many micro-batches there are does not change."""
         key = (
             cut,
@@ -368,7 +381,7 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     can_fit = _most_read(entry) <= machine.chip.tiles_per_ipu * available_bytes(machine)
     most = MOST_INSTRUCTIONS if can_fit else 0
     forms = Forms(Given(flat, wrapped, pipelining), peeled, priced, most)
-    return Step(machine, loads, needs_of(entry, prices), forms, stages, can_fit), wrapped
+    return Step(machine, loads, needs_of(prices), forms, stages, can_fit), wrapped
 
 
 def _most_read(entry: Computation) -> int:

@@ -1,5 +1,7 @@
 """Memory that a candidate needs on its IPUs."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,15 +11,27 @@ from hloipu_compiler.partition.search.cut import Cut
 from hloipu_compiler.partition.search.slots import Floats
 from hloipu_compiler.plan.schedule import Schedule
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import available_bytes
 
-_GAPS = 1.1
-"""Bytes of the fullest tile to those of an average one, with what placement wastes. Assumed."""
+_FULLER = 1.05
+"""Bytes of the fullest tile to those of an average one; placement wastes about 1 %. Assumed."""
+
+
+class NeededBytes(NamedTuple):
+    """Of all tiles of an IPU."""
+
+    kept: float
+    """Of the fullest IPU, from slot to slot."""
+    needed: float
+    """Of the fullest IPU, in all."""
+    copies_kept: tuple[float, ...]
+    """Of each IPU: the share of copies of weights for which there is room from slot to slot."""
 
 
 def bytes_of(
     machine: Machine, candidate: Candidate, schedule: Schedule, cut: Cut, *, is_offloading: bool
-) -> tuple[float, float]:
-    """Return what the fullest IPU keeps from slot to slot, and what it needs in all.
+) -> NeededBytes:
+    """Return what IPUs need at least, copies of weights made in each micro-batch.
 
     `is_offloading`: whether what only the update reads lies in remote memory.
     """
@@ -59,8 +73,11 @@ def bytes_of(
     held = on_ipus(kept)
     updating = on_ipus(resident) + most(passing + largest)
     code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
-    needed = _GAPS * np.maximum(held + most(working), updating) + code
-    return float(held.max()), float(needed.max())
+    needed = _FULLER * np.maximum(held + most(working), updating) + code
+    free = machine.chip.tiles_per_ipu * available_bytes(machine) - needed
+    copies = np.maximum(on_ipus(_FULLER * parts.copy_bytes), 1.0)
+    shares = np.clip(free / copies, 0.0, 1.0)
+    return NeededBytes(float(held.max()), float(needed.max()), tuple(shares.tolist()))
 
 
 def _update(

@@ -4,20 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
+from hloipu_compiler.cost_survey.leaves import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
-from hloipu_compiler.cost_survey.survey import Survey, fed_positions, survey_of_kinds
+from hloipu_compiler.cost_survey.program_bytes import on_all_tiles
+from hloipu_compiler.cost_survey.survey import (
+    CopyOfWeight,
+    Survey,
+    fed_positions,
+    survey_of_kinds,
+)
 from hloipu_compiler.cost_survey.whole_step import alone, survey_of_program
-from hloipu_compiler.driver import continued, op_prices
+from hloipu_compiler.driver import continued, hoister_of, op_prices
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.lowering.hoisting.room import Hoister
 from hloipu_compiler.partition.training.step_phases import Phases
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.program import Program
 
-MOST_WHOLE = 15_000
+MOST_WHOLE = 30_000
 """Instructions of a step whose program is made to look at it; longer ones are priced op by op."""
 
 
@@ -35,34 +42,53 @@ class PricedOps:
     ) -> Survey:
         """Return the survey of the same step in any form."""
         fed = fed_positions(module.entry, wrapping)
-        program = self._program(module, wrapping, request)
-        if program is not None:
-            return survey_of_program(module, phases, fed, self.machine, program)
+        hoister = self._hoister(module, wrapping, request)
+        if hoister is not None:
+            program = hoister.none().program
+            survey = survey_of_program(module, phases, fed, self.machine, program)
+            return replace(survey, copies=_copies(hoister, module))
         prices = self.prices
         if module is not self.module:
             prices = op_prices(module, self.machine, self.tuning)
         stack_bytes = self.machine.memory.stack_bytes
         return survey_of_kinds(module.entry, phases, prices, stack_bytes, fed)
 
-    def _program(
+    def _hoister(
         self, flat: Module, wrapping: Wrapping, request: PipelineRequest
-    ) -> Program | None:
-        """Return the program of a form as one stage; None for what is too long or has none."""
+    ) -> Hoister | None:
+        """Return what makes the program of a form as one stage, with copies kept or not.
+
+        None for what is too long or has none.
+        """
         if sum(len(each.instructions) for each in flat.computations) > MOST_WHOLE:
             return None
+        asked = CompileRequest(self.machine, pipelining=alone(request), tuning=self.tuning)
         step = Compilation(
-            # As one stage it mostly does not fit; its copies are weighed with the stages.
-            CompileRequest(
-                self.machine,
-                pipelining=alone(request),
-                tuning=replace(self.tuning, hoist="all"),
-            ),
+            asked,
             flat,
             phase=Phase.APART,
             distribution=Distribution.CUT,
             wrapping=replace(wrapping, loop=1, io_tiles=0),
         )
         try:
-            return continued(step, Phase.MERGED).program
+            return hoister_of(continued(step, Phase.LOWERED))
         except HloipuError:  # ops that need their surroundings, such as collectives
             return None
+
+
+def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:
+    """Return the copies of a program that may be kept, and the ops that read them."""
+    found = []
+    blocks, position = hoister.blocks.blocks, module.entry.position
+    for copy in hoister.copies:
+        variable = hoister.program.variables[copy.variable]
+        ops = set()
+        for place in copy.readers:
+            step = blocks[place.block].sequence.steps[place.position]
+            named = [position[name] for name in names_of(step) if name in position]
+            mine = position.get(variable.origin, -1)
+            ops.add(mine if mine in named else next(iter(named), mine))
+        ops.discard(-1)
+        size = on_all_tiles(variable, hoister.machine)
+        found.append(CopyOfWeight(size, copy.cycles, tuple(sorted(ops))))
+    return tuple(found)

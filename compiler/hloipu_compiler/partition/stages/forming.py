@@ -11,7 +11,7 @@ are written out wherever they are read. As it stands, the entry computes one mic
 update: the step itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -133,16 +133,12 @@ class _Forming:
                 members.setdefault(place, []).append(position)
         order = sorted(members)
         handing = self._handing(order, members)
-        remade = handing.remade()
-        relays = handing.relays(remade)
-        bodies = {
-            place: sorted({*body, *more})
-            for place, body, more in zip(order, handing.bodies, remade, strict=True)
-        }
-        reads = {place: closure(self.entry, self.cheap, bodies[place])[1] for place in order}
-        relayed = {place: sorted({i for (_, i), n in relays.items() if n == number})
-                   for number, place in enumerate(order)}  # fmt: skip
-        wanted = self._wanted(reads)
+        live = handing.live(handing.remade(), self._handed_out())
+        reads = [closure(self.entry, self.cheap, body)[1] for body, _ in live]
+        relays = handing.relays(reads)
+        passed_by: dict[int, list[int]] = {}
+        for i, number in sorted({(i, number) for (_, i), number in relays.items()}):
+            passed_by.setdefault(number, []).append(i)
         made: list[Instruction] = []
         at: dict[int, int] = {}
         for position in self.entry.parameters:
@@ -152,8 +148,11 @@ class _Forming:
         computations, calls, found = [], [], {}
         passed: dict[tuple[int, int], int] = {}
         for number, place in enumerate(order):
-            results = [position for position in members[place] if position in wanted]
-            body = self._body(place, bodies[place], reads[place], results, relayed[place])
+            whole, results = live[number]
+            if not whole:
+                continue
+            on = passed_by.get(number, ())
+            body = self._body(place, whole, reads[number], results, on)
             computations.append(body)
             shape = body.instructions[body.root].shape
             name = entry_names.fresh(f"call.{body.name}")
@@ -161,7 +160,7 @@ class _Forming:
                 passed[relays[number, i], i]
                 if (number, i) in relays
                 else self._placed(i, at, made, entry_names)
-                for i in reads[place]
+                for i in reads[number]
             )
             attributes = Attributes(
                 {"to_apply": body.name, "frontend_attributes": place.attributes()}, (body.name,)
@@ -169,7 +168,7 @@ class _Forming:
             call = len(made)
             made.append(Instruction(name, "call", shape, operands, attributes))
             calls.append((place, name))
-            for element, position in enumerate((*results, *relayed[place])):
+            for element, position in enumerate((*results, *on)):
                 x = self.entry.instructions[position]
                 if element < len(results):
                     at[position] = len(made)
@@ -185,8 +184,8 @@ class _Forming:
         root = self._root(at, made, entry_names)
         entry = replace(self.entry, instructions=tuple(made), root=root)
         others = [c for c in self.module.computations if c.name != self.entry.name]
-        whole = (*others, *computations, entry)
-        new = replace(self.module, computations=whole, entry_position=len(whole) - 1)
+        every = (*others, *computations, entry)
+        new = replace(self.module, computations=every, entry_position=len(every) - 1)
         return Formed(new, tuple(calls), found)
 
     def _cheap(self) -> bytearray:
@@ -244,10 +243,13 @@ class _Forming:
         return self._last()
 
     def _handing(self, order: Sequence[Place], members: Mapping[Place, list[int]]) -> Handing:
-        number = {place: n for n, place in enumerate(order) if place.phase in (FORWARD, BACKWARD)}
-        place = [-1 if x is None else number.get(x, -1) for x in self.place]
+        number = {place: n for n, place in enumerate(order)}
+        place = [-1 if x is None else number[x] for x in self.place]
         bodies = [self._with_again(place, members[place]) for place in order]
-        ipus = [self.ipus[x.stage][max(x.spot.branch, 0)] if x in number else -1 for x in order]
+        runs = (FORWARD, BACKWARD)
+        ipus = [
+            self.ipus[x.stage][max(x.spot.branch, 0)] if x.phase in runs else -1 for x in order
+        ]
         return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
@@ -283,10 +285,6 @@ class _Forming:
             elif x.parameter_number < 0:
                 found.append(position)
         return sorted(set(found))
-
-    def _wanted(self, reads: dict[Place, list[int]]) -> set[int]:
-        """Return what some call must hand out: other calls or the result read it."""
-        return {i for each in reads.values() for i in each} | set(self._handed_out())
 
     def _body(
         self,

@@ -11,15 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.stages.loads import size_of
-from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.partition.training.step_phases import Phases
 
 _VIEWS = frozenset("broadcast iota constant reshape bitcast".split())
 _LIGHT = frozenset(
     "abs add and clamp compare convert maximum minimum multiply negate not or select sign "
     "shift-left shift-right-arithmetic shift-right-logical subtract xor".split()
 )
+_MAY_ACT = frozenset("call conditional custom-call while".split())
 _UNIT = 16
 """Units of cost of a byte that is handed on."""
 _OVER_LINKS = 1
@@ -46,7 +48,7 @@ class Handing:
     bodies: Sequence[Sequence[int]]
     """The ops that each place computes, with those that it computes again."""
     ipus: Sequence[int]
-    """Of each place; -1 for one that is no position: what comes before and after all of them."""
+    """Of each place, or -1: what is no position, but comes before or after all of them."""
 
     def remade(self) -> list[frozenset[int]]:
         """Return the ops that each place computes again beside those it has."""
@@ -59,25 +61,60 @@ class Handing:
             for n, read in enumerate(reads)
         ]
 
-    def relays(self, remade: Sequence[frozenset[int]]) -> dict[tuple[int, int], int]:
+    def live(
+        self, remade: Sequence[frozenset[int]], results: Iterable[int]
+    ) -> list[tuple[list[int], list[int]]]:
+        """Return what each place computes that is of use, and what of it it hands out.
+
+        `results`: what is handed out in the end.
+        """
+        wanted, found = set(results), list[tuple[list[int], list[int]]]()
+        for n in range(len(self.bodies) - 1, -1, -1):
+            body = {*self.bodies[n], *remade[n]}
+            handed = sorted(i for i in body if self.place[i] == n and i in wanted)
+            used = {i for i in body if self._acts(i)}.union(handed)
+            waiting = list(used)
+            while waiting:
+                x = self.entry.instructions[waiting.pop()]
+                # What is written out here may read what is computed here.
+                for i in x.operands:
+                    if i not in used and (i in body or self.written_out[i]):
+                        used.add(i)
+                        waiting.append(i)
+            kept = sorted(used & body)
+            wanted.update(closure(self.entry, self.written_out, kept)[1])
+            found.append((kept, handed))
+        return found[::-1]
+
+    def _acts(self, position: int) -> bool:
+        """Whether an op may do more than make its value."""
+        opcode = self.entry.instructions[position].opcode
+        return opcode in _MAY_ACT or Trait.SIDE_EFFECT in OPS[opcode].traits
+
+    def relays(self, reads: Sequence[Sequence[int]]) -> dict[tuple[int, int], int]:
         """Return for places and values that come over links which earlier place has them already.
 
         That place hands them on, on its IPU, so that no value crosses links to an IPU twice.
         """
         first: dict[tuple[int, int], int] = {}
         found: dict[tuple[int, int], int] = {}
-        for n, (body, more) in enumerate(zip(self.bodies, remade, strict=True)):
+        for n, read in enumerate(reads):
             if self.ipus[n] < 0:
                 continue
-            for i in closure(self.entry, self.written_out, (*body, *more))[1]:
-                maker, ipu = self.place[i], self.ipus[n]
-                if maker < 0 or self.ipus[maker] == ipu or not self._is_array(i):
+            for i in read:
+                maker, ipu = self._ipu_of(i), self.ipus[n]
+                if maker in (-1, ipu) or not self._is_array(i):
                     continue
                 if (i, ipu) in first:
                     found[n, i] = first[i, ipu]
                 else:
                     first[i, ipu] = n
         return found
+
+    def _ipu_of(self, position: int) -> int:
+        """Return the IPU that a value is made on for each micro-batch, or -1."""
+        place = self.place[position]
+        return self.ipus[place] if place >= 0 else -1
 
     def _is_array(self, position: int) -> bool:
         shape = self.entry.instructions[position].shape
@@ -87,7 +124,7 @@ class Handing:
         """Whether a value of another place may be computed again."""
         x = self.entry.instructions[position]
         return (
-            self.place[position] >= 0
+            self._ipu_of(position) >= 0
             and (x.opcode in _VIEWS or x.opcode in _LIGHT)
             and isinstance(x.shape, ArrayShape)
         )
@@ -112,7 +149,7 @@ class Handing:
             having = _NEVER if self.written_out[i] else size_of(x.shape) * _UNIT
             cut.link(i, ~i, having)
             if not self.written_out[i]:
-                cut.link(~i, _Cut.END, self._cost_of_making(i, self.ipus[self.place[i]] != ipu))
+                cut.link(~i, _Cut.END, self._cost_of_making(i, self._ipu_of(i) != ipu))
             for operand in x.operands:
                 cut.link(~i, operand, _NEVER)
                 if operand not in seen:
@@ -124,7 +161,7 @@ class Handing:
     def _cost_of_having(self, position: int, local: set[int]) -> int:
         """Return what a value costs that cannot be computed again."""
         x = self.entry.instructions[position]
-        if self.place[position] >= 0:
+        if self._ipu_of(position) >= 0:
             return size_of(x.shape) * _UNIT if isinstance(x.shape, ArrayShape) else _NEVER
         moving = {pair.parameter for pair in self.phases.per_micro_batch}
         if x.parameter_number in moving:
