@@ -109,6 +109,8 @@ class Survey:
     """Cycles of each op of the entry that are a part of `update_cycles`."""
     touched_op: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     """Ops by touch of `touched`; none: those of the points."""
+    fullest_to_mean: float = 1.05
+    """Bytes of the fullest tile to those of an average one. Assumed where there is no program."""
     copies: tuple[CopyOfWeight, ...] = ()
     """Made in each micro-batch, among the arrays and the cycles; once, where there is room."""
 

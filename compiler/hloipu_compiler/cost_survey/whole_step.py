@@ -30,7 +30,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import points_of
-from hloipu_runtime.memory.plan import rounded
+from hloipu_runtime.memory.plan import kept_bytes, rounded
 from hloipu_runtime.memory.regions import Item, Region
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
@@ -160,8 +160,29 @@ class _Surveying:
             np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
             self._update_bytes(liveness, points), own, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
-            *self.read, update_op, touched[:, 2],
+            *self.read, update_op, touched[:, 2], fullest_to_mean=self._fullest_to_mean(liveness),
         )  # fmt: skip
+
+    def _fullest_to_mean(self, liveness: Liveness) -> float:
+        """Return the bytes of the fullest tile to those of an average one, when most is there."""
+        change = np.zeros(liveness.points + 1, np.int64)
+        spans = [
+            (number, first, last)
+            for number, record in enumerate(self.program.variables)
+            if record.role is not Role.REMOTE
+            for first, last in liveness.ranges[number]
+        ]
+        for number, first, last in spans:
+            size = on_all_tiles(self.program.variables[number], self.machine)
+            change[first] += size
+            change[last + 1] -= size
+        at = int(change.cumsum().argmax())
+        tiles = np.zeros(self.machine.chip.tiles_per_ipu, np.int64)
+        for number, first, last in spans:
+            if first <= at <= last:
+                record = self.program.variables[number]
+                tiles[record.mapping.tiles.numbers] += kept_bytes(record, self.machine)
+        return max(1.0, float(tiles.max()) / max(float(tiles.mean()), 1.0))
 
     # --- cycles -----------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ from hloipu_compiler.plan.schedule import Schedule
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 
-_FULLER = 1.05
-"""Bytes of the fullest tile to those of an average one; placement wastes about 1 %. Assumed."""
+_GAPS = 1.01
+"""Bytes that variables take with gaps between them: 0.4 % on average, 3.5 % at worst, as planned
+for samples and networks."""
 
 
 class NeededBytes(NamedTuple):
@@ -73,9 +74,10 @@ def bytes_of(
     held = on_ipus(kept)
     updating = on_ipus(resident) + most(passing + largest)
     code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
-    needed = _FULLER * np.maximum(held + most(working), updating) + code
+    fuller = _GAPS * cut.form.survey.fullest_to_mean
+    needed = fuller * np.maximum(held + most(working), updating) + code
     free = machine.chip.tiles_per_ipu * available_bytes(machine) - needed
-    copies = np.maximum(on_ipus(_FULLER * parts.copy_bytes), 1.0)
+    copies = np.maximum(on_ipus(fuller * parts.copy_bytes), 1.0)
     shares = np.clip(free / copies, 0.0, 1.0)
     return NeededBytes(float(held.max()), float(needed.max()), tuple(shares.tolist()))
 
@@ -96,7 +98,8 @@ def _update(
     of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
     passing = np.zeros(candidate.stages)
     if is_offloading:
-        passing += max(float(cut.optimizer.sum()) / total, 1.0) * _largest(cut.aside) * share
+        of_each = float(cut.optimizer.sum()) / total
+        passing += np.maximum(of_each * _largest(cut.weights), _largest(cut.aside)) * share
     if candidate.offload_weights:
         passing += _largest(cut.weights)
     return resident, passing + np.minimum(made, passing + of_one)
