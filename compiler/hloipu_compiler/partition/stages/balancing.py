@@ -24,6 +24,8 @@ Places = NDArray[np.int64]
 
 MOST_PLACES = 256
 """Places to cut at that are looked at: those at which least crosses."""
+_MOST_SHARED = 128
+"""The same where IPUs have several stages, and cuts are moved in pairs."""
 _NEARLY = 1.02
 """What borders with less to send may cost beside the best. Assumed."""
 _WHOLE = 1.1
@@ -95,12 +97,14 @@ def cuts_of(
         return ()
     places = range(1, len(loads.ahead))
 
-    def tables_of(some: Sequence[int]) -> _Tables:
-        ends = _least_crossed(loads, some, schedule)
-        return _Tables(loads, schedule, budget, ends, recomputes)
-
     # On the sequential schedule one stage works at a time, wherever it is.
     shared = len(set(ipus)) < len(ipus) == schedule.stages and schedule.kind != SEQUENTIAL
+
+    def tables_of(some: Sequence[int]) -> _Tables:
+        most = _MOST_SHARED if shared else MOST_PLACES
+        ends = _least_crossed(loads, some, schedule, most)
+        return _Tables(loads, schedule, budget, ends, recomputes)
+
     solved = partial(_on_ipus, ipus=ipus) if shared else _on_own_ipus
     least, cuts = solved(tables_of(places))
     borders = [n for n in places if n not in loads.inside] if loads.inside else []
@@ -126,14 +130,16 @@ def _on_ipus(tables: "_Tables", ipus: Sequence[int]) -> tuple[float, tuple[int, 
     return least, tables.places(tables.chosen(np.inf, limits, rooms))
 
 
-def _least_crossed(loads: Loads, places: Sequence[int], schedule: Schedule) -> Places:
+def _least_crossed(
+    loads: Loads, places: Sequence[int], schedule: Schedule, most: int = MOST_PLACES
+) -> Places:
     """Return the places at which least crosses, in order, between those of begin and end.
 
     Half of them are the best in parts of equal work: else, of places that are alike, the first
     would be taken, and the rest of the step could not be cut.
     """
     at = np.asarray(places, np.int64)
-    count = max(MOST_PLACES, schedule.stages - 1)
+    count = max(most, schedule.stages - 1)
     order = np.lexsort((at, loads.crossing[at]))
     if len(at) > count:
         work = (loads.forward_until + loads.backward_until)[at]
@@ -272,30 +278,26 @@ class _Shared:
 
     def score(self, cuts: Sequence[int]) -> float:
         """Return how good cuts are: memory beyond that of IPUs first, then the dearest IPU."""
-        ends = [0, *cuts, self.last]
-        cost, kept = self._sums(ends)
-        return float(self._scored(cost, kept))
+        return float(self._joined(*self._parts(*self._sums([0, *cuts, self.last]))))
 
-    def _sums(
-        self, ends: Sequence[int], without: Sequence[int] = ()
-    ) -> tuple[dict[int, Floats], dict[int, Floats]]:
+    def _sums(self, ends: Sequence[int], without: Sequence[int] = ()) -> tuple[Floats, Floats]:
         """Return cycles and memory of each IPU, stages of `without` left out."""
-        cost = {ipu: np.zeros(()) for ipu in self.ipus}
-        kept = dict(cost)
+        found = np.zeros((2, len(self.beside)))
         for stage, (a, b) in enumerate(pairwise(ends)):
             if stage not in without:
-                ipu = self.ipus[stage]
-                cost[ipu] = cost[ipu] + self.costs[stage][a, b]
-                kept[ipu] = kept[ipu] + self.kept[stage][a, b]
-        return cost, kept
+                found[:, self.ipus[stage]] += self.costs[stage][a, b], self.kept[stage][a, b]
+        return found[0], found[1]
 
-    def _scored(self, cost: dict[int, Floats], kept: dict[int, Floats]) -> Floats:
-        """Return the score; arrays of ways give one for each.
+    def _parts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
+        """Return what counts of cycles and memory of IPUs, summed over these.
 
         Powers, so that a move that helps another IPU than the dearest counts a little, too.
         """
-        powers = sum((each / self.scale) ** _POWER for each in cost.values())
-        beyond = sum(np.maximum(each - 1.0, 0.0) ** 2 for each in kept.values())
+        powers: Floats = ((cost / self.scale) ** _POWER).sum(axis=0)
+        beyond: Floats = (np.maximum(kept - 1.0, 0.0) ** 2).sum(axis=0)
+        return powers, beyond
+
+    def _joined(self, powers: Floats, beyond: Floats) -> Floats:
         found: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
         return found
 
@@ -317,19 +319,24 @@ class _Shared:
         """Put one cut or two where they are best between those around; return the score."""
         low, high = ends[first - 1], ends[first + count]
         stages = range(first - 1, first + count)
-        cost, kept = self._sums(ends, stages)
         between = slice(low + 1, high)
         shape = (high - low - 1,) * count
+        mine = sorted({self.ipus[stage] for stage in stages})
+        sums = self._sums(ends, stages)
+        spread = [each.reshape(-1, *(1,) * count) for each in sums]
+        found = [np.broadcast_to(each, (len(each), *shape))[mine].copy() for each in spread]
         for stage in stages:
-            for table, sums in ((self.costs[stage], cost), (self.kept[stage], kept)):
+            for table, whole in zip((self.costs, self.kept), found, strict=True):
+                part = table[stage][between, between]
                 if stage == stages[0]:
-                    part = table[low, between].reshape(-1, *(1,) * (count - 1))
+                    part = table[stage][low, between].reshape(-1, *(1,) * (count - 1))
                 elif stage == stages[-1]:
-                    part = table[between, high]
-                else:
-                    part = table[between, between]
-                sums[self.ipus[stage]] = sums[self.ipus[stage]] + part
-        scores = np.broadcast_to(self._scored(cost, kept), shape)
+                    part = table[stage][between, high]
+                whole[mine.index(self.ipus[stage])] += part
+        others = [np.delete(each, mine, axis=0) for each in spread]
+        powers, beyond = self._parts(*found)
+        more = self._parts(*others)
+        scores = self._joined(powers + more[0], beyond + more[1])
         at = np.unravel_index(int(np.argmin(scores)), shape)
         if not scores[at] < best * (1 - _HARDLY):
             return best
@@ -340,7 +347,7 @@ class _Shared:
         """Return the cost of the dearest IPU, and what each stage may cost and keep."""
         ends = [0, *cuts, self.last]
         cost, kept = self._sums(ends)
-        dearest = float(max(cost.values()))
+        dearest = float(cost.max())
         most, rooms = [], []
         for stage, (a, b) in enumerate(pairwise(ends)):
             ipu = self.ipus[stage]

@@ -247,9 +247,7 @@ class _Forming:
         place = [-1 if x is None else number[x] for x in self.place]
         bodies = [self._with_again(place, members[place]) for place in order]
         runs = (FORWARD, BACKWARD)
-        ipus = [
-            self.ipus[x.stage][max(x.spot.branch, 0)] if x.phase in runs else -1 for x in order
-        ]
+        ipus = [self.ipus[x.stage][max(x.spot.branch, 0)] if x.phase in runs else -1 for x in order]
         return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
