@@ -1,6 +1,6 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,17 +92,23 @@ class Settled(NamedTuple):
         return self.choice.program if self.choice is not None else None
 
 
-def settled_options(module: Module, text: str | None, options: Options) -> Settled:
+def settled_options(
+    module: Module,
+    text: str | None,
+    options: Options,
+    told: Callable[[str], None] = lambda _: None,
+) -> Settled:
     """Return options with the best way to cut a step in place of `plan="auto"`.
 
-    `text` is that of the module, for the cache; None: nothing is to be kept.
+    `text` is that of the module, for the cache; None: nothing is to be kept. `told` hears how far
+    a search is.
     """
     if options.plan != "auto":
         return Settled(options)
     with without_collection():
         from hloipu.choosing import chosen
 
-        choice = chosen(module, options, lambda tried: _trial(module, text, tried))
+        choice = chosen(module, options, lambda tried: _trial(module, text, tried), told)
     return Settled(choice.options(options), choice)
 
 

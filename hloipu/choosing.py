@@ -12,14 +12,9 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.search.best import best_of, choice_of
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
-from hloipu_compiler.partition.search.candidates import (
-    Given,
-    candidates_on,
-    candidates_sharing_ipus,
-    offloading_candidates,
-    swept,
-)
+from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
+from hloipu_compiler.partition.search.rounds import Told, looked_at
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.participants import participants_for
@@ -63,21 +58,26 @@ class Choice:
 
 
 def chosen(
-    module: Module, options: Options, tried: Callable[[Options], CompiledProgram] | None = None
+    module: Module,
+    options: Options,
+    tried: Callable[[Options], CompiledProgram] | None = None,
+    told: Told = lambda _: None,
 ) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
     Stages and where they are, schedules, micro-batches, recomputation, replicas, sharded optimizers
     and what lies in remote memory are looked at, but for what options settle. With `tried`, which
     compiles, a way that does not fit after all tells how far estimates are off, and another takes
-    its place, a few times. Raises what finding the phases of a step raises, and UnsupportedError
-    E0475 where what is given takes more IPUs, or others than devices that are named have.
+    its place, a few times. `told` hears how far the search is. Raises what finding the phases of a
+    step raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than
+    devices that are named have.
     """
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants_for(module, options.replicas)
     if replicas * partitions > 1:
         given = replace(given, replicas=replicas)
+    told("pricing ops")
     step = priced(module, options)
     require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
@@ -93,13 +93,9 @@ def chosen(
     candidates = candidates_on(step, ipus, given)
     if ipus > 1:
         candidates = _within(candidates, ipus, exactly=options.ipu_ids is not None)
-    found = [step.estimate(candidate) for candidate in candidates]
-    found += [step.estimate(candidate) for candidate in offloading_candidates(step, found, given)]
-    if not any(x.fits for x in found):
-        found += [
-            step.estimate(candidate) for candidate in candidates_sharing_ipus(step, ipus, given)
-        ]
+    found = looked_at(step, ipus, candidates, given, told)
     choice = Choice(best_of(found), choice_of(found), len(found))
+    told(f"compiling the best of {len(found)} cuts")
     return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
 
 

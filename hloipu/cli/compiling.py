@@ -127,7 +127,7 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     for the best way to cut it, shows the others, and returns options for that one.
     """
     options = asked.resolved(module_attributes(module)).options
-    settled = settled_options(module, text, options)
+    settled = _searched(module, text, options)
     if settled.choice is not None:
         from hloipu.cli.choice_text import choice_text
 
@@ -135,6 +135,21 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     for line in wrapping_lines(module, settled.options):
         say(line, err=True)
     return settled
+
+
+def _searched(module: Module, text: str, options: Options) -> Settled:
+    """Return options for the best cut where `plan="auto"`; a terminal shows how far it is."""
+    if options.plan != "auto":
+        return settled_options(module, text, options)
+    from hloipu.cli.progress import Working
+
+    working = Working()
+
+    def told(detail: str) -> None:
+        working.detail = detail
+
+    with working("looking for a cut"):
+        return settled_options(module, text, options, told)
 
 
 def compiled(asked: Asked, module: Module, text: str, phases: Phases) -> CompiledProgram:

@@ -143,9 +143,9 @@ def parts_of(
         ipu = np.arange(positions)
     needed = np.zeros(stages)
     np.maximum.at(needed, ipu, working)
+    copy_bytes, copy_cycles = _copies(survey, of_op, place, stages, positions)
     return Parts(
-        stages, cycles, needed, _kept(survey, of_op, stages),
-        *_copies(survey, of_op, place, stages, positions), handed,
+        stages, cycles, needed, _kept(survey, of_op, stages), copy_bytes, copy_cycles, handed,
         *_code(survey, of_op, again, stages),
     )  # fmt: skip
 

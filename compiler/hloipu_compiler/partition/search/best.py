@@ -10,8 +10,8 @@ _AS_FAST = 1.01
 """Candidates that differ by less in throughput are taken to be as fast: estimates tell no more."""
 _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
-_ABOUT = 1.1
-"""What may be needed beside the least that any way needs, for speed. Assumed."""
+_EXCESS = 2
+"""Power of the memory that is needed, by which rates are divided where nothing fits. Assumed."""
 
 
 def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
@@ -29,15 +29,18 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
 
 
 def choice_of(estimates: list[Estimate]) -> Estimate:
-    """Return the fastest that fits, or where none does, of those that need about least.
+    """Return the fastest that fits, or where none does, what is fast for the memory it needs.
 
     Of candidates about as fast the plainest that surely fits, or that which needs least.
     """
     fitting = [x for x in estimates if x.fits]
-    least = min(x.needed_bytes for x in estimates)
-    some = fitting or [x for x in estimates if x.needed_bytes <= _ABOUT * least]
-    fastest = max(x.per_second for x in some)
-    fast = [x for x in some if x.per_second * _AS_FAST >= fastest]
+
+    def rate(x: Estimate) -> float:
+        return x.per_second if fitting else x.per_second / x.needed_bytes**_EXCESS
+
+    some = fitting or estimates
+    fastest = max(map(rate, some))
+    fast = [x for x in some if rate(x) * _AS_FAST >= fastest]
     least = min(x.needed_bytes for x in fast)
     return min(fast, key=lambda x: _preference(x, least))
 

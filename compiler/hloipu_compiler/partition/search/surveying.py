@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
 from hloipu_compiler.cost_survey.leaves import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
@@ -18,6 +21,7 @@ from hloipu_compiler.driver import continued, hoister_of, op_prices
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.hoisting.room import Hoister
 from hloipu_compiler.partition.training.step_phases import Phases
+from hloipu_compiler.passes.outline_blocks import OutlineBlocks, outlining_weight
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.planners.tuning import Tuning
@@ -46,7 +50,7 @@ class PricedOps:
         if hoister is not None:
             program = hoister.none().program
             survey = survey_of_program(module, phases, fed, self.machine, program)
-            return replace(survey, copies=_copies(hoister, module))
+            return _outlined(replace(survey, copies=_copies(hoister, module)), module)
         prices = self.prices
         if module is not self.module:
             prices = op_prices(module, self.machine, self.tuning)
@@ -74,6 +78,29 @@ class PricedOps:
             return hoister_of(continued(step, Phase.LOWERED))
         except HloipuError:  # ops that need their surroundings, such as collectives
             return None
+
+
+def _outlined(survey: Survey, module: Module) -> Survey:
+    """Return a survey in which equal blocks have their code once, as programs that lack room do."""
+    own, sizes = list(survey.op_code), survey.code_bytes.tolist()
+    uses: list[tuple[int, int]] = []
+    entry = module.entry
+    for repeat in repeated_blocks(entry, outlining_weight, OutlineBlocks().least_saved):
+        for alike in zip(*repeat.occurrences, strict=True):
+            size = max(own[op] for op in alike)
+            if size:
+                uses += [(len(sizes), op) for op in alike]
+                sizes.append(size)
+            for op in alike:
+                own[op] = 0.0
+    more = np.array(uses, np.int64).reshape(-1, 2)
+    return replace(
+        survey,
+        op_code=own,
+        code_bytes=np.array(sizes, np.float64),
+        code=np.concatenate((survey.code, more[:, 0])),
+        code_op=np.concatenate((survey.code_op, more[:, 1])),
+    )
 
 
 def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:

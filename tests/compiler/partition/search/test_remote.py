@@ -43,7 +43,7 @@ def options(tiles: int, ipus: int = 1) -> Options:
 
 
 @lru_cache
-def step(tiles: int = 3) -> Step:
+def step(tiles: int = 2) -> Step:
     return priced(module(), options(tiles))
 
 
@@ -69,7 +69,7 @@ def test_large_copies_stand_alone_and_small_ones_together() -> None:
 def test_what_does_not_fit_otherwise_is_found_with_weights_beside() -> None:
     plain = [step().estimate(candidate) for candidate in candidates_on(step(), 1)]
     assert not any(x.fits for x in plain)
-    choice = chosen(module(), options(3), lambda asked: compile_once(module(), asked))
+    choice = chosen(module(), options(2), lambda asked: compile_once(module(), asked))
     assert choice.is_tried
     assert choice.best.candidate.offload_weights
     assert choice.program is not None

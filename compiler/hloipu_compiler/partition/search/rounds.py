@@ -1,0 +1,89 @@
+"""Estimates candidates in rounds: each system first, then what the promising ones can do otherwise.
+
+A system is a number of stages and the IPUs that they are on. What takes time is to cut a step for
+it; so most of what else may be asked for is looked at for a few systems only.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from hloipu_compiler.partition.search.candidate import OFF, Candidate, Estimate
+from hloipu_compiler.partition.search.candidates import (
+    Given,
+    candidates_sharing_ipus,
+    offloading_candidates,
+)
+from hloipu_compiler.partition.search.estimates import Step
+
+_FASTEST, _LEANEST = 4, 2
+"""Systems that are looked at closely: the fastest that fit, or of all, and those that need least
+memory. Assumed."""
+
+System = tuple[int, tuple[int, ...]]
+Told = Callable[[str], None]
+
+
+def looked_at(
+    step: Step,
+    ipus: int,
+    candidates: Sequence[Candidate],
+    given: Given,
+    told: Told = lambda _: None,
+) -> list[Estimate]:
+    """Return estimates of candidates of the first round, and of the promising ones of others.
+
+    `told` hears how far the search is.
+    """
+    found: list[Estimate] = []
+
+    def estimate(some: Iterable[Candidate]) -> None:
+        known = {x.candidate for x in found}
+        new = [candidate for candidate in dict.fromkeys(some) if candidate not in known]
+        for number, candidate in enumerate(new):
+            told(f"{number} of {len(new)} cuts, {len(found)} in all")
+            found.append(step.estimate(candidate))
+
+    estimate(_first_round(candidates))
+    promising = _promising(found)
+    room = {_way(x.candidate) for x in found if x.fits}
+    estimate(
+        x
+        for x in candidates
+        if _system(x) in promising and (x.offload != OFF or _way(x) in room or given.offload == OFF)
+    )
+    estimate(offloading_candidates(step, found, given))
+    if not any(x.fits for x in found):
+        estimate(candidates_sharing_ipus(step, ipus, given))
+    return found
+
+
+def _system(candidate: Candidate) -> System:
+    return candidate.stages, candidate.device_map
+
+
+def _way(candidate: Candidate) -> tuple[System, str]:
+    """Return what decides most of what a candidate needs."""
+    return _system(candidate), candidate.recompute
+
+
+def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return of each system and kind of recomputation what uses IPUs best and needs least."""
+    best: dict[tuple[System, str], Candidate] = {}
+    for candidate in candidates:
+        key = _way(candidate)
+        if key not in best or _plain(candidate) < _plain(best[key]):
+            best[key] = candidate
+    return list(best.values())
+
+
+def _plain(candidate: Candidate) -> tuple[bool, bool, int]:
+    """Return a rank: state beside the IPUs and most micro-batches first."""
+    return candidate.offload == OFF, candidate.shard_optimizer, -candidate.micro_batches
+
+
+def _promising(found: Sequence[Estimate]) -> set[System]:
+    some = [x for x in found if x.fits] or found
+    fastest = dict.fromkeys(_system(x.candidate) for x in sorted(some, key=lambda x: -x.per_second))
+    leanest = dict.fromkeys(
+        _system(x.candidate) for x in sorted(found, key=lambda x: x.needed_bytes)
+    )
+    return {*list(fastest)[:_FASTEST], *list(leanest)[:_LEANEST]}
