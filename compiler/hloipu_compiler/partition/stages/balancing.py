@@ -35,6 +35,10 @@ _POWER = 16
 """Of the cycles of IPUs, summed: near enough to those of the dearest, and smooth."""
 _BEYOND = 100.0
 """What memory beyond that of an IPU counts, beside the cycles of an even IPU."""
+_MOST_LARGE = 4
+"""Stages that are tried as the large one of their IPU."""
+_SMALL = 16.0
+"""Times its cost, so that a stage beside a large one is small."""
 _MOST_MOVES = 100
 """Rounds of moves of cuts."""
 _HARDLY = 1e-9
@@ -271,9 +275,20 @@ class _Shared:
         """Stages of each IPU."""
 
     def starts(self) -> Iterator[list[int]]:
-        """Yield cuts to begin with: even stages, and stages as small as they share an IPU."""
-        even = [1.0] * len(self.ipus)
-        for times in (even, [float(self.beside[ipu]) for ipu in self.ipus]):
+        """Yield cuts to begin with: stages as small as they share an IPU, or one large among them.
+
+        Even stages are the first.
+        """
+        yield self.tables.balanced([1.0] * len(self.ipus))
+        shared = [float(self.beside[ipu]) for ipu in self.ipus]
+        yield self.tables.balanced(shared)
+        several = [stage for stage, ipu in enumerate(self.ipus) if self.beside[ipu] > 1]
+        for stage in several[:_MOST_LARGE]:
+            times = [
+                _SMALL if ipu == self.ipus[stage] else each
+                for ipu, each in zip(self.ipus, shared, strict=True)
+            ]
+            times[stage] = 1.0
             yield self.tables.balanced(times)
 
     def score(self, cuts: Sequence[int]) -> float:

@@ -59,6 +59,37 @@ def test_no_cuts_are_better_by_more_than_a_fiftieth(
         assert dearest(found, schedule, budget, cuts) <= 1.02 * best
 
 
+def dearest_ipu(
+    found: Loads, schedule: Schedule, budget: Budget, cuts: tuple[int, ...], ipus: tuple[int, ...]
+) -> float:
+    """Return what the dearest IPU costs, infinite where one has no room."""
+    sums, kept = np.zeros(max(ipus) + 1), np.zeros(max(ipus) + 1)
+    parts = burdens(found, schedule, budget, cuts)
+    for ipu, part, (a, b) in zip(ipus, parts, pairwise((0, *cuts, OPS)), strict=True):
+        sent = (found.crossing[a] + found.crossing[b]) * budget.cycles_per_byte
+        sums[ipu] += part.forward_cycles + part.backward_cycles + sent
+        kept[ipu] += part.memory_bytes
+    return float(sums.max()) if kept.max() <= budget.memory_bytes else np.inf
+
+
+@each("memory", [PLENTY, 2000.0])
+@each("ipus", [(0, 1, 0), (0, 1, 2, 0), (0, 1, 0, 1), (0, 1, 1, 0)])
+@each("seed", range(6))
+def test_ipus_with_several_stages_are_balanced(
+    seed: int, ipus: tuple[int, ...], memory: float
+) -> None:
+    found, budget, stages = loads(seed), Budget(0.5, memory), len(ipus)
+    schedule = Schedule(stages, "grouped", 4)
+    best = min(
+        dearest_ipu(found, schedule, budget, cuts, ipus)
+        for cuts in combinations(range(1, OPS), stages - 1)
+    )
+    cuts = cuts_of(found, schedule, budget, ipus=ipus)
+    assert sorted(set(cuts)) == list(cuts)
+    if np.isfinite(best):
+        assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
+
+
 def test_equal_blocks_are_cut_at_their_borders() -> None:
     """Three ops a block, little crosses between blocks, and any cut there is as good."""
     until = np.arange(0.0, 13.0)
