@@ -90,7 +90,9 @@ def test_a_broadcast_goes_as_what_it_is_made_of() -> None:
     assert "half" not in {step.entry.instructions[i].name for i in live[0][0]}
 
 
-@pytest.mark.parametrize(("ipus", "passed"), [((0, 1, 1), True), ((0, 1, 0), False)])
+@pytest.mark.parametrize(
+    ("ipus", "passed"), [((0, 1, 1), True), ((0, 1, 0), False), ((0, 0, 0), False)]
+)
 def test_what_crosses_links_does_so_once(ipus: tuple[int, ...], passed: bool) -> None:
     step = handing("y", ipus)
     h = step.entry.position["h"]
