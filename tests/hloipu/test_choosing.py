@@ -142,7 +142,7 @@ def test_no_way_takes_more_ipus_than_the_system_has() -> None:
     module = hloipu.verify(TEXT)
     two = resolve("compile", {**GIVEN, "replicas": 2}).options
     assert {row.candidate.ipus for row in chosen(module, two).rows} <= {1, 2}
-    for given in ({"replicas": 8}, {"stages": 3, "replicas": 2}, {"device_map": [0, 1, 2, 3, 4]}):
+    for given in ({"replicas": 8}, {"stages": 7, "replicas": 2}, {"device_map": [0, 1, 2, 3, 4]}):
         options = resolve("compile", {**GIVEN, **given}).options
         with pytest.raises(UnsupportedError, match="4 IPUs were asked for") as caught:
             chosen(module, options)
@@ -161,5 +161,5 @@ def test_devices_that_are_named_are_filled() -> None:
     rows = chosen(module, resolve("compile", given).options).rows
     assert {row.candidate.ipus * row.candidate.replicas for row in rows} == {4}
     with pytest.raises(UnsupportedError, match="as many") as caught:
-        chosen(module, resolve("compile", {**given, "stages": 3}).options)
+        chosen(module, resolve("compile", {**given, "stages": 7}).options)
     assert caught.value.code == "E0475"

@@ -37,13 +37,14 @@ def module() -> Module:
     return hloipu.verify(SAMPLE.read_text(encoding="utf-8"))
 
 
-def options(tiles: int, ipus: int = 1) -> Options:
-    given = {"target": "gc200", "set": {"tiles_per_ipu": str(tiles)}, "ipus": ipus, "plan": "auto"}
+def options(tiles: int, ipus: int = 1, bytes_per_tile: int = 638_976) -> Options:
+    numbers = {"tiles_per_ipu": str(tiles), "bytes_per_tile": str(bytes_per_tile)}
+    given = {"target": "gc200", "set": numbers, "ipus": ipus, "plan": "auto"}
     return resolve("compile", {**given, "loop": 10, "cache": False}).options
 
 
 @lru_cache
-def step(tiles: int = 2) -> Step:
+def step(tiles: int = 3) -> Step:
     return priced(module(), options(tiles))
 
 
@@ -67,9 +68,11 @@ def test_large_copies_stand_alone_and_small_ones_together() -> None:
 
 
 def test_what_does_not_fit_otherwise_is_found_with_weights_beside() -> None:
-    plain = [step().estimate(candidate) for candidate in candidates_on(step(), 1)]
+    small = options(4, bytes_per_tile=491_520)
+    there = priced(module(), small)
+    plain = [there.estimate(candidate) for candidate in candidates_on(there, 1)]
     assert not any(x.fits for x in plain)
-    choice = chosen(module(), options(2), lambda asked: compile_once(module(), asked))
+    choice = chosen(module(), small, lambda asked: compile_once(module(), asked))
     assert choice.is_tried
     assert choice.best.candidate.offload_weights
     assert choice.program is not None
