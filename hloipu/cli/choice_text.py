@@ -12,7 +12,7 @@ def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
     lines = [table(_HEAD, [_row(row) for row in choice.rows[:most]], left=0)]
     if len(choice.rows) > most:
         lines.append(f"… and {len(choice.rows) - most} more")
-    guess = "fits by estimate" if choice.best.fits else "nothing fits; this needs least"
+    guess = "fits by estimate" if choice.best.fits else "nothing fits; this is fast for its memory"
     fits = "fits" if choice.is_tried else guess
     lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.candidate.flags()}")
     return "\n".join(lines)

@@ -129,7 +129,10 @@ def _on_own_ipus(tables: "_Tables") -> tuple[float, tuple[int, ...]]:
 def _on_ipus(tables: "_Tables", ipus: Sequence[int]) -> tuple[float, tuple[int, ...]]:
     """Return the cost of the dearest IPU, and cuts, where IPUs have several stages."""
     shared = _Shared(tables, ipus)
-    cuts = min((shared.moved(start) for start in shared.starts()), key=shared.score)
+    even, *others = shared.starts()
+    cuts = min((shared.moved(start) for start in (even, *others)), key=shared.score)
+    if shared.score(even) <= shared.score(cuts) * _NEARLY:
+        cuts = even
     least, limits, rooms = shared.limits(cuts)
     return least, tables.places(tables.chosen(np.inf, limits, rooms))
 
