@@ -1,14 +1,17 @@
 """What positions of a pipeline receive: the least bytes, against every choice tried out."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.partition.stages.handing import Handing, closure
 from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
+from hloipu_runtime.program.steps import Pipeline, Repeat, inner_steps
 
 TEXT = """HloModule masked
 sum { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
@@ -98,3 +101,21 @@ def test_what_crosses_links_does_so_once(ipus: tuple[int, ...], passed: bool) ->
     h = step.entry.position["h"]
     relays = step.relays([[], [h], [h]])
     assert relays == ({(2, h): 1} if passed else {})
+
+
+def test_what_is_passed_on_is_a_copy() -> None:
+    """The place that a value comes to takes the next micro-batch's while the first is sent on."""
+    program = hloipu.compile(
+        Path("hlo_samples/mnist_train_step.hlo"), cache=False, stages=3, micro_batches=4, loop=1
+    ).program
+    (loop,) = (x for x in program.body.steps if isinstance(x, Repeat))
+    (pipeline,) = (x for x in inner_steps(loop.body) if isinstance(x, Pipeline))
+    ipu = [x.ipu for x in program.variables]
+    links = [x for x in pipeline.channels if ipu[x.source] != ipu[x.destination]]
+    passed = [x for x in pipeline.channels if x.value in {y.value for y in links}]
+    assert len(passed) > len(links)
+    assert len({(x.value, ipu[x.destination]) for x in links}) == len(links)
+    come = {x.destination for x in pipeline.channels} | {
+        place for x in pipeline.channels for place in x.places
+    }
+    assert come.isdisjoint(x.source for x in pipeline.channels)
