@@ -17,6 +17,7 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.remote_parts import remote_parts
+from hloipu_runtime.program.channels import read_where_made
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
@@ -167,19 +168,21 @@ def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
 def stashed_bytes(program: Program) -> int:
     """Return the bytes of micro-batches that wait for backward stages, on the IPU with most.
 
-    These are the places of channels that lead from an IPU to itself, those on tiles.
+    These are the places of channels that lead from an IPU to itself, those on tiles, and what is
+    read where it was made.
     """
     found = dict.fromkeys(range(program.ipus), 0)
     waiting = list[Step](program.body.steps)
     while waiting:
         step = waiting.pop()
         waiting.extend(inner_steps(step))
-        for channel in step.channels if isinstance(step, Pipeline) else ():
-            for place in channel.places:
-                record = program.variables[place]
-                if record.role is Role.REMOTE:
-                    continue
-                if record.ipu == program.variables[channel.source].ipu:
+        if isinstance(step, Pipeline):
+            waiting_here = [v for _, v in read_where_made(program, step)]
+            for channel in step.channels:
+                ipu = program.variables[channel.source].ipu
+                waiting_here += [v for v in channel.places if program.variables[v].ipu == ipu]
+            for record in (program.variables[v] for v in waiting_here):
+                if record.role is not Role.REMOTE:
                     bits = ELEMENT_TYPES[record.element_type].bits
                     found[record.ipu] += prod(record.shape) * bits // 8
     return max(found.values())

@@ -5,13 +5,23 @@ from stage s + 1 what its forward stage made, and to a total. So that each total
 form, and stashes, copies between IPUs and accumulators are all there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Array, Program, Role, StatePort
-from hloipu_runtime.program.steps import Carried, Channel, Paged, Pipeline, Sequence, Stage, Step
+from hloipu_runtime.program.steps import (
+    Carried,
+    Channel,
+    ComputeSet,
+    Paged,
+    Pipeline,
+    Sequence,
+    Stage,
+    Step,
+)
 from tests.support.barriers import with_barriers
 from tests.support.program_builder import ProgramBuilder, rows
 
@@ -166,6 +176,46 @@ class PipelineMaker:
         final = make.value_like(total)
         self.carried.append(Carried(total, initial, turn, make.held[total], final))
         self.ports.append(StatePort(f"total{stage}", total, initial, final))
+
+
+def read_where_made(program: Program, slots: int | None = None) -> Program:
+    """Return a program in which consumers read on the producer's IPU what is at most so old.
+
+    `slots`: from the producer's to the consumer's; None: until the next micro-batch.
+    """
+    pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))
+    ipu = {v: x.ipu for v, x in enumerate(program.variables)}
+    most = pipe.interval if slots is None else slots
+    direct = {
+        c.destination: c.source
+        for c in pipe.channels
+        if ipu[c.source] == ipu[c.destination]
+        and c.consumer - c.producer <= most
+        and program.variables[c.places[0]].role is not Role.REMOTE
+    }
+    channels = tuple(c for c in pipe.channels if c.destination not in direct)
+    stages = tuple(
+        stage._replace(body=Sequence(tuple(_reading(x, direct) for x in stage.body.steps)))
+        for stage in pipe.stages
+    )
+    changed = replace(pipe, stages=stages, channels=channels)
+    steps = (changed if step is pipe else step for step in program.body.steps)
+    return replace(program, body=Sequence(tuple(steps)))
+
+
+def _reading(step: Step, instead: Mapping[int, int]) -> Step:
+    if not isinstance(step, ComputeSet):
+        return step
+    groups = (
+        replace(
+            group,
+            inputs=tuple(
+                x._replace(variable=instead.get(x.variable, x.variable)) for x in group.inputs
+            ),
+        )
+        for group in step.groups
+    )
+    return ComputeSet(tuple(groups))
 
 
 def expected_totals(stages: int, inputs: list[np.ndarray]) -> list[np.ndarray]:

@@ -5,12 +5,12 @@ every call. A region's points are counted from its own start, so that a function
 once, however often it is called.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.channels import crosses, is_offloaded
+from hloipu_runtime.program.channels import crosses, is_offloaded, is_read_in_place
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
@@ -172,38 +172,44 @@ class _Builder:
         return found
 
     def pipeline(self, path: str, step: Pipeline, level: int) -> Item:
-        """Return the bodies one after the other, in a loop; what is handed on lives throughout.
+        """Return the slots of a turn in a loop, in each its positions, later ones first.
 
-        What waits in remote memory is on tiles only while it is made or read, as far as may be.
+        So every IPU does them, one after the other, while the pipeline is full; before and after,
+        some positions are left out. Channels are copied at the end of a slot. What waits in several
+        places lives throughout, as places take turns. What is handed on has no value before the
+        first slot, so the pipeline reads from before only what bodies read in their own order.
         """
-        passing = self.passing(step)
-        came: list[set[VariableId]] = [set() for _ in step.stages]
-        gone: list[set[VariableId]] = [set() for _ in step.stages]
-        for c in step.channels:
-            came[c.consumer].add(c.destination)
-            gone[c.producer].add(c.source)
-        whole = _joined(
-            self.stage(step, n, passing & came[n], passing & gone[n], level + 2)
-            for n in range(len(step.stages))
-        )
-        found = _loop(path, step, "/repeat", whole, surely=step.count > 0)
+        stages = [self.stage(step, n, level + 2) for n in range(len(step.stages))]
+        turn: list[Item] = []
+        for positions in _slots(step):
+            turn += [stages[n] for n in positions]
+            turn += _handed_on(self.program, step, positions) if step.group == 1 else []
+        found = _loop(path, step, "/repeat", _joined(turn), surely=step.count > 0)
         handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
-        handed -= passing
+        waiting = frozenset(
+            v for c in step.channels if len(c.places) > 1 or step.group > 1 for v in c.places
+        )
+        carried = frozenset(item.variable for item in step.carried)
         return found._replace(
             touched=found.touched | handed,
-            exposed=found.exposed - handed,
-            forced=found.forced | handed,
+            exposed=(_joined(stages).exposed - handed) | carried,
+            forced=found.forced | waiting,
         )
 
-    def stage(self, step: Pipeline, number: int, came: Ids, gone: Ids, level: int) -> Item:
-        """Return what a position does, with the copies from and to remote memory around it."""
+    def stage(self, step: Pipeline, number: int, level: int) -> Item:
+        """Return what a position does with a micro-batch, or with each of a group.
+
+        It takes from its channels what it does not read in place. Of groups, every micro-batch is
+        handed on by itself.
+        """
         stage = step.stages[number]
-        body = _block("", step, "", self.sequence(stage.body, level + 1))
-        items = [body]
-        if came:
-            items.insert(0, _leaf("/fetched", step, NO_IDS, came))
-        if gone:
-            items.append(_leaf("/stored", step, gone, NO_IDS))
+        items = [_block("", step, "", self.sequence(stage.body, level + 1))]
+        taken = [c for c in step.channels if c.consumer == number and not is_read_in_place(c)]
+        if taken:
+            places = frozenset(v for c in taken for v in c.places)
+            items.insert(0, _leaf("/taken", step, places, frozenset(c.destination for c in taken)))
+        if step.group > 1:
+            items += _handed_on(self.program, step, (number,))
         turn = _joined(items)
         if stage.first.steps or stage.paged:
             pages = frozenset(page.here for page in stage.paged)
@@ -219,29 +225,6 @@ class _Builder:
                 items.append(_leaf("/returned", step, pages, NO_IDS))
             turn = _joined(items)
         return _block(f"/{number}", step, "", turn)
-
-    def passing(self, step: Pipeline) -> Ids:
-        """Return what lies on tiles only in its own position of what waits in remote memory.
-
-        Sources are copied at the end of a slot. Where positions that lie before theirs take an
-        iteration in it on the same IPU, these must not take their memory.
-        """
-        here = [
-            c
-            for c in step.channels
-            if is_offloaded(self.program, c) and not crosses(self.program, c)
-        ]
-        found = {c.destination for c in here}
-        for c in here:
-            ipus = frozenset(step.stages[c.producer].ipus)
-            before = (n for n in range(c.producer) if not ipus.isdisjoint(step.stages[n].ipus))
-            if step.group > 1 or all((c.producer - n) % step.interval for n in before):
-                found.add(c.source)
-        of_these = {id(c) for c in here}
-        others = {
-            v for c in step.channels if id(c) not in of_these for v in (c.source, c.destination)
-        }
-        return frozenset(found - others - {item.variable for item in step.carried})
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
         """Return condition, the look at the predicate, and a body that may be left out."""
@@ -330,6 +313,23 @@ def _check_levels(levels: int) -> None:
             found=levels,
             hint="functions that call each other in a circle never end",
         )
+
+
+def _slots(step: Pipeline) -> Iterator[tuple[int, ...]]:
+    """Yield the positions that work in each slot from one micro-batch to the next, later first."""
+    for slot in range(min(step.interval, len(step.stages))):
+        yield tuple(reversed(range(slot, len(step.stages), step.interval)))
+
+
+def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> list[Item]:
+    """Return the copies at the end of a slot, as one point; nothing where there are none."""
+    channels = [c for c in step.channels if c.producer in positions]
+    if not channels:
+        return []
+    filled = {v for c in channels for v in c.places}
+    by_way = (c for c in channels if is_offloaded(program, c) and crosses(program, c))
+    filled.update(c.destination for c in by_way)
+    return [_leaf("/handed-on", step, frozenset(c.source for c in channels), frozenset(filled))]
 
 
 def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:

@@ -10,11 +10,13 @@ from hloipu_runtime.program.steps import (
     Definition,
     Exchange,
     Piece,
+    Pipeline,
     Stage,
     Transfer,
     ValueId,
     VariableId,
 )
+from hloipu_runtime.program.uses import used, written
 
 
 def pushed(
@@ -71,6 +73,21 @@ def paged(stage: Stage, *, comes: bool) -> Iterator[RemoteCopy]:
 def is_read_in_place(channel: Channel) -> bool:
     """Whether a channel's only place is what the consumer reads."""
     return channel.places == (channel.destination,)
+
+
+def read_where_made(program: Program, step: Pipeline) -> Iterator[tuple[int, VariableId]]:
+    """Yield the positions that read what earlier ones have made, without a channel, and the values.
+
+    A value is yielded for the first such position alone.
+    """
+    writer: dict[VariableId, int] = {}
+    handed = {v for c in step.channels for v in (*c.places, c.destination)}
+    for number, stage in enumerate(step.stages):
+        for variable in sorted(used(stage.body, program) & writer.keys() - handed):
+            if writer.pop(variable) < number:
+                yield number, variable
+        changed = written(stage.body, program)
+        writer.update((variable, number) for variable in changed)
 
 
 def is_offloaded(program: Program, channel: Channel) -> bool:

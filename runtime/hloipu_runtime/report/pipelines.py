@@ -13,7 +13,7 @@ from hloipu_runtime.costs.costs import (
 )
 from hloipu_runtime.costs.counting import BlockCounts, cycles_of_blocks
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.program.channels import is_offloaded
+from hloipu_runtime.program.channels import is_offloaded, read_where_made
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 
@@ -175,6 +175,10 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
             else:
                 sizes[here, here == there] += waiting
             depth = max(depth, len(channel.places))
+    for consumer, variable in read_where_made(program, step):
+        if consumer == number:
+            sizes[program.variables[variable].ipu, True] += _bytes(program, variable)
+            depth = max(depth, 1)
     alone = len(stage.ipus) == 1
     shares = tuple(
         ShareRow(

@@ -1,77 +1,118 @@
-"""Points at which what positions of a pipeline hand on takes memory, slot by slot."""
+"""Memory of what positions of a pipeline hand on, against slots that are run one by one."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
-from hloipu_runtime.memory.liveness import Liveness, Ranges, liveness_of
+from hloipu_runtime.memory.liveness import Liveness, liveness_of
+from hloipu_runtime.memory.regions import Item, Region
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import Channel, Pipeline, Sequence, StreamIn
-from tests.support.pipelined_programs import ROWS, SHAPE, PipelineMaker
+from hloipu_runtime.program.steps import Pipeline, VariableId
+from tests.support.pipelined_programs import PipelineMaker, read_where_made
+
+Leaf = tuple[int, Item]
+"""Its point, and what it reads and writes."""
 
 
-def with_a_step_before(program: Program) -> tuple[Program, Pipeline]:
-    """Return a program with a step in front of its pipeline, which takes point 0."""
+class Done(NamedTuple):
+    """What happens at a point in one slot."""
+
+    point: int
+    ipus: frozenset[int]
+    reads: frozenset[VariableId]
+    writes: frozenset[VariableId]
+
+
+IPUS = [(0, 1), (0, 0), (0, 1, 0), (0, 0, 0)]
+
+
+def leaves(region: Region, base: int = 0) -> Iterator[tuple[str, Leaf]]:
+    """Yield all points of a region with their paths."""
+    for item in region.items:
+        if not item.children:
+            yield item.path, (base + item.offset, item)
+        point = base + item.offset
+        for suffix, child in item.children:
+            for path, leaf in leaves(child, point):
+                yield f"{item.path}{suffix}{path}", leaf
+            point += child.length
+
+
+def slots_of(program: Program, found: Liveness) -> Iterator[Done]:
+    """Yield what is done in all slots, in the order of the exact engine."""
     pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))
-    other = replace(program.variables[0], role=Role.TEMPORARY, name="other")
-    assert (other.shape, other.mapping) == (SHAPE, ROWS)
-    before = StreamIn("before", len(program.variables), 0)
-    return replace(
-        program, variables=(*program.variables, other), body=Sequence((before, pipe))
-    ), pipe
+    every = list(leaves(found.region))
+    bodies = {
+        n: [leaf for path, leaf in every if f"/repeat/{n}/" in path]
+        for n in range(len(pipe.stages))
+    }
+    ends = [leaf for path, leaf in every if path.endswith("/handed-on")]
+    for slot in range(pipe.timetable.slots):
+        active = pipe.timetable.active(slot)
+        for n in reversed(active):
+            for point, item in bodies[n]:
+                yield Done(point, frozenset(pipe.stages[n].ipus), item.exposed, item.killed)
+        here = [c for c in pipe.channels if c.producer in active]
+        sources = frozenset(c.source for c in here)
+        places = frozenset(v for c in here for v in (*c.places, c.destination))
+        for point, item in ends:
+            if sources & item.exposed:
+                ipus = frozenset(range(program.ipus))
+                yield Done(point, ipus, item.exposed & sources, item.killed & places)
 
 
-@pytest.mark.parametrize(("stages", "interval"), [(1, 1), (2, 1), (3, 2)])
-def test_what_is_handed_on_lives_throughout_and_not_before(stages: int, interval: int) -> None:
-    program, pipe = with_a_step_before(PipelineMaker(stages, interval, 4).program())
+def is_alive(found: Liveness, variable: VariableId, point: int) -> bool:
+    return any(first <= point <= last for first, last in found.ranges[variable])
+
+
+@pytest.mark.parametrize("offloaded", [frozenset[str](), frozenset(("activations",))])
+@pytest.mark.parametrize("interval", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("ipus", IPUS)
+def test_nothing_takes_the_memory_of_what_is_still_to_be_read(
+    ipus: tuple[int, ...], interval: int, offloaded: frozenset[str]
+) -> None:
+    """From each write to the last read before the next one, whatever its IPU does in between."""
+    maker = PipelineMaker(len(ipus), interval, 9, ipus=ipus, offloaded=offloaded)
+    program = read_where_made(maker.program())
     found = liveness_of(program)
+    pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))
+    done = list(slots_of(program, found))
+    several = {v for c in pipe.channels if len(c.places) > 1 for v in c.places}
+    checked = 0
+    for variable, record in enumerate(program.variables):
+        if record.role is not Role.TEMPORARY or variable in several:
+            continue
+        since: list[int] = []
+        for each in done:
+            if record.ipu in each.ipus:
+                since.append(each.point)
+            if variable in each.reads:
+                checked += 1
+                assert all(is_alive(found, variable, point) for point in since), record.name
+            if variable in each.writes:
+                since = [each.point]
+    assert checked
+
+
+@pytest.mark.parametrize("interval", [1, 2, 4])
+def test_what_is_handed_on_takes_memory_only_while_it_is_there(interval: int) -> None:
+    """Not throughout, but for what waits in several places; nothing is there before."""
+    program = PipelineMaker(2, interval, 9).program()
+    found = liveness_of(program)
+    pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))
+    first = min(each.point for each in slots_of(program, found))
+    whole = ((first, found.points - 1),)
     for channel in pipe.channels:
-        for variable in (channel.source, channel.destination, *channel.places):
-            assert found.ranges[variable] == ((1, found.points - 1),)
-
-
-def points(ranges: Ranges) -> int:
-    return sum(last - first + 1 for first, last in ranges)
-
-
-def lives_throughout(found: Liveness, channel: Channel) -> bool:
-    return found.ranges[channel.source] == ((1, found.points - 1),)
+        for place in channel.places:
+            assert (found.ranges[place] == whole) == (len(channel.places) > 1)
+        assert found.ranges[channel.source] != whole
 
 
 @pytest.mark.parametrize("interval", [1, 2, 3, 4])
-@pytest.mark.parametrize("ipus", [(0, 1), (0, 0), (0, 1, 0)])
-def test_what_waits_in_remote_memory_gives_its_tiles_free(
-    ipus: tuple[int, ...], interval: int
-) -> None:
-    """Unless a position before its own works in the same slot on its IPU, and would take them."""
-    maker = PipelineMaker(len(ipus), interval, 9, ipus=ipus, offloaded=frozenset(("activations",)))
-    program, pipe = with_a_step_before(maker.program())
-    found, table = liveness_of(program), pipe.timetable
-    assert not any(found.ranges[place] for channel in pipe.channels for place in channel.places)
-    here = [
-        channel
-        for channel in pipe.channels
-        if pipe.stages[channel.producer].ipus == pipe.stages[channel.consumer].ipus
-    ]
-    crossing = {
-        variable
-        for channel in pipe.channels
-        if channel not in here
-        for variable in (channel.source, channel.destination)
-    }
-    assert here
-    for channel in here:
-        ipu, producer = pipe.stages[channel.producer].ipus, channel.producer
-        in_its_slots = {
-            position
-            for slot in range(table.slots)
-            if producer in table.active(slot)
-            for position in table.active(slot)
-        }
-        kept = any(pipe.stages[n].ipus == ipu for n in in_its_slots if n < producer)
-        others = [c for c in here if c.source == channel.source]
-        assert len({c.producer for c in others}) == 1
-        if channel.source not in crossing:
-            assert lives_throughout(found, channel) == kept
-        if channel.destination not in crossing:
-            assert points(found.ranges[channel.destination]) < found.points - 1
+def test_values_are_read_where_made_until_the_next_one_is_made(interval: int) -> None:
+    """On one IPU, in a pipeline that does one micro-batch at a time, nothing is copied."""
+    program = read_where_made(PipelineMaker(2, interval, 9, ipus=(0, 0)).program())
+    pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))
+    waits = [(c.producer, c.consumer) for c in pipe.channels]
+    assert waits == [x for x in [(0, 1), (1, 2), (0, 3), (2, 3)] if x[1] - x[0] > interval]

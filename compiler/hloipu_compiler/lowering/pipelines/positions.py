@@ -254,19 +254,25 @@ class Positions:
         return self._through_channel(*producer, place)
 
     def _through_channel(self, producer: int, source: TileTensor, place: _Place) -> TileTensor:
-        """Return what another position made, as it comes to this one."""
+        """Return what another position made, as it comes to this one.
+
+        It is read where it is made if that is on this IPU and still there.
+        """
         builder = self.builder
         key = (source.value, builder.ipu)
         if key not in place.known:
-            mapping = builder.variables[source.variable].mapping
-            kind = (source.element_type, source.shape)
-            builder.origin = builder.variables[source.variable].origin
-            destination = builder.variable(*kind, mapping)
+            lying = builder.variables[source.variable]
+            mapping, kind = lying.mapping, (source.element_type, source.shape)
             timetable = self.making.pipelining.schedule.timetable
             count = timetable.held(producer, place.number)
-            slots: tuple[int, ...] = (destination,)
             waits = timetable.slot(place.number, 0) - timetable.slot(producer, 0) > 1
-            if self.making.offloads.activations and waits and is_large(kind):
+            leaves = self.making.offloads.activations and waits and is_large(kind)
+            if count == 1 and lying.ipu == builder.ipu and not leaves:
+                return source
+            builder.origin = lying.origin
+            destination = builder.variable(*kind, mapping)
+            slots: tuple[int, ...] = (destination,)
+            if leaves:
                 slots = tuple(remote_variable(builder, kind) for _ in range(count))
             elif count > 1:
                 slots = tuple(builder.variable(*kind, mapping) for _ in range(count))

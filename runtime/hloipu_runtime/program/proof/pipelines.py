@@ -85,11 +85,24 @@ def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
                 used_by.add(channel.consumer)
             elif used_by:
                 yield f"{_name(program, variable)} holds what is under way, and a body uses it"
+    handed = {v for c in step.channels for v in (*c.places, c.destination)}
+    handed.update(item.variable for item in step.carried)
     for variable in sorted(writers):
         positions = sorted(writers[variable] | users.get(variable, set()))
-        if len(positions) > 1:
+        is_shared = len(positions) > 1
+        if is_shared and (
+            variable in handed or not _is_in_time(step, writers[variable], positions)
+        ):
             names = " and ".join(step.stages[position].name for position in positions[:2])
             yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
+
+
+def _is_in_time(step: Pipeline, writers: set[int], positions: list[int]) -> bool:
+    """Whether positions read what the first of them makes before it does the next micro-batch.
+
+    A variable is on one IPU, where those of a slot take turns, later ones first.
+    """
+    return writers == {positions[0]} and step.timetable.held(positions[0], positions[-1]) == 1
 
 
 def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:

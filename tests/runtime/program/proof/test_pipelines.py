@@ -19,7 +19,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     VariableId,
 )
-from tests.support.pipelined_programs import PipelineMaker
+from tests.support.pipelined_programs import PipelineMaker, read_where_made
 
 Change = Callable[[Program, Pipeline], Program]
 
@@ -136,6 +136,11 @@ def accumulator_read_elsewhere(program: Program, step: Pipeline) -> Program:
     changed = replace(group, inputs=inputs, reads=(group.reads[0], total.turn))
     stages[0] = stages[0]._replace(body=Sequence((sync, stream, ComputeSet((changed,)))))
     return with_pipeline(program, replace(step, stages=tuple(stages)))
+
+
+def read_where_made_too_late(program: Program, step: Pipeline) -> Program:
+    """Have a backward stage read what its forward one has made, and made anew since."""
+    return read_where_made(program, slots=3)
 
 
 def with_stage(program: Program, step: Pipeline, number: int, stage: Stage) -> Program:
@@ -324,6 +329,11 @@ def test_what_breaks_a_rule_of_pages_is_told(change: Change, said: str) -> None:
         (stage_on_another_ipu, 1, "which is not on IPU 1"),
         (stream_of_two_stages, 1, "is used by p0 and p3"),
         (accumulator_read_elsewhere, 1, "race: v16 is written in p0 and p3"),
+        (
+            read_where_made_too_late,
+            1,
+            "race: v2 is written in p0 and p3, or in one and read in another",
+        ),
     ],
 )
 def test_what_breaks_a_rule_is_told(change: Change, interval: int, said: str) -> None:

@@ -15,7 +15,13 @@ from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.pipelining import pipelined
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from tests.support.cases import each
-from tests.support.pipelined_programs import SHAPE, Feed, PipelineMaker, expected_totals
+from tests.support.pipelined_programs import (
+    SHAPE,
+    Feed,
+    PipelineMaker,
+    expected_totals,
+    read_where_made,
+)
 
 CASES = [
     (stages, interval, count)
@@ -62,8 +68,15 @@ def test_totals_are_those_of_one_micro_batch_after_the_other(
     assert_totals(program, stages, count)
 
 
-def test_stages_may_share_an_ipu() -> None:
-    program = PipelineMaker(3, 1, 5, ipus=(0, 1, 0)).program()
+@pytest.mark.parametrize("interval", [1, 2, 6])
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("ipus", [(0, 1, 0), (0, 0, 0)])
+def test_stages_may_share_an_ipu(ipus: tuple[int, ...], interval: int, direct: bool) -> None:
+    """And read there what others have made, until the next micro-batch."""
+    program = PipelineMaker(3, interval, 5, ipus=ipus).program()
+    if direct:
+        copied, program = program, read_where_made(program)
+        assert len(pipeline_of(program).channels) < len(pipeline_of(copied).channels)
     assert faults_of(program, 4) == []
     inputs = [np.full(SHAPE, float(n), np.float32) for n in range(5)]
     wanted = expected_totals(3, list(inputs))
