@@ -32,7 +32,7 @@ def _cutting_flags(options: Options) -> str:
     """Return which options say how a step is to be cut, as flags."""
     usual = Options()
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
-    if options.recompute == "full":  # cheap values are made again of any module
+    if options.recompute in ("blocks", "full"):  # cheap values are made again of any module
         said.append("recompute")
     return ", ".join("--" + name.replace("_", "-") for name in said)
 
@@ -75,7 +75,7 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
     lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
-    if options.passes and options.recompute in ("cheap", "full"):
+    if options.passes and options.recompute in ("cheap", "blocks", "full"):
         lines.append(
             f"--passes {options.passes} says what is made again: --recompute without effect"
         )
@@ -110,7 +110,7 @@ def _key_lines(made: Compilation, options: Options) -> list[str]:
 
 def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
-    trains, usual = cut.schedule.trains, Options()
+    trains, usual, again = cut.schedule.trains, Options(), options.recompute
     from hloipu_compiler.partition.training.sharded_update import LEAST_PART_BYTES
 
     least = LEAST_PART_BYTES * made.plan.replicas
@@ -119,7 +119,9 @@ def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[st
     from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 
     idle = {
-        "no backward stage": ["recompute"] if len(cut.positions) == cut.schedule.stages else [],
+        "no backward stage": ["recompute"]
+        if len(cut.positions) == cut.schedule.stages and not (trains and again == "blocks")
+        else [],
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
         one: ["shard_optimizer"] if trains and not cut.whole else [],

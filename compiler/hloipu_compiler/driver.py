@@ -7,6 +7,7 @@ stage; the search for the best cut begins with a flat step.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.analysis.meanings import require_meanings
@@ -303,7 +304,7 @@ def _with_passes(current: Compilation) -> Compilation:
     rest: Pipeline | str | None = current.request.pipeline
     if current.distribution is not Distribution.PLAIN:
         rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
-    module, plan = current.module, current.plan
+    module, plan = current.module, _with_sums(current)
     back = _after_front(current.request)
     if current.request.outlines and back is not None:
         from hloipu_compiler.passes.outline_blocks import OutlineBlocks
@@ -322,6 +323,19 @@ def _with_passes(current: Compilation) -> Compilation:
     plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
     cut = current.pipelining and spread(module, plan, current.pipelining)
     return replace(current, module=module, plan=plan, pipelining=cut)
+
+
+def _with_sums(current: Compilation) -> Plan:
+    """Return the plan with what calls hand out to be added up on tiles at once: gradients."""
+    cut = current.pipelining
+    if cut is None or current.request.pipelining.offload_accumulators:
+        return current.plan
+    found: dict[str, frozenset[int]] = {}
+    entry = current.module.entry
+    for x in cut.accumulations:
+        (name,) = entry.instructions[entry.position[x.call]].attributes.called
+        found[name] = found.get(name, frozenset()) | {x.element}
+    return replace(current.plan, added_up=MappingProxyType(found))
 
 
 def _lowered(current: Compilation) -> Compilation:

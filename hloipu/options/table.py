@@ -195,10 +195,10 @@ class Options:
     recompute: Annotated[
         str,
         About(
-            Choice(("none", "cheap", "full", "auto")),
+            Choice(("none", "cheap", "blocks", "full", "auto")),
             _ALL,
-            "Make cheap values again in place of keeping them, or all of a pipeline's stages; "
-            "auto: cheap ones where nothing else fits.",
+            "Make cheap values again in place of keeping them, or all of a cut step's blocks or "
+            "stages from their inputs; auto: what costs least of it where nothing else fits.",
             in_module=True,
         ),
     ] = "auto"

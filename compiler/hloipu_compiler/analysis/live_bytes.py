@@ -72,14 +72,18 @@ class Buffers(NamedTuple):
         return least
 
 
-def buffers_of(computation: Computation, bodies: Mapping[str, Computation],
-               extra_of: Mapping[str, int]) -> Buffers:  # fmt: skip
+def buffers_of(
+    computation: Computation,
+    bodies: Mapping[str, Computation],
+    extra_of: Mapping[str, int],
+    taken: frozenset[int] = frozenset(),
+) -> Buffers:
     """Return the buffers of a computation.
 
     `bodies`: those of loops, by name; `extra_of`: bytes that running a computation takes besides
-    its parameters.
+    its parameters; `taken`: arrays of the result that are taken away as soon as they are there.
     """
-    return _Making(computation, bodies, extra_of).made()
+    return _Making(computation, bodies, extra_of).made(taken)
 
 
 class _Making:
@@ -97,7 +101,7 @@ class _Making:
         self.sizes: list[int] = []
         self.parts: list[Parts] = []
 
-    def made(self) -> Buffers:
+    def made(self, taken: frozenset[int]) -> Buffers:
         instructions = self.computation.instructions
         makes: list[tuple[int, ...]] = []
         reads: list[tuple[int, ...]] = []
@@ -116,7 +120,11 @@ class _Making:
                 every = [b for i in x.operands for part in self.parts[i] for b in part]
                 read = read_by[x.operands] = tuple(dict.fromkeys(every))
             reads.append(read)
-        kept = frozenset(b for part in self.parts[self.computation.root] for b in part)
+        root = self.computation.root
+        result = enumerate(self.parts[root])
+        kept = frozenset(b for number, part in result if number not in taken for b in part)
+        if taken:
+            reads[root] = tuple([b for b in reads[root] if b in kept])
         return Buffers(
             tuple(self.sizes),
             tuple(self.parts),

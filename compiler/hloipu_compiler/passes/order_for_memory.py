@@ -2,13 +2,17 @@
 
 Three orders are tried: the text's own, a list schedule that takes what frees most next, and a walk
 from the result that takes large subtrees first, as XLA's memory schedulers do
-(openxla/xla: xla/hlo/analysis/hlo_memory_scheduler.cc). The text's stays unless another is clearly
-better. Effects keep their order. Time n log n.
+(openxla/xla: xla/hlo/analysis/hlo_memory_scheduler.cc). Each is tried once more with ops moved:
+what is read late only, such as a block's values that are computed again, comes late; what frees more
+than it makes, such as the gradient of a weight, comes early. The text's order stays unless another
+is clearly better: in the most bytes that are live at once or, with no more of these, in the mean.
+Effects keep their order. Time n log n.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.analysis.live_bytes import (
@@ -26,17 +30,27 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
 _MOST = 1 << 60
+_MOST_READERS = 64
+"""Of a value, to be looked at; what more read is taken to be there all the time."""
 
 
-def ordered_for_memory(module: Module, percent: int, least_bytes: int) -> Module:
-    """Return the module with its computations in better orders; the same one if none is."""
+def ordered_for_memory(
+    module: Module,
+    percent: int,
+    least_bytes: int,
+    added_up: Mapping[str, frozenset[int]] = MappingProxyType({}),
+) -> Module:
+    """Return the module with its computations in better orders; the same one if none is.
+
+    `added_up`: arrays of computations' results that take no memory once they are there.
+    """
     effectful = effectful_computations(module)
     now = dict(module.computation)
     extra: dict[str, int] = {}
     changed = False
     for name in Running(module).names:
         old = now[name]
-        buffers = buffers_of(old, now, extra)
+        buffers = buffers_of(old, now, extra, added_up.get(name, frozenset()))
         order, peak = _best_order(old, buffers, effectful, percent, least_bytes)
         extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
@@ -56,17 +70,36 @@ def _best_order(
 ) -> tuple[Sequence[int], int]:
     """Return the best order found, and the most bytes live in it; the text's own is a range."""
     text = range(len(computation.instructions))
-    peak = max(live_bytes(buffers, text), default=0)
-    wanted = min(peak * (100 - percent) // 100, peak - least_bytes)
-    if buffers.least_peak > wanted:
-        return text, peak
-    before = predecessors(computation, effectful)
+    live = live_bytes(buffers, text)
+    peak, total = max(live, default=0), sum(live)
     best: Sequence[int] = text
-    for order in (by_greed(buffers, before), by_depth(computation, buffers, before)):
-        found = max(live_bytes(buffers, order))
-        if found <= wanted:
-            best, wanted, peak = order, found - 1, found
+    if peak < least_bytes:
+        return best, peak
+    before = predecessors(computation, effectful)
+    for order in _orders(computation, buffers, before):
+        live = live_bytes(buffers, order)
+        less, all_along = peak - max(live), (total - sum(live)) / len(live)
+        if less >= max(least_bytes, peak * percent / 100) or (
+            less >= 0 and all_along >= max(least_bytes, total / len(live) * percent / 100)
+        ):
+            best, peak, total = order, max(live), sum(live)
     return best, peak
+
+
+def _orders(
+    computation: Computation, buffers: Buffers, before: Sequence[tuple[int, ...]]
+) -> Iterator[Sequence[int]]:
+    """Yield the orders to try, those that are nearest to the text's own first."""
+    text = range(len(computation.instructions))
+    yield moved(text, buffers, before)
+    for order in (by_greed(buffers, before), by_depth(computation, buffers, before)):
+        yield order
+        yield moved(order, buffers, before)
+
+
+def moved(order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]) -> list[int]:
+    """Return an order in which no value is there for longer than others gain by it."""
+    return freed_early(made_late(order, buffers, before), buffers, before)
 
 
 def predecessors(computation: Computation, effectful: frozenset[str]) -> list[tuple[int, ...]]:
@@ -88,16 +121,10 @@ def predecessors(computation: Computation, effectful: frozenset[str]) -> list[tu
 def by_greed(buffers: Buffers, before: Sequence[tuple[int, ...]]) -> list[int]:
     """Return a list schedule: of what can run, what frees most bytes net of those it makes."""
     count = len(before)
-    after: list[list[int]] = [[] for _ in range(count)]
-    for at, needed in enumerate(before):
-        for i in needed:
-            after[i].append(at)
-    readers: list[list[int]] = [[] for _ in buffers.sizes]
-    for at, read in enumerate(buffers.reads):
-        for b in read:
-            readers[b].append(at)
+    after, readers = _followers(before), _readers(buffers)
     left = [len(r) + (_MOST if b in buffers.kept else 0) for b, r in enumerate(readers)]
-    gain = [-sum(buffers.sizes[b] for b in makes) for makes in buffers.makes]
+    # What nobody reads takes no memory once it is there.
+    gain = [-sum(buffers.sizes[b] for b in makes if left[b]) for makes in buffers.makes]
     for b, users in enumerate(readers):
         if left[b] == 1:
             gain[users[0]] += buffers.sizes[b]
@@ -158,11 +185,86 @@ def by_depth(
     return order
 
 
-def reordered(computation: Computation, order: Sequence[int]) -> Computation:
-    """Return a computation with its instructions in another order."""
+def made_late(
+    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """Return an order in which what is read late only is made right before that.
+
+    As long as what it reads, and nothing else keeps until then, is no larger: at no instruction is
+    more live for it, but for that at which it is made.
+    """
+    place = _places(order)
+    after = _followers(before)
+    readers = _readers(buffers)
+    moved_to = list(place)
+    for at in reversed(order):
+        first = min((moved_to[i] for i in after[at]), default=place[at])
+        if first <= place[at] + 1:
+            continue
+        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b])
+        longer = 0
+        for b in buffers.reads[at]:
+            others = readers[b]
+            if len(others) <= _MOST_READERS and b not in buffers.kept:
+                last = max((moved_to[i] for i in others if i != at), default=-1)
+                longer += buffers.sizes[b] if last < first else 0
+        if longer <= made:
+            moved_to[at] = first
+    return sorted(order, key=lambda at: (moved_to[at], place[at]))
+
+
+def freed_early(
+    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """Return an order in which what frees more than it makes comes as early as it can."""
+    place = _places(order)
+    readers = _readers(buffers)
+    moved_to = list(place)
+    for at in order:
+        first = max((moved_to[i] for i in before[at]), default=place[at])
+        if first >= place[at] - 1:
+            continue
+        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b])
+        freed = 0
+        for b in buffers.reads[at]:
+            others = readers[b]
+            if len(others) <= _MOST_READERS and b not in buffers.kept:
+                last = max((moved_to[i] for i in others if i != at), default=-1)
+                # What makes nothing that stays costs nothing wherever it is.
+                freed += buffers.sizes[b] if last < (first if made else place[at]) else 0
+        if freed > made:
+            moved_to[at] = first
+    return sorted(order, key=lambda at: (moved_to[at], place[at]))
+
+
+def _places(order: Sequence[int]) -> list[int]:
     place = [0] * len(order)
     for new, at in enumerate(order):
         place[at] = new
+    return place
+
+
+def _followers(before: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Return what must come after each instruction."""
+    after: list[list[int]] = [[] for _ in before]
+    for at, needed in enumerate(before):
+        for i in needed:
+            after[i].append(at)
+    return after
+
+
+def _readers(buffers: Buffers) -> list[list[int]]:
+    """Return the instructions that read each buffer."""
+    readers: list[list[int]] = [[] for _ in buffers.sizes]
+    for at, read in enumerate(buffers.reads):
+        for b in read:
+            readers[b].append(at)
+    return readers
+
+
+def reordered(computation: Computation, order: Sequence[int]) -> Computation:
+    """Return a computation with its instructions in another order."""
+    place = _places(order)
     old = computation.instructions
     made = tuple(with_operands(old[at], tuple(place[i] for i in old[at].operands)) for at in order)
     return replace(computation, instructions=made, root=place[computation.root])
@@ -181,4 +283,5 @@ class OrderForMemory(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module in a better order."""
-        return ordered_for_memory(module, self.least_gain_percent, self.least_gain_bytes), plan
+        least = self.least_gain_percent, self.least_gain_bytes
+        return ordered_for_memory(module, *least, plan.added_up), plan

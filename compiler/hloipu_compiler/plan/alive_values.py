@@ -1,7 +1,6 @@
 """Live bytes on an IPU at each instruction of a computation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hloipu_compiler.analysis.live_bytes import Buffers, buffers_of, live_bytes
 from hloipu_compiler.ir.graph import Computation, Module
@@ -11,56 +10,40 @@ from hloipu_compiler.plan.plan import Plan
 _NOWHERE = -1
 
 
-class Surroundings(NamedTuple):
-    """What the caller of a computation does with its values."""
-
-    standing: frozenset[int] = frozenset()
-    """Numbers of parameters that the caller counts: they stand, whoever reads them."""
-    leaving: frozenset[int] = frozenset()
-    """Numbers of arrays of the result that are gone when they are made, such as gradients that are
-    added up as they come."""
-
-
-ALONE = Surroundings()
-
-
 def alive_bytes(
     module: Module,
     plan: Plan,
     computation: Computation,
-    around: Surroundings = ALONE,
+    standing: frozenset[int] = frozenset(),
     *,
     late: bool,
 ) -> list[int]:
     """Return the bytes that are alive on an instruction's IPU while it runs, without what it makes.
 
-    `late`: parameters come in when they are read first. Bytes of which the IPU is not known count
+    `standing`: numbers of parameters that the caller counts, whoever reads them. Gradients that are
+    added up as they come (`plan.added_up`) are gone when they are made. `late`: parameters come in when they are read first. Bytes of which the IPU is not known count
     in equal parts on all.
     """
-    buffers = _within(around, computation, buffers_of(computation, module.computation, {}))
+    taken = plan.added_up.get(computation.name, frozenset())
+    buffers = _without(
+        standing, computation, buffers_of(computation, module.computation, {}, taken)
+    )
     wanted = [plan.ipus.get((computation.name, x.name)) for x in computation.instructions]
     if all(ipu is None for ipu in wanted):
         return _alive(buffers, late=late)
     return _alive_on(wanted, buffers, _homes(buffers, plan, computation), plan.shards, late=late)
 
 
-def _within(around: Surroundings, computation: Computation, buffers: Buffers) -> Buffers:
-    """Return buffers without those that callers count, and without what leaves at the end."""
-    if around == ALONE:
+def _without(standing: frozenset[int], computation: Computation, buffers: Buffers) -> Buffers:
+    """Return buffers of which those that callers count have no size."""
+    if not standing:
         return buffers
     sizes = list(buffers.sizes)
-    for number in around.standing:
+    for number in standing:
         for part in buffers.holds[computation.parameters[number]]:
             for b in part:
                 sizes[b] = 0
-    root = buffers.holds[computation.root]
-    kept = frozenset(
-        b for number, part in enumerate(root) if number not in around.leaving for b in part
-    )
-    reads = list(buffers.reads)
-    if computation.instructions[computation.root].opcode == "tuple":
-        reads[computation.root] = tuple(b for b in reads[computation.root] if b in kept)
-    return buffers._replace(sizes=tuple(sizes), kept=kept, reads=tuple(reads))
+    return buffers._replace(sizes=tuple(sizes))
 
 
 def _homes(buffers: Buffers, plan: Plan, computation: Computation) -> Sequence[int]:

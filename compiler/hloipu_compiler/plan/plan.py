@@ -33,6 +33,8 @@ class Plan:
     averages_gradients: bool = False
     """Whether replicas combine their gradients before the update, which no op of the module does.
     """
+    added_up: Mapping[str, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Computation -> arrays of its result that go into sums as soon as they are there."""
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
 

@@ -2,7 +2,7 @@
 
 from types import MappingProxyType
 
-from hloipu_compiler.plan.alive_values import ALONE, Surroundings, alive_bytes
+from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from tests.support.passes import parsed
 
@@ -66,12 +66,13 @@ def test_callers_count_what_stands_and_what_they_take_at_once() -> None:
     """
     module = parsed(text)
 
-    def at(name: str, around: Surroundings) -> int:
-        found = alive_bytes(module, Plan(), module.entry, around, late=False)
+    def at(name: str, plan: Plan, standing: frozenset[int] = frozenset()) -> int:
+        found = alive_bytes(module, plan, module.entry, standing, late=False)
         return found[module.entry.position[name]]
 
     # x and w from the caller; g to the end, unless it is taken as soon as y has read it.
-    assert at("z", ALONE) == (2 + 2 + 1) * KIB - 2 * KIB
-    assert at("z", Surroundings(leaving=frozenset({0}))) == (2 + 2) * KIB - 2 * KIB
-    assert at("g", ALONE) == 3 * KIB
-    assert at("g", Surroundings(standing=frozenset({0}))) == KIB
+    taken = Plan(added_up=MappingProxyType({"e": frozenset({0})}))
+    assert at("z", Plan()) == (2 + 2 + 1) * KIB - 2 * KIB
+    assert at("z", taken) == (2 + 2) * KIB - 2 * KIB
+    assert at("g", Plan()) == 3 * KIB
+    assert at("g", Plan(), frozenset({0})) == KIB

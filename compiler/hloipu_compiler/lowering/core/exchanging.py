@@ -9,7 +9,6 @@ import numpy as np
 
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
-from hloipu_compiler.plan.alive_values import ALONE
 from hloipu_compiler.planners.redistribution import redistribution, serves
 from hloipu_compiler.planners.tuning import Tuning, fast_tuning, tuning_within
 from hloipu_runtime.codelets.core.constants import value_of
@@ -41,8 +40,8 @@ class Exchanging(Numbering):
         """Of values that are alive while the instruction at hand runs, but for its result."""
         self.alive_at: Sequence[int] = ()
         """The same at each instruction of the computation at hand, without what callers have."""
-        self.around = ALONE
-        """What becomes of the arrays of the computation that is lowered next."""
+        self.standing: frozenset[int] = frozenset()
+        """Parameters of the computation that is lowered next which its caller counts as alive."""
         self.may_fit = True
         """Whether code and values that are alive at once leave anything over."""
 

@@ -14,7 +14,7 @@ from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import LastUses, TileTensor, Token, Value
-from hloipu_compiler.plan.alive_values import ALONE, alive_bytes
+from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.planned import Record
@@ -68,8 +68,8 @@ def lower_instructions(
     last_uses = LastUses(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Value]] = []
     late = arrivals is not None and bool(arrivals.waiting)
-    around, builder.around = builder.around, ALONE
-    alive = alive_bytes(module, plan, computation, around, late=late)
+    standing, builder.standing = builder.standing, frozenset()
+    alive = alive_bytes(module, plan, computation, standing, late=late)
     outside, outside_at = builder.alive_bytes, builder.alive_at
     builder.alive_at = alive
     here = builder.ipu

@@ -17,7 +17,6 @@ from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averag
 from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
 from hloipu_compiler.lowering.pipelines.results import Results
 from hloipu_compiler.lowering.regions.control import copied_to_storage
-from hloipu_compiler.plan.alive_values import Surroundings
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Role
@@ -162,7 +161,7 @@ class Positions:
         builder.ipu = part.ipu
         x = making.calls[part.call]
         builder.alive_bytes = making.standing_bytes()
-        builder.around = self._around(part, operands)
+        builder.standing = self._standing(operands)
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
             tensor = builder.brought_here(builder.tile_tensor(leaf))
@@ -193,16 +192,13 @@ class Positions:
         # Gradients are added up as soon as they are there, and do not wait for each other.
         steps[:] = early_parts(steps, additions)
 
-    def _around(self, part: Part, operands: Sequence[Sequence[Value]]) -> Surroundings:
-        """Return which operands of a call stand anyway, and which results are added up at once."""
+    def _standing(self, operands: Sequence[Sequence[Value]]) -> frozenset[int]:
+        """Return the numbers of the operands of a call that stand anyway."""
         standing = frozenset(self.making.standing)
-        return Surroundings(
-            frozenset(
-                number
-                for number, leaves in enumerate(operands)
-                if any(isinstance(x, TileTensor) and x.variable in standing for x in leaves)
-            ),
-            frozenset(key.number for key in self._kept_by(part) if key.kind is Kind.GRADIENT),
+        return frozenset(
+            number
+            for number, leaves in enumerate(operands)
+            if any(isinstance(x, TileTensor) and x.variable in standing for x in leaves)
         )
 
     def _passed_on(self, leaf: TileTensor) -> TileTensor:

@@ -16,6 +16,7 @@ from hloipu_compiler.partition.stages.assignment import (
     split_gradients,
     whole_stages,
 )
+from hloipu_compiler.partition.stages.block_recomputing import with_blocks_again
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
 from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
@@ -35,7 +36,7 @@ from hloipu_compiler.partition.stages.forming import (
     with_passed_copies,
 )
 from hloipu_compiler.partition.stages.independent_parts import JOIN
-from hloipu_compiler.partition.stages.recomputing import FULL, made_again
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL, made_again
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
@@ -178,7 +179,7 @@ def cutting_of(
     schedule = schedule_of(request, step.count, trains=step.trains)
     if costs is None or not step.needs_costs:
         costs = assumed_costing(entry)
-    recomputes = request.recompute == FULL
+    recomputes = request.recompute in (BLOCKS, FULL)
     ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
     ahead = ahead or cut(
         entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips,
@@ -201,6 +202,9 @@ def pipelined(
     if request.micro_batches > 1:
         apart = split_gradients(entry, cutting.phases, cutting.stages)
         cutting = replace(cutting, phases=apart) if apart is not cutting.phases else cutting
+    if request.recompute == BLOCKS and cutting.trains:
+        cutting = _with_blocks(cutting)
+        module, entry = cutting.module, cutting.module.entry
     phases, stages, ipus, marked = cutting.phases, cutting.stages, cutting.ipus, cutting.branches
     cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
@@ -212,6 +216,15 @@ def pipelined(
         return made.module, plan
     data = [place for feed in wrapping.feeds for place in feed.places]
     return made.module, replace(plan, compared=compared_samples(module, data))
+
+
+def _with_blocks(cutting: Cutting) -> Cutting:
+    """Return a step in which backward ops have blocks of forward ones made again."""
+    again = with_blocks_again(cutting.module, cutting.phases, cutting.stages, cutting.count)
+    cycles = [cutting.cycles[i] for i in again.origin] if cutting.cycles else ()
+    return replace(
+        cutting, module=again.module, phases=again.phases, ahead=again.ahead, cycles=cycles
+    )
 
 
 def _require_arrays(entry: Computation) -> None:

@@ -15,7 +15,7 @@ from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 
-NONE, CHEAP, FULL = "none", "cheap", "full"
+NONE, CHEAP, BLOCKS, FULL = "none", "cheap", "blocks", "full"
 _CHEAP = with_trait(Trait.ELEMENTWISE) | frozenset(
     "broadcast reshape bitcast copy convert transpose slice concatenate pad reverse iota "
     "get-tuple-element tuple".split()
@@ -32,7 +32,7 @@ def made_again(
     """Return for each stage the forward positions that its backward part makes again."""
     if kind not in (CHEAP, FULL) or count == 1:
         return {}
-    fit = _recomputable(entry, phases, kind)
+    fit = recomputable(entry, phases, kind)
     found: dict[int, set[int]] = {stage: set() for stage in range(count - 1)}
     for position in range(len(entry.instructions) - 1, -1, -1):
         stage = stages[position]
@@ -46,7 +46,7 @@ def made_again(
     return {stage: frozenset(positions) for stage, positions in found.items() if positions}
 
 
-def _recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
+def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
     """Return which forward ops may be made again from what they read."""
     places = parameter_positions(entry)
     moving = {i for pair in phases.per_micro_batch for i in places[pair.parameter]}

@@ -20,11 +20,15 @@ def trained(cut: Cut, program: CompiledProgram) -> list[np.ndarray]:
         return list(session.state().values())
 
 
-@pytest.mark.parametrize("recompute", ["cheap", "full"])
+@pytest.mark.parametrize(
+    ("recompute", "stages"), [("cheap", 3), ("full", 3), ("blocks", 3), ("blocks", 1)]
+)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.thinned(4)
-def test_state_is_the_same_as_with_everything_stashed(name: str, recompute: str) -> None:
-    cut = Cut(name, 3, "grouped", 3)
+def test_state_is_the_same_as_with_everything_stashed(
+    name: str, recompute: str, stages: int
+) -> None:
+    cut = Cut(name, stages, "grouped", 3)
     for old, new in zip(
         trained(cut, compiled(cut, recompute="none")),
         trained(cut, compiled(cut, recompute=recompute)),
@@ -41,5 +45,6 @@ def stashed(program: CompiledProgram) -> int:
 def test_less_waits() -> None:
     name = next(name for name in STEPS if name.startswith("transformer"))
     cut = Cut(name, 2, "grouped", 4)
-    kept, again = (compiled(cut, recompute=kind) for kind in ("none", "full"))
+    kept, blocks, again = (compiled(cut, recompute=kind) for kind in ("none", "blocks", "full"))
     assert 0 < stashed(again) < stashed(kept)
+    assert 0 < stashed(blocks) < stashed(kept)

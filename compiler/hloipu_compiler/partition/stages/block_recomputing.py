@@ -1,0 +1,197 @@
+"""Recomputation block by block: backward ops read values that are made again from block inputs.
+
+The forward ops of a stage are divided in the order of the text where few bytes go on: at the inputs
+of blocks, as a person would put checkpoints (Chen et al.: Training Deep Nets with Sublinear Memory
+Cost, 2016). What goes from one block to another is kept; what else a backward op reads is made
+again from that by a copy of the forward ops, shortly before. The last block of the last stage keeps
+what it has. Ops and their operands are the same, so values are, bit by bit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.live_bytes import FORWARDING
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import TupleShape, byte_count
+from hloipu_compiler.partition.stages.assignment import Stages
+from hloipu_compiler.partition.stages.recomputing import FULL, recomputable
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
+"""Of blocks, to be tried for a stage."""
+_SMALL = 1000
+"""What is less than a part so small of a stage's values is kept: sums, means and the like."""
+
+
+class WithBlocks(NamedTuple):
+    """A step in which values are made again."""
+
+    module: Module
+    phases: Phases
+    ahead: Mapping[int, int]
+    """The stage of each forward op and of each op that is made again, by position."""
+    origin: Sequence[int]
+    """The position in the step before of each op, or of the one that it is a copy of."""
+
+
+def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int) -> WithBlocks:
+    """Return a step of so many stages with a copy of what backward ops need of each block.
+
+    `stages`: of every position. Time grows with the ops, and their operands.
+    """
+    entry = module.entry
+    block = _blocks(entry, phases, stages, count)
+    fit = recomputable(entry, phases, FULL)
+    kept = _kept(entry, block, fit)
+    names = Names(x.name for x in entry.instructions)
+    made: list[Instruction] = []
+    place: list[int] = []
+    origin: list[int] = []
+    phase: list[str] = []
+    again: dict[int, int] = {}
+    """Old position -> where it is made again."""
+
+    def add(x: Instruction, old: int, kind: str) -> int:
+        made.append(x)
+        origin.append(old)
+        phase.append(kind)
+        return len(made) - 1
+
+    def source(old: int) -> int:
+        return again.get(old, place[old])
+
+    ahead: dict[int, int] = {}
+    for position, x in enumerate(entry.instructions):
+        is_behind = phases.phase[position] == BACKWARD
+        for old in _needed(entry, x.operands, block, kept, again) if is_behind else ():
+            like = entry.instructions[old]
+            copy = with_operands(like, tuple(source(i) for i in like.operands))
+            again[old] = add(copy._replace(name=names.fresh(like.name)), old, BACKWARD)
+            ahead[again[old]] = stages[old]
+        operands = tuple(source(i) if is_behind else place[i] for i in x.operands)
+        place.append(add(with_operands(x, operands), position, phases.phase[position]))
+        if phases.phase[position] == FORWARD:
+            ahead[place[-1]] = stages[position]
+    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    computations = tuple(new if c.name == entry.name else c for c in module.computations)
+    gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
+    return WithBlocks(
+        replace(module, computations=computations),
+        replace(phases, phase=tuple(phase), gradients=gradients),
+        ahead,
+        origin,
+    )
+
+
+def _needed(
+    entry: Computation,
+    read: Sequence[int],
+    block: Mapping[int, int],
+    kept: frozenset[int],
+    again: Mapping[int, int],
+) -> list[int]:
+    """Return what must be made again for what an op reads, in order."""
+    found: set[int] = set()
+    waiting = list(read)
+    while waiting:
+        i = waiting.pop()
+        if i in block and i not in kept and i not in again and i not in found:
+            found.add(i)
+            waiting += entry.instructions[i].operands
+    return sorted(found)
+
+
+def _kept(entry: Computation, block: Mapping[int, int], fit: Sequence[int]) -> frozenset[int]:
+    """Return the values of blocks that are not made again: what others read, and small ones."""
+    total = sum(_bytes(entry.instructions[i]) for i in block)
+    found: set[int] = set()
+    for position, number in block.items():
+        x = entry.instructions[position]
+        if isinstance(x.shape, TupleShape):
+            if not fit[position]:
+                found.add(position)
+            continue
+        # What only hands on is there wherever its operand is.
+        is_small = x.opcode not in FORWARDING and _bytes(x) * _SMALL <= total
+        goes_on = any(block.get(user, number) != number for user in entry.users[position])
+        if goes_on or is_small or not fit[position]:
+            found.add(position)
+    return frozenset(found)
+
+
+def _blocks(entry: Computation, phases: Phases, stages: Stages, count: int) -> dict[int, int]:
+    """Return the number of the block of each forward op that may be made again."""
+    found: dict[int, int] = {}
+    first = 0
+    for stage in range(count):
+        ops = [n for n, kind in enumerate(phases.phase) if kind == FORWARD and stages[n] == stage]
+        ends = _ends(entry, phases, ops)
+        for number, op in enumerate(ops):
+            block = sum(end <= number for end in ends)
+            if stage < count - 1 or block < len(ends):
+                found[op] = first + block
+            else:
+                found[op] = -1
+        first += len(ends) + 1
+    return {op: block for op, block in found.items() if block >= 0}
+
+
+def _ends(entry: Computation, phases: Phases, ops: Sequence[int]) -> list[int]:
+    """Return how many of a stage's forward ops come before each cut: least is kept and made."""
+    number = {op: n for n, op in enumerate(ops)}
+    crossing = [0] * (len(ops) + 1)
+    inside = [0] * (len(ops) + 1)
+    for n, op in enumerate(ops):
+        size = _bytes(entry.instructions[op])
+        last = max((number.get(user, -1) for user in _readers(entry, op)), default=-1)
+        if last > n:
+            crossing[n + 1] += size
+            crossing[last + 1 if last + 1 <= len(ops) else last] -= size
+        if any(phases.phase[user] == BACKWARD for user in _readers(entry, op)):
+            inside[n + 1] = size
+    crossing = list(accumulate(crossing))
+    inside = list(accumulate(inside))
+    best: tuple[int, list[int]] = (1 << 62, [])
+    for blocks in _COUNTS:
+        ends, most = _divided(crossing, inside, -(-inside[-1] // blocks))
+        best = min(best, (most + sum(crossing[end] for end in ends), ends))
+    return best[1]
+
+
+def _divided(crossing: Sequence[int], inside: Sequence[int], most: int) -> tuple[list[int], int]:
+    """Return where to cut so that no block keeps much more, and what the fullest one keeps."""
+    ends: list[int] = []
+    begin = fullest = 0
+    last = len(crossing) - 1
+    while inside[last] - inside[begin] > most:
+        ahead = [
+            n for n in range(begin + 1, last) if most < 2 * (inside[n] - inside[begin]) <= 2 * most
+        ]
+        ahead = ahead or [n for n in range(begin + 1, last) if inside[n] > inside[begin]][:1]
+        if not ahead:
+            break
+        end = min(ahead, key=lambda n: (crossing[n], -n))
+        ends.append(end)
+        fullest = max(fullest, inside[end] - inside[begin])
+        begin = end
+    return ends, max(fullest, inside[last] - inside[begin])
+
+
+def _readers(entry: Computation, op: int) -> list[int]:
+    """Return what reads a value, what only hands it on looked through."""
+    found: list[int] = []
+    waiting = list(entry.users[op])
+    while waiting:
+        user = waiting.pop()
+        found.append(user)
+        if entry.instructions[user].opcode in FORWARDING:
+            waiting += entry.users[user]
+    return found
+
+
+def _bytes(x: Instruction) -> int:
+    return 0 if x.opcode in FORWARDING | {"constant", "tuple"} else byte_count(x.shape)
