@@ -3,10 +3,10 @@
 Three orders are tried: the text's own, a list schedule that takes what frees most next, and a walk
 from the result that takes large subtrees first, as XLA's memory schedulers do
 (openxla/xla: xla/hlo/analysis/hlo_memory_scheduler.cc). Each is tried once more with ops moved:
-what is read late only, such as a block's values that are computed again, comes late; what frees more
-than it makes, such as the gradient of a weight, comes early. The text's order stays unless another
-is clearly better: in the most bytes that are live at once or, with no more of these, in the mean.
-Effects keep their order. Time n log n.
+what is read late only, such as values of a block that is computed again, comes late; what frees
+more than it makes, such as the gradient of a weight, comes early. The text's order stays unless
+another is clearly better: in the most bytes that are live at once or, with no more of these, in the
+mean. Effects keep their order. Time n log n.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

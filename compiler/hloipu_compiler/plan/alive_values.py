@@ -21,8 +21,8 @@ def alive_bytes(
     """Return the bytes that are alive on an instruction's IPU while it runs, without what it makes.
 
     `standing`: numbers of parameters that the caller counts, whoever reads them. Gradients that are
-    added up as they come (`plan.added_up`) are gone when they are made. `late`: parameters come in when they are read first. Bytes of which the IPU is not known count
-    in equal parts on all.
+    added up as they come (`plan.added_up`) are gone when they are made. `late`: parameters come in
+    when they are read first. Bytes of which the IPU is not known count in equal parts on all.
     """
     taken = plan.added_up.get(computation.name, frozenset())
     buffers = _without(

@@ -52,18 +52,22 @@ class Tuning:
 DEFAULT_TUNING = Tuning()
 
 
+def free_percent(machine: Machine, alive_bytes: int, code_bytes: int) -> int:
+    """Return the share of a tile's memory that code and values that are alive leave over."""
+    values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
+    code = min(machine.memory.executable_bytes, code_bytes)
+    return (machine.usable_bytes - code - values) * 100 // machine.memory.bytes_per_tile
+
+
 def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes: int) -> Tuning:
     """Return a tuning that asks for no more memory than code and values that are alive leave over.
 
     Where code is not counted it takes nothing, and costs nothing. A least share may always be had:
     finer slices take more code than they spare.
     """
-    memory = machine.memory
     code_bytes = code_bytes if tuning.code_memory else 0
-    values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
-    free = machine.usable_bytes - min(memory.executable_bytes, code_bytes) - values
     code_cycles = _code_cycles(machine, code_bytes)
-    percent = free * 100 // memory.bytes_per_tile // _STEP_PERCENT * _STEP_PERCENT
+    percent = free_percent(machine, alive_bytes, code_bytes) // _STEP_PERCENT * _STEP_PERCENT
     return replace(
         tuning,
         memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),

@@ -10,7 +10,7 @@ import numpy as np
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.planners.redistribution import redistribution, serves
-from hloipu_compiler.planners.tuning import Tuning, fast_tuning, tuning_within
+from hloipu_compiler.planners.tuning import Tuning, fast_tuning, free_percent, tuning_within
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
@@ -20,6 +20,12 @@ from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole_box
 from hloipu_runtime.program.program import Role
 
 Array = np.ndarray[Any, Any]
+
+_ALWAYS = -1
+"""Since when a copy is there that is used again however old it is."""
+_LARGE_COPY_PERCENT = 1
+"""Of a tile's memory, from which on a copy is made again, rather than kept while memory is tight.
+Assumed: the code of an exchange takes less."""
 
 
 class Exchanging(Numbering):
@@ -42,8 +48,16 @@ class Exchanging(Numbering):
         """The same at each instruction of the computation at hand, without what callers have."""
         self.standing: frozenset[int] = frozenset()
         """Parameters of the computation that is lowered next which its caller counts as alive."""
+        self.products_while_tight = 0
+        """Products so far that were lowered where memory is tight: how old a large copy is."""
         self.may_fit = True
         """Whether code and values that are alive at once leave anything over."""
+
+    def begin_product(self) -> None:
+        """Count a product that has less memory left than a plan may take: copies get old by it."""
+        code_bytes = self.code_bytes if self.tuning.code_memory else 0
+        percent = free_percent(self.machine, self.alive_bytes, code_bytes)
+        self.products_while_tight += percent < self.tuning.memory_percent
 
     @property
     def tuning_here(self) -> Tuning:
@@ -99,7 +113,8 @@ class Exchanging(Numbering):
                     values.append(self._loaded_copy(leaf, mapping))
                     continue
                 known = self.variable(leaf.element_type, leaf.shape, mapping, depth=depth)
-                self.scopes[depth].copies[(leaf.value, mapping, self.ipu)] = known
+                key = leaf.value, mapping, self.ipu, self._made_at(known, depth)
+                self.scopes[depth].copies[key] = known
                 if crosses:
                     self.scopes[depth].brought[(leaf.value, self.ipu)] = known
                 near = self.gathered(leaf, mapping, depth)
@@ -178,7 +193,7 @@ class Exchanging(Numbering):
         """Return another variable that a constant is loaded into, as every run would copy it."""
         variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
         self.constants[variable] = self.constants[leaf.variable]
-        self.scopes[0].copies[(leaf.value, mapping, self.ipu)] = variable
+        self.scopes[0].copies[(leaf.value, mapping, self.ipu, _ALWAYS)] = variable
         return variable
 
     def _depth_to_copy(self, leaf: TileTensor) -> int:
@@ -190,12 +205,22 @@ class Exchanging(Numbering):
             depth -= 1
         return depth
 
+    def _made_at(self, variable: int, depth: int) -> int:
+        """Return when a copy was made, if it is not to be kept as long as memory is tight."""
+        size = self.variables[variable].bytes_per_tile
+        is_large = 100 * size > self.machine.usable_bytes * _LARGE_COPY_PERCENT
+        is_here = depth in (-1, len(self.scopes) - 1)
+        return self.products_while_tight if is_large and is_here else _ALWAYS
+
     def _copy_of(self, value: int, mapping: Mapping) -> int | None:
-        key = value, mapping, self.ipu
+        """Return where a value was brought to, unless it is large and was brought long ago."""
+        now = self.products_while_tight
+        keys = [(value, mapping, self.ipu, since) for since in (_ALWAYS, now, now - 1)]
         for scope in self.seen_scopes:
-            if key in scope.copies:
-                return scope.copies[key]
-        loaded = self.scopes[0].copies.get(key)
+            for key in keys:
+                if key in scope.copies:
+                    return scope.copies[key]
+        loaded = self.scopes[0].copies.get(keys[0])
         return loaded if loaded in self.constants else None
 
     def plain_copy(self, leaf: TileTensor, variable: int) -> tuple[s.Transfer, s.Definition]:

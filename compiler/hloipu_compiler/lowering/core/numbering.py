@@ -21,8 +21,8 @@ class Scope:
     steps: list[s.Step] = field(default_factory=list)
     owned: set[int] = field(default_factory=set)
     """Variables that this block may overwrite."""
-    copies: dict[tuple[int, Mapping, int], int] = field(default_factory=dict)
-    """Value, mapping and IPU -> a variable that a transfer brought the value to."""
+    copies: dict[tuple[int, Mapping, int, int], int] = field(default_factory=dict)
+    """Value, mapping, IPU and until when -> a variable that a transfer brought the value to."""
     brought: dict[tuple[int, int], int] = field(default_factory=dict)
     """Value and IPU -> a variable that it was brought to from another IPU."""
     repeats: bool = False

@@ -23,6 +23,7 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
 
 @lowers("dot")
 def _dot(context: LoweringContext) -> Sequence[Value]:
+    context.builder.begin_product()
     return [
         dot(
             context,

@@ -24,6 +24,7 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole_bo
 @lowers("convolution")
 def _convolution(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
+    builder.begin_product()
     result = Tensor(*context.results[0])
     codelet, image = decimated(builder, _codelet(context), context.tile_tensor(0), result.shape)
     operands = image, context.tile_tensor(1)
