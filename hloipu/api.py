@@ -31,7 +31,10 @@ from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.report.change import Fitting
 
 if TYPE_CHECKING:
@@ -210,9 +213,9 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again: with equal blocks as functions, if it has any, with
-    `recompute="auto"` with cheap values made again, in pipelines with all of them, with
-    `shards="auto"` on more IPUs, then with plans of products that take less memory. What fits first
-    is returned.
+    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
+    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
+    What fits first is returned.
     """
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
@@ -274,6 +277,11 @@ def _leaner(
                 may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
             if may_fit:
                 yield cheap
+        # What is made again are temporaries, so it cannot spare more than these.
+        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
+        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
+        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
+            yield replace(options, recompute="blocks")
     if options.shards == "auto":
         most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
         for shards in (2 * made.program.ipus, 4 * made.program.ipus):

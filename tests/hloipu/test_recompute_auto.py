@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import hloipu
@@ -34,3 +36,35 @@ def test_the_mildest_that_fits_is_taken(fitting: str, fewer: str) -> None:
     assert made.fits
     assert made.options["recompute"] == fitting
     assert not compiled("none", (least + most) // 2 & ~7).fits
+
+
+def deep_step(weights: list[jax.Array], x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    """Twelve layers, each of which keeps a megabyte for the way back."""
+
+    def loss(weights: list[jax.Array]) -> jax.Array:
+        h = x
+        for w in weights:
+            h = jnp.tanh(h @ w)
+        return (h**2).sum()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+
+def test_one_stage_computes_blocks_again_where_nothing_else_fits() -> None:
+    weights = [jax.ShapeDtypeStruct((16, 16), jnp.float32)] * 12
+    lowered = jax.jit(deep_step).lower(weights, jax.ShapeDtypeStruct((16384, 16), jnp.float32))
+    text = lowered.compiler_ir("hlo").as_hlo_text()
+
+    memory = {"memory.bytes_per_tile": 3 << 20, "memory.executable_bytes": 1 << 17}
+
+    def program(recompute: str) -> CompiledProgram:
+        return hloipu.compile(
+            text, target="tiny", set=memory, cache=False,
+            over_memory="allow", recompute=recompute, micro_batches=4, feed={"data": (12,)},
+        )  # fmt: skip
+
+    assert not program("cheap").fits
+    made = program("auto")
+    assert made.fits
+    assert made.options["recompute"] == "blocks"
