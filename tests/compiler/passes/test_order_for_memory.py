@@ -8,7 +8,13 @@ import pytest
 from hloipu_compiler.analysis.live_bytes import buffers_of, live_bytes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import run_passes
-from hloipu_compiler.passes.order_for_memory import by_depth, by_greed, predecessors
+from hloipu_compiler.passes.order_for_memory import (
+    by_depth,
+    by_greed,
+    freed_early,
+    made_late,
+    predecessors,
+)
 from tests.support.passes import assert_same_values, entry, parsed
 
 ANY_GAIN = "order-for-memory{least-gain-percent=1,least-gain-bytes=1}"
@@ -66,3 +72,47 @@ def test_the_best_of_all_orders_is_not_far() -> None:
         after, _ = run_passes(module, None, ANY_GAIN)
         ratios.append(peak(after) / best)
     assert max(ratios) <= 1.25
+
+
+LAYERS = entry("""\
+  x = f32[8] parameter(0)
+  again = f32[100] pad(x, f32[] constant(0)), padding=0_92
+  a = f32[90] pad(x, f32[] constant(0)), padding=0_82
+  b = f32[90] reverse(a), dimensions={0}
+  late = f32[8] slice(b), slice={[0:8]}
+  back = f32[100] reverse(again), dimensions={0}
+  given = f32[100] reverse(back), dimensions={0}
+  end = f32[8] slice(given), slice={[0:8]}
+  gradient = f32[4] slice(back), slice={[0:4]}
+  ROOT r = (f32[8], f32[8], f32[4]) tuple(late, end, gradient)""")
+"""A value that is made long before it is read, and a gradient that comes long after it could."""
+
+
+def test_values_come_late_and_gradients_early() -> None:
+    """Nothing is alive for longer than others gain by it."""
+    module = parsed(LAYERS)
+    computation = module.entry
+    buffers = buffers_of(computation, module.computation, {}, frozenset({2}))
+    before = predecessors(computation, frozenset())
+    text = range(len(computation.instructions))
+    late = made_late(text, buffers, before)
+    order = freed_early(late, buffers, before)
+    names = [computation.instructions[at].name for at in order]
+    assert names.index("again") == names.index("back") - 1
+    assert names.index("gradient") == names.index("back") + 1
+    lives = [live_bytes(buffers, x) for x in (text, late, order)]
+    assert max(lives[0]) > max(lives[1]) >= max(lives[2])
+    assert sum(lives[1]) > sum(lives[2])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moved_ops_keep_their_dependences(seed: int) -> None:
+    module = parsed(random_graph(Random(seed), 24))
+    computation = module.entry
+    buffers = buffers_of(computation, module.computation, {})
+    before = predecessors(computation, frozenset())
+    text = range(len(computation.instructions))
+    for order in (made_late(text, buffers, before), freed_early(text, buffers, before)):
+        place = {at: n for n, at in enumerate(order)}
+        assert sorted(order) == list(text)
+        assert all(place[i] < place[at] for at in text for i in before[at])
