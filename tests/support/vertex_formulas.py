@@ -54,12 +54,38 @@ def amp_1x1(groups: int, rows: int, depth: int, columns: int, half: bool) -> int
 
 
 def horizontal_mac(
-    groups: int, rows: int, depth: int, columns: int, half: bool, half_partials: bool = False
+    groups: int,
+    rows: int,
+    depth: int,
+    columns: int,
+    half: bool,
+    half_partials: bool = False,
+    taps: int = 1,
 ) -> int:
     """Return the cycles of dot products one after the other, 64 bits of depth a slot."""
-    dot = cd(depth, 4 if half else 2) + 7 + (2 if half_partials else 0)
-    worker = 16 + 19 + cd(rows, WORKERS) * (7 + columns * dot)
-    return (65 if half else 58) - 10 + groups * (23 + 15 + 10 + 6 * worker)
+    special = half and not half_partials and taps == 1
+    savings = 15 if special else 6 if half else 0
+    dot = {(False, False): 7, (True, False): 7 - 1, (True, True): 11 - 1}[half, half_partials]
+    dot += cd(depth, 4 if half else 2)
+    pairs = cd(columns, 2) if half_partials else columns
+    rows_of_worker = cd(rows, WORKERS)
+    one_tap = 16 - savings + (13 if special else 19)
+    if special and pairs == 1:
+        one_tap += 1 + rows_of_worker * (2 + dot)
+    else:
+        one_tap += rows_of_worker * (7 + pairs * dot)
+    inner = 6 * (taps * one_tap + 16)
+    total = (65 if half else 58) - 10 * special + 6 * (10 if half_partials else 9)
+    total += 6 * (15 if special else 6 if half_partials else 0)
+    total += groups * (23 + 15 + 10 + inner)
+    if special and columns == 1:
+        return total
+    return total + zeroing(groups, rows * columns)
+
+
+def zeroing(groups: int, results: int) -> int:
+    """Return the cycles of zeroing each group's f32 sums, the state of the first retained."""
+    return 6 * groups * (cd(cd(results, WORKERS), 2) + 14 - 9)
 
 
 def product(
@@ -99,7 +125,10 @@ def nx1(
         in_groups = max(1, cd(inputs, (16 if half else 8) // height))
         kernel = cd(taps[0], height) * (14 + taps[1] * (12 + 64 + beside + 3 + 6 * worker))
         each_group = 16 + in_groups * (14 + cd(outputs, 16) * (14 + kernel))
-        found.append(109 + 6 * 9 + 6 * 9 + groups * each_group)
+        out_groups = cd(outputs, 16)
+        loops = groups * (out_groups * 17 + (out_groups - 1) * 6 + 1) + (groups - 1) * 6 + 1
+        zeros = zeroing(groups * out_groups, rows * row * 16)
+        found.append(109 + 6 * 9 + 6 * 9 + loops + zeros + groups * each_group)
     return min(found)
 
 
@@ -113,11 +142,35 @@ def vertical_mac(groups: int, positions: int, taps: int, half: bool) -> int:
 def slic(
     groups: int, rows: int, row: int, channels: int, taps: tuple[int, int], stride: int
 ) -> int:
-    """Return the cycles for up to four channels of f16 a group: four taps of a row, two passes."""
+    """Return the cycles for up to four channels of f16 a group, sums of f32: two passes."""
     positions = cd(rows * row, WORKERS)
-    worker = cd(positions, row) * 15 + positions * stride
-    passes = cd(groups, max(1, 4 // channels)) * taps[0] * cd(taps[1], 4)
-    return 28 + passes * (25 + 16 + 18 + 2 * 6 * worker)
+    lengths = [row] * (positions // row) + ([positions % row] if positions % row else [])
+
+    def of_row(n: int, first: bool) -> int:
+        if stride == 2:
+            return 7 + (3 if n == 1 else 5) + 3 if n < 3 else 15 + 2 * (n - 3)
+        if n >= 5:  # never less than for four
+            return max(of_row(4, first), 15 + n - 5)
+        if first:
+            return 10 + (n if n > 1 else 0) + 3
+        if n == 1:
+            return 7 + 6
+        return 7 + 1 + (n - 1) + 2 + (4 - n) + 2 + (3 - (4 - n)) + 3
+
+    def inner(first: bool) -> int:
+        slots = 2 + 3 + 1 + 2 + 4 + 2 + 2 + 1
+        for n in lengths:
+            slots += 10 + first + 3 + 2 * (of_row(n, first) - 1)
+        return 6 * slots
+
+    found = []
+    for padded, load in ((1, 9 + 6 + 10 * 6 + 6), (2, 9 + 6 + 12 * 6 + 6), (4, 6 + 6 + 6)):
+        blocks, together = taps[0] * cd(taps[1], 4), cd(groups, 4 // padded)
+        body = load + 16 + 3 + 2 + 1 + 6 + 1 + 6 + 1
+        total = 28 + 15 * together + 6 * (together - 1) + 1 + body * blocks + 6 * (blocks - 1) + 1
+        if channels <= padded:
+            found.append(total + together * (inner(True) + (blocks - 1) * inner(False)))
+    return min(found)
 
 
 def rearranged(size_bytes: int) -> int:
@@ -147,7 +200,7 @@ def convolution(
         return unfolded
     found = [
         unfolded + rearranged(patches),
-        kernel * horizontal_mac(groups, positions, inputs, outputs, half),
+        horizontal_mac(groups, positions, inputs, outputs, half, taps=kernel),
         nx1(groups, rows, row, inputs, outputs, taps, half),
     ]
     if inputs == outputs == 1:
@@ -155,6 +208,25 @@ def convolution(
     if half and stride <= 2 and max(inputs, outputs) <= 4:
         found.append(slic(groups, rows, row, max(inputs, outputs), taps, stride))
     return min(found)
+
+
+def reduce_add(outputs: int, partials: int, half: bool) -> int:
+    """Return the cycles of adding partial sums of a convolution, of the result's type.
+
+    They are one variable here whatever their size, where poplin leaves large ones apart.
+    """
+    width = 8 if half else 4
+    if outputs % width == 0:
+        loops = cd(outputs // width, WORKERS)
+        return 6 * (20 + (2 * (partials - 1) + (9 if half else 8)) * loops) + 33
+    loops = outputs // width + bin(outputs % width).count("1")
+    each, cycles = loops // WORKERS, 32
+    if loops % WORKERS:
+        if outputs % width:
+            cycles += 2 * partials + (11 if half else 13)
+        else:
+            each += 1
+    return 6 * (cycles + (3 * partials + (8 if half else 7)) * each)
 
 
 # --- lib/popops/reduction/CycleEstimationFunctions.cpp --------------------------------------------

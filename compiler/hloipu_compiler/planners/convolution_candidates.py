@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import prod
+from itertools import chain, product
+from math import log2, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Sizes
 
@@ -30,6 +32,12 @@ _LEAST_TAPS = 8
 _STEPS_AN_OCTAVE = 6
 """Numbers of blocks that are tried between one and its double, above the first ones."""
 
+_OCTAVE_CUTS = 3
+"""Numbers of pieces between one and its double for which cuts along several dimensions are tried.
+Assumed."""
+
+_LEAST_OVERLAPS = 2
+"""Cuts that are tried for each of these. Assumed."""
 
 _LEAST_EVEN = 4
 """Fewest sizes of equal blocks with which others are not looked at."""
@@ -38,34 +46,66 @@ _LEAST_EVEN = 4
 class Cut(NamedTuple):
     """What the sum is cut into."""
 
-    along: int
-    """As in `Convolution.along`."""
-    part: int
-    """Elements of a piece; 0: it is not cut."""
-    pieces: int = 1
+    parts: tuple[tuple[int, int], ...] = ()
+    """As `Convolution.cuts`; empty: it is not cut."""
+    counts: tuple[int, ...] = ()
+    """Pieces along each."""
+
+    @property
+    def pieces(self) -> int:
+        """Return into how many pieces the sum is cut."""
+        return prod(self.counts)
 
 
 def cuts_of(tiles: int, codelet: Convolution, image: Tensor, kernel: Tensor) -> Iterator[Cut]:
     """Yield ways to cut the sum, the whole first."""
-    yield Cut(0, 0)
+    yield Cut()
     taps = prod(kernel.shape[d] for d in codelet.rhs[2:])
     depth = kernel.shape[codelet.rhs[0]] * taps
     most = min(tiles, depth // _LEAST_DEPTH)
-    if codelet.feature_groups * codelet.batch_groups == 1:
+    dimensions: list[tuple[int, int, tuple[int, ...]]] = []
+    if codelet.feature_groups == 1:
         length = image.shape[codelet.lhs[1]]
         grain = _DEPTH_GRAIN if length >= 2 * _DEPTH_GRAIN else 1
-        yield from _pieces(0, length, grain, most)
+        dimensions.append((0, length, even_blocks_of(length, grain)))
     for number, (window, back) in enumerate(zip(codelet.window, codelet.reversal, strict=True)):
         length = kernel.shape[codelet.rhs[2 + number]]
         if window[4] == 1 and not back and length >= _LEAST_TAPS:
-            yield from _pieces(1 + number, length, 1, most)
+            dimensions.append((1 + number, length, even_blocks_of(length, 1)))
+    lists = [_pieces(*dimension, most) for dimension in dimensions]
+    for cuts in lists:
+        yield from cuts
+    if len(lists) > 1 and any(cut.parts[0][0] for cuts in lists for cut in cuts):
+        yield from _together(codelet, image, lists, most)
 
 
-def _pieces(along: int, length: int, grain: int, most: int) -> Iterator[Cut]:
-    for part in even_blocks_of(length, grain):
-        pieces = over(length, part)
-        if 1 < pieces <= most:
-            yield Cut(along, part, pieces)
+def _pieces(along: int, length: int, blocks: Sequence[int], most: int) -> list[Cut]:
+    counts = [(part, over(length, part)) for part in blocks]
+    return [Cut(((along, part),), (n,)) for part, n in counts if 1 < n <= most]
+
+
+def _together(
+    codelet: Convolution, image: Tensor, lists: Sequence[Sequence[Cut]], most: int
+) -> Iterator[Cut]:
+    """Yield cuts along several dimensions, for each number of pieces those that overlap least."""
+    best: dict[int, list[tuple[float, Cut]]] = {}
+    for chosen in product(*((Cut(), *cuts) for cuts in lists)):
+        cut = Cut(*(tuple(chain.from_iterable(x)) for x in zip(*chosen, strict=True)))
+        if len(cut.parts) < 2 or cut.pieces > most:
+            continue
+        overlap = prod(_overlap(codelet, image, *part) for part in cut.parts)
+        best.setdefault(round(_OCTAVE_CUTS * log2(cut.pieces)), []).append((overlap, cut))
+    for found in best.values():
+        yield from (cut for _, cut in sorted(found)[:_LEAST_OVERLAPS])
+
+
+def _overlap(codelet: Convolution, image: Tensor, along: int, part: int) -> float:
+    """Return how much more of the image pieces along a dimension take than their own share."""
+    if not along:
+        return over(part, FEATURE_GRAIN) * FEATURE_GRAIN / part
+    window = WindowDimension(*codelet.window[along - 1])
+    reach = (window.output_size(image.shape[codelet.lhs[1 + along]]) - 1) * window.stride
+    return ((part - 1) * window.window_dilation + reach + 1) / (part * window.window_dilation)
 
 
 @lru_cache(1 << 12)
@@ -108,7 +148,7 @@ def blocks_of_labels(
     """
     label_blocks: list[Amounts] = []
     used = np.full(1, pieces)
-    first = 1 if codelet.part else 0
+    first = len(codelet.cuts)
     grouped = codelet.feature_groups * codelet.batch_groups > 1
     for label, size in enumerate(sizes):
         if label < first:

@@ -18,7 +18,7 @@ from hloipu_compiler.planners.placing import Placement, gathered, grid
 from hloipu_compiler.planners.planned import Cycles, cycles_of
 from hloipu_compiler.planners.redistribution import received, redistribution, together
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
-from hloipu_runtime.codelets.costs.reduce import summing_cycles
+from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -175,13 +175,13 @@ def _in_slices(
     count = over(result.elements, max(1, made.elements))
     share = over(_bytes(result), machine.chip.tiles_per_ipu)
     joining = exchange_price(machine, [arriving(machine, over(share, count))]).times(count)
-    first = 1 if one.cut.part else 0
-    if (first if features else first + 1) in dict(one.placement.labels) or one.cut.part:
+    first = len(one.cut.parts)
+    if (first if features else first + 1) in dict(one.placement.labels) or first:
         # Tiles have parts of each slice: they come to others, in short runs.
         rearranging = rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
         joining = joining._replace(copying_cycles=rearranging)
     kept = 0
-    if one.cut.part:
+    if first:
         # What all slices read stays while pieces are brought together.
         spread = spread_of(*asked[1:], one.cut)
         number = 0 if features else 1
@@ -208,7 +208,7 @@ def convolution_grids(
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
     if 0 in (*result.shape, *operands[0].shape, *operands[1].shape):
-        return [ConvolutionGrid(Cut(0, 0), Placement(Tiles(), ()), Cycles(), 0)]
+        return [ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     candidates = priced(*asked)
     bound = bounds.budget_bytes << _doublings(
@@ -230,7 +230,7 @@ def _placed(
     spread = candidates.spreads[int(candidates.spread[number])]
     blocks = candidates.blocks[number].tolist()
     sizes = spread.indexing.sizes
-    features = 1 if spread.cut.part else 0
+    features = len(spread.cut.parts)
     order = [label for label in range(len(sizes)) if label != features]
     order.insert(len(order) if candidates.features_last[number] else features, features)
     counts = [(label, -(-sizes[label] // blocks[label]), blocks[label]) for label in order]
@@ -277,13 +277,15 @@ def _detailed(
     price = together(machine, moved)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
-    if spread.cut.part:
+    if spread.cut.parts:
         # Each of the tiles that hold pieces of the same elements adds its share of them.
         pieces = spread.cut.pieces
         kind, share = spread.made.element_type, _share(spread, placement, asked.result)
         taken = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
         price = price.plus(exchange_price(machine, [arriving(machine, taken, pieces)]))
-        compute += int(summing_cycles(machine, kind, np.array(share), np.array(pieces)))
+        kinds = kind, asked.result.element_type
+        sizes = np.array(share), np.array(pieces)
+        compute += int(convolution_summing_cycles(machine, kinds, *sizes))
         needed = max(needed, taken)
     return ConvolutionGrid(
         spread.cut,
@@ -343,7 +345,7 @@ def staying(
 def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Span]] | None:
     """Return the part of each label that follows the image's parts; None where there is none."""
     indexing, codelet = spread.indexing, spread.codelet
-    first = 1 if spread.cut.part else 0
+    first = len(spread.cut.parts)
     found: dict[int, Span] = {}
     for d, span in enumerate(lying.spans):
         if span.axis < 0:
@@ -359,6 +361,6 @@ def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Sp
         if over(size, max(1, block)) != extent:
             return None
         found[label] = Span(span.axis, block, 0, block)
-    if first and 0 not in found:
+    if any(label not in found for label in range(first)):
         return None
     return list(found.items())

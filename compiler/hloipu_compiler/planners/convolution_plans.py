@@ -46,10 +46,14 @@ def planned_convolution(
 def _choice(codelet: Convolution, x: ConvolutionGrid) -> Choice:
     spatial = [f"position {number}" for number in range(len(codelet.window))]
     features = "groups" if codelet.feature_groups * codelet.batch_groups > 1 else "features"
-    sums = ["taps" if x.cut.along else "input features"] if x.cut.part else []
+    sums = ["taps" if along else "input features" for along, _ in x.cut.parts]
     images = ["images"] if codelet.batch_groups == 1 else []
     names = [*sums, features, *images, *spatial]
-    words = f"{sums[0]} in {x.cut.pieces} pieces" if sums else "each sum whole on a tile"
+    words = (
+        f"{' and '.join(dict.fromkeys(sums))} in {x.cut.pieces} pieces"
+        if sums
+        else "each sum whole on a tile"
+    )
     details: tuple[tuple[str, str | int], ...] = ()
     if x.slices > 1:
         details = ((f"slices of {'features' if x.slices_features else 'images'}", x.slices),)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.planners.convolution_candidates import (
+    FEATURE_GRAIN,
     Amounts,
     Cut,
     blocks_of_labels,
@@ -18,7 +19,7 @@ from hloipu_compiler.planners.convolution_candidates import (
 )
 from hloipu_runtime.codelets.core.codelet import Indexing, Tensor
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolutions_cycles
-from hloipu_runtime.codelets.costs.reduce import summing_cycles
+from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.costs.exchange_price import side_by_side_cycles
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -80,9 +81,9 @@ def spread_of(
 ) -> Spread:
     """Return a convolution with its sum cut."""
     made = result
-    if cut.part:
-        codelet = replace(codelet, part=cut.part, along=cut.along, element_type=partial_type)
-        made = Tensor(partial_type, (cut.pieces, *result.shape))
+    if cut.parts:
+        codelet = replace(codelet, cuts=cut.parts, element_type=partial_type)
+        made = Tensor(partial_type, (*cut.counts, *result.shape))
     return Spread(cut, codelet, made, codelet.indexing(operands, [made]))
 
 
@@ -110,7 +111,7 @@ def priced(
         keep = np.nonzero(np.asarray(load <= most))[0]
         if len(keep):
             parts = _parts(spread, operands, [x[keep] for x in each], number, labels)
-            groups[1 if spread.cut.part else 0].append(parts)
+            groups[1 if spread.cut.parts else 0].append(parts)
     columns = [
         _priced(machine, operands, kind, _joined(group), cut=cut)
         for group, kind, cut in zip(
@@ -137,7 +138,7 @@ def _parts(
     made = part_sizes(indexing.results[0], spread.made.shape, blocks)
     ones = np.ones_like(blocks[0])
     shape = codelet.tile_shape(image, kernel, made)
-    first = 1 if codelet.part else 0
+    first = len(codelet.cuts)
     counts = [-(-size // block) for size, block in zip(indexing.sizes, blocks, strict=True)]
     inner = ones
     for count in counts[first + 1 :]:
@@ -156,6 +157,8 @@ def _parts(
             ones * shape.out_features,
             tuple(ones * x for x in shape.taps),
             shape.stride,
+            ones * shape.batch,
+            shape.spread,
         ),
         ones * prod(image),
         ones * prod(kernel),
@@ -178,6 +181,8 @@ def _joined(parts: list[_Parts]) -> _Parts:
         _chained([x.out_features for x in shapes]),
         tuple(_chained(x) for x in zip(*(shape.taps for shape in shapes), strict=True)),
         shapes[0].stride,
+        _chained([x.batch for x in shapes]),
+        shapes[0].spread,
     )
     return _Parts(
         _chained([x.numbers for x in parts]),
@@ -227,7 +232,9 @@ def _priced(
         gathered = over(share * parts.pieces * made_bits, 8)
         traffic = TileTraffic(received_bytes=gathered, received_fragments=parts.pieces)
         cycles = cycles + barrier + exchange_cycles(machine, traffic)
-        cycles = cycles + summing_cycles(machine, kind, share, parts.pieces)
+        # Shares are made of whole vectors where a dimension of the result is.
+        vectors = np.asarray(over(share, FEATURE_GRAIN) * FEATURE_GRAIN)
+        cycles = cycles + convolution_summing_cycles(machine, (kind, kind), vectors, parts.pieces)
         needed = np.maximum(needed, gathered)
     return (
         parts.numbers,

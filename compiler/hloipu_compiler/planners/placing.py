@@ -165,7 +165,7 @@ def grid(counts: Sequence[tuple[int, int, int]], sizes: Sizes, first: int = 0) -
 
 
 def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
-    """Return where to combine partial results that lie so, their pieces in dimension 0.
+    """Return where to combine partial results that lie so, counted by their leading dimensions.
 
     The tiles that have pieces of a block share out the block, along its first dimension that is
     long enough: each takes in few and long runs. Where no dimension of a block is whole, the blocks
@@ -173,14 +173,22 @@ def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
     """
     if mapping.replicated_axes or not mapping.is_partition:
         return None
-    pieces, *others = mapping.spans
+    leading = len(mapping.spans) - len(shape)
+    joined = _one_axis(mapping.tiles, [x.axis for x in mapping.spans[:leading] if x.axis >= 0])
+    if joined is None:
+        return None
+    tiles, axis, moved_to = joined
+    others = [
+        span._replace(axis=moved_to[span.axis]) if span.axis >= 0 else span
+        for span in mapping.spans[leading:]
+    ]
     labels = [(d, span) for d, span in enumerate(others) if span.axis >= 0]
-    if pieces.axis >= 0:
-        count = mapping.tiles.extents[pieces.axis]
+    if axis >= 0:
+        count = tiles.extents[axis]
         free = [d for d, span in enumerate(others) if span.axis < 0 and shape[d] > 1]
         # Parts of the innermost dimension alone are short runs, each a piece to be exchanged.
         chosen = next((d for d in free if shape[d] >= count and d < len(others) - 1), -1)
-        finer = _finer(mapping, shape, count) if chosen < 0 else None
+        finer = _finer(tiles, others, shape, count) if chosen < 0 else None
         if finer is not None:
             return finer
         if chosen < 0:
@@ -188,21 +196,40 @@ def gathered(mapping: Mapping, shape: Sizes) -> Placement | None:
                 return None
             chosen = max(free, key=lambda d: shape[d])
         block = -(-shape[chosen] // count)
-        labels.append((chosen, Span(pieces.axis, block, 0, block)))
-    return Placement(mapping.tiles, tuple(sorted(labels)))
+        labels.append((chosen, Span(axis, block, 0, block)))
+    return Placement(tiles, tuple(sorted(labels)))
 
 
-def _finer(mapping: Mapping, shape: Sizes, count: int) -> Placement | None:
+def _one_axis(tiles: Tiles, axes: Sequence[int]) -> tuple[Tiles, int, dict[int, int]] | None:
+    """Return a grid whose given axes are one, that axis or -1, and where each old axis went.
+
+    None where their tiles are not evenly apart in any order.
+    """
+    if len(axes) < 2:
+        return tiles, axes[0] if axes else -1, {n: n for n in range(len(tiles.extents))}
+    inner = sorted(axes, key=lambda n: tiles.strides[n])
+    step = tiles.strides[inner[0]]
+    for n in inner:
+        if tiles.strides[n] != step:
+            return None
+        step *= tiles.extents[n]
+    kept = [n for n in range(len(tiles.extents)) if n not in axes]
+    extents = (prod(tiles.extents[n] for n in axes), *(tiles.extents[n] for n in kept))
+    strides = (tiles.strides[inner[0]], *(tiles.strides[n] for n in kept))
+    places = {n: 1 + place for place, n in enumerate(kept)}
+    return Tiles(extents, strides, tiles.first), 0, {**dict.fromkeys(axes, 0), **places}
+
+
+def _finer(tiles: Tiles, spans: Sequence[Span], shape: Sizes, count: int) -> Placement | None:
     """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces.
 
     The first dimensions are cut first, down to single elements.
     """
-    extents = mapping.tiles.extents
     parts: list[tuple[int, int, int]] = []
-    for d, (span, size) in enumerate(zip(mapping.spans[1:], shape, strict=True)):
+    for d, (span, size) in enumerate(zip(spans, shape, strict=True)):
         block = min(span.size, size)
         cut = min(count, max(1, block))
-        parts.append((d, cut * (extents[span.axis] if span.axis >= 0 else 1), 1))
+        parts.append((d, cut * (tiles.extents[span.axis] if span.axis >= 0 else 1), 1))
         count //= cut
-    finer_grid = grid(parts, shape, mapping.tiles.first)
-    return finer_grid if 1 < finer_grid.tiles.count <= mapping.tiles.count else None
+    finer_grid = grid(parts, shape, tiles.first)
+    return finer_grid if 1 < finer_grid.tiles.count <= tiles.count else None

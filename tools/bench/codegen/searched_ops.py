@@ -47,7 +47,7 @@ def best_convolution(
         part = over(over(depth, pieces), 8) * 8
         count = -(-depth // part)
         if count > 1:
-            cut = replace(codelet, part=part, along=0, element_type="f32")
+            cut = replace(codelet, cuts=((0, part),), element_type="f32")
             cuts.append((cut, Tensor("f32", (count, *made.shape))))
     return best_of_codelet(machine, codelet, [image, kernel], made, cuts)
 

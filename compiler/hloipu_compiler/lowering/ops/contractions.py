@@ -132,11 +132,17 @@ def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
 
 
 def combined(
-    context: LoweringContext, partials: TileTensor, kind: str, shape: tuple[int, ...]
+    context: LoweringContext,
+    partials: TileTensor,
+    kind: str,
+    shape: tuple[int, ...],
+    *,
+    of_convolution: bool = False,
 ) -> TileTensor:
-    """Add partial sums along their leading dimension."""
+    """Add partial sums along their leading dimensions."""
     zero = context.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
-    add = Reduce((0,), "add", None, (kind,))
+    leading = tuple(range(len(partials.shape) - len(shape)))
+    add = Reduce(leading, "add", None, (kind,), of_convolution=of_convolution)
     placement = _adding_place(context.builder, add, partials, kind, shape)
     return context.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
 

@@ -63,20 +63,20 @@ def _once(
     """Compute a convolution, or a slice of it."""
     builder, kind = context.builder, made.element_type
     cut = _cut(context, plan, codelet, kind)
-    if not plan.cut.part:
+    if not plan.cut.parts:
         return builder.compute(cut, operands, [(kind, made.shape)], placement=plan.placement)[0]
-    pieces = (cut.element_type, (plan.cut.pieces, *made.shape))
+    pieces = (cut.element_type, (*plan.cut.counts, *made.shape))
     (partials,) = builder.compute(cut, operands, [pieces], placement=plan.placement)
-    return combined(context, partials, kind, made.shape)
+    return combined(context, partials, kind, made.shape, of_convolution=True)
 
 
 def _cut(
     context: LoweringContext, plan: ConvolutionGrid, codelet: Convolution, kind: str
 ) -> Convolution:
-    if not plan.cut.part:
+    if not plan.cut.parts:
         return codelet
     partial_kind = context.builder.tuning.partial_type(kind)
-    return replace(codelet, part=plan.cut.part, along=plan.cut.along, element_type=partial_kind)
+    return replace(codelet, cuts=plan.cut.parts, element_type=partial_kind)
 
 
 def _in_slices(
@@ -102,7 +102,7 @@ def _in_slices(
         made = Tensor(result.element_type, resized(result.shape, at, high - low))
         tensors = [Tensor(x.element_type, x.shape) for x in operands]
         tensors[number] = Tensor(whole.element_type, shape)
-        counted = (plan.cut.pieces, *made.shape) if plan.cut.part else made.shape
+        counted = (*plan.cut.counts, *made.shape)
         indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
         spans = plan.placement.spans(indexing.operands[number], shape)
         mapping = Mapping(plan.placement.tiles, spans)

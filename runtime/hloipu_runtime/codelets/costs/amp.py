@@ -77,7 +77,9 @@ def _fastest(
     found = _amp_1x1(machine, size, half, half_partials=half_partials)
     found = np.minimum(found, _amp_1x1(machine, turned, half, half_partials=half_partials))
     for way in (size, turned):
-        found = np.minimum(found, _horizontal_mac(machine, way, half, half_partials=half_partials))
+        found = np.minimum(
+            found, horizontal_mac_cycles(machine, way, half, half_partials=half_partials)
+        )
     return found
 
 
@@ -229,22 +231,48 @@ def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroin
     return found
 
 
-def horizontal_mac_cycles(machine: Machine, size: Product | Products, arithmetic: str) -> Amount:
-    """Return the cycles of the vertex that takes one dot product after the other."""
-    return _horizontal_mac(machine, size, arithmetic == "f16")
-
-
-def _horizontal_mac(
-    machine: Machine, size: Product | Products, half: bool, *, half_partials: bool = False
+def horizontal_mac_cycles(
+    machine: Machine,
+    size: Product | Products,
+    half: bool,
+    *,
+    half_partials: bool = False,
+    taps: Amount = 1,
 ) -> Amount:
-    """Return the cycles of one dot product after the other, for one product or many sizes."""
-    width = machine.tile.load_bytes_per_cycle * 8 // (16 if half else 32) or 1
-    dot = over(size.depth, width) + (9 if half_partials else 7)
-    positions = over(size.rows, machine.tile.worker_contexts)
-    worker = 16 + 19 + positions * (7 + size.columns * dot)
-    supervisor = (65 if half else 58) - 10 + size.groups * (23 + 15 + 10)
-    # supervisor + contexts * slots, as `shared_vertex_cycles` has it.
-    return supervisor + machine.tile.worker_contexts * size.groups * worker
+    """Return the cycles of one dot product after the other, for one product or many sizes.
+
+    `rows` are the positions of a convolution of so many taps, in one row. Source:
+    graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp, lines 25 to 42 and 79 to 245; with f16
+    sums two columns at a time.
+    """
+    contexts, width = machine.tile.worker_contexts, machine.tile.load_bytes_per_cycle // 2
+    width = max(1, width if half else width // 2)
+    # The vertex for one tap knows f16 operands and f32 sums only.
+    is_1x1 = half and not half_partials and np.all(np.asarray(taps) == 1)
+    retained = 15 if is_1x1 else (6 if half else 0)
+    columns = over(size.columns, 2) if half_partials else size.columns
+    dot = over(size.depth, width) + (10 if half_partials else 6 if half else 7)
+    rows = over(size.rows, contexts)
+    each = rows * (7 + columns * dot)
+    if is_1x1:
+        each = np.where(np.asarray(columns) == 1, 1 + rows * (2 + dot), each)
+    worker = taps * (16 - retained + (13 if is_1x1 else 19) + each) + 16
+    first = (10 if half_partials else 9) + (15 if is_1x1 else 6 if half_partials else 0)
+    supervisor = (65 if half else 58) - (10 if is_1x1 else 0) + contexts * first
+    found: Amount = supervisor + size.groups * (23 + 15 + 10 + contexts * worker)
+    is_zeroed = np.asarray(not is_1x1) | (np.asarray(size.columns) > 1)
+    zeroing = zeroing_cycles(machine, size.groups, size.rows * size.columns)
+    return found + np.where(is_zeroed, zeroing, 0)
+
+
+def zeroing_cycles(machine: Machine, groups: Amount, results: Amount) -> Amount:
+    """Return the cycles of zeroing so many results of each group before products are added.
+
+    (graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp, lines 163 to 180 and 1912 to 1929.)
+    """
+    contexts = machine.tile.worker_contexts
+    width = max(1, machine.tile.store_bytes_per_cycle // 4)
+    return contexts * groups * (5 + over(over(results, contexts), width))
 
 
 @overload

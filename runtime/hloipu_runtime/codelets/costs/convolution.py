@@ -19,6 +19,7 @@ from hloipu_runtime.codelets.costs.amp import (
     horizontal_mac_cycles,
     product_work,
     products_cycles,
+    zeroing_cycles,
 )
 from hloipu_runtime.machine.charges import Amount, over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile
@@ -36,16 +37,22 @@ class ConvolutionShape(NamedTuple):
 
     groups: Amount
     rows: Amount
-    """Rows of output positions in a group, over all batch elements."""
+    """Rows of output positions in a group, over all batch elements, where taps meet elements."""
     row: Amount
     """Positions of a row."""
     in_features: Amount
     """Of one group."""
     out_features: Amount
     taps: tuple[Amount, ...]
-    """Sizes of the kernel, as far as taps meet elements and no holes."""
+    """Sizes of the kernel."""
     stride: int
     """Along rows."""
+    batch: Amount = 0
+    """Elements of the batch, along which rows may go as well; 0: not known.
+
+    Images of one position each are their own patches."""
+    spread: int = 1
+    """Elements of the result for each position that meets elements and no holes."""
 
 
 def convolution_work(
@@ -72,16 +79,22 @@ def convolution_work(
     )
     if taps <= 1 or arithmetic is None:
         return as_product
-    rearranged = rearrange_on_tile(
-        machine, int(_patch_bytes(shape, half=arithmetic == "f16")), _WORD_BYTES
-    )
-    unfolded = TileWork(
-        as_product.cycles + rearranged.cycles, as_product.assumed_cycles + rearranged.assumed_cycles
-    )
+    unfolded = as_product
+    if positions != shape.batch:
+        rearranged = rearrange_on_tile(
+            machine, int(_patch_bytes(shape, half=arithmetic == "f16")), _WORD_BYTES
+        )
+        unfolded = TileWork(
+            as_product.cycles + rearranged.cycles,
+            as_product.assumed_cycles + rearranged.assumed_cycles,
+        )
     operands, results = _counts(shape)
     counts = int(operands[0]), int(operands[1])
     cast, assumed = conversions(machine, operand_types, counts, result_type, int(results))
-    cycles = int(_direct_cycles(machine, shape, half=arithmetic == "f16")) + assumed
+    cycles = (
+        int(_direct_cycles(machine, shape, half=arithmetic == "f16", half_partials=half_partials))
+        + assumed
+    )
     direct = TileWork(cycles if half_partials else cycles + cast, assumed)
     return min(direct, unfolded, key=lambda work: work.cycles)
 
@@ -115,10 +128,13 @@ def convolutions_cycles(
         _patch_bytes(shape, half=half) * tile.rearrange_8_byte_runs_millicycles_per_byte, 1000
     )
     operands, results = _counts(shape)
-    direct = _direct_cycles(machine, shape, half=half) + conversions_cycles(
+    direct = _direct_cycles(
+        machine, shape, half=half, half_partials=half_partials
+    ) + conversions_cycles(
         machine, operand_types, operands, result_type, 0 if half_partials else results
     )
-    found = np.minimum(as_product + rearranged, direct)
+    is_patch = np.asarray(shape.rows * shape.row == shape.batch)
+    found = np.minimum(as_product + np.where(is_patch, 0, rearranged), direct)
     return np.asarray(np.where(taps > 1, found, as_product), np.int64)
 
 
@@ -129,7 +145,7 @@ def _counts(shape: ConvolutionShape) -> tuple[tuple[Amount, Amount], Amount]:
     # Each position's window begins a stride further on.
     image: Amount = shape.groups * positions * shape.stride * shape.in_features
     kernel: Amount = shape.groups * taps * shape.in_features * shape.out_features
-    results: Amount = shape.groups * positions * shape.out_features
+    results: Amount = shape.groups * positions * shape.spread * shape.out_features
     return (image, kernel), results
 
 
@@ -139,11 +155,15 @@ def _patch_bytes(shape: ConvolutionShape, *, half: bool) -> Amount:
     return shape.groups * shape.rows * shape.row * prod(shape.taps) * words * _WORD_BYTES
 
 
-def _direct_cycles(machine: Machine, shape: ConvolutionShape, *, half: bool) -> Amount:
+def _direct_cycles(
+    machine: Machine, shape: ConvolutionShape, *, half: bool, half_partials: bool
+) -> Amount:
     """Return the cycles of the cheapest vertex that takes the image as it lies."""
     taps, positions = prod(shape.taps), shape.rows * shape.row
     one_tap = Products(shape.groups, positions, shape.in_features, shape.out_features)
-    found: Amount = taps * horizontal_mac_cycles(machine, one_tap, "f16" if half else "f32")
+    found: Amount = horizontal_mac_cycles(
+        machine, one_tap, half, half_partials=half_partials, taps=taps
+    )
     for height in (1, 2, 4) if half else (1,):
         found = np.minimum(found, _nx1_cycles(machine, shape, half, height))
     most = np.maximum(shape.in_features, shape.out_features)
@@ -151,7 +171,7 @@ def _direct_cycles(machine: Machine, shape: ConvolutionShape, *, half: bool) -> 
         vertical = _vertical_mac_cycles(machine, shape, half)
         found = np.where(most == 1, np.minimum(found, vertical), found)
     if half and shape.stride <= 2 and np.any(most <= 4):
-        slic = _slic_cycles(machine, shape)
+        slic = _slic_cycles(machine, shape, half_partials=half_partials)
         found = np.where(most <= 4, np.minimum(found, slic), found)
     return found
 
@@ -170,14 +190,18 @@ def _nx1_cycles(machine: Machine, shape: ConvolutionShape, half: bool, height: i
     load = over(units * amp.weights_per_unit_bytes, amp.weight_load_bytes_per_cycle)
     outer, inner = over(shape.taps[0], height), prod(shape.taps[1:])
     positions = over(shape.rows * shape.row, contexts)
-    rows = -(-positions // shape.row)
+    # The batch is a dimension of positions as others are, with a kernel of one element.
+    rows = -(-positions // np.maximum(shape.row, shape.batch))
     row_start = 3 + (34 if half else 45) - 3 * step
     worker = 18 - 9 + rows * max(0, row_start) + positions * step
     each = 12 + load + _NX1_LOADS[height] + 3 + contexts * worker
     kernel = outer * (14 + inner * each)
     fixed = 109 + 2 * contexts * 9
-    found: Amount = fixed + shape.groups * (16 + in_groups * (14 + out_groups * (14 + kernel)))
-    return found
+    # Sums are zeroed before: lines 694 to 713 of the source, lib/poplin/ConvModel.cpp, line 338.
+    zeroing = zeroing_cycles(machine, shape.groups * out_groups, shape.rows * shape.row * units)
+    looping = shape.groups * (23 * out_groups + 1) - 5
+    found = shape.groups * (16 + in_groups * (14 + out_groups * (14 + kernel)))
+    return np.asarray(fixed + zeroing + looping + found, np.int64)
 
 
 def _vertical_mac_cycles(machine: Machine, shape: ConvolutionShape, half: bool) -> Amount:
@@ -191,14 +215,42 @@ def _vertical_mac_cycles(machine: Machine, shape: ConvolutionShape, half: bool) 
     return found
 
 
-def _slic_cycles(machine: Machine, shape: ConvolutionShape) -> Amount:
-    """Return the cycles of the vertex for few channels a group: four taps of a row at a time."""
+def _slic_cycles(machine: Machine, shape: ConvolutionShape, *, half_partials: bool) -> Amount:
+    """Return the cycles of the vertex for few channels a group: four taps of a row at a time.
+
+    Source: graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp, lines 1085 to 1365. With f16
+    sums four chains of units take in the image once, with f32 sums two chains do so twice.
+    """
     contexts = machine.tile.worker_contexts
-    together = np.maximum(1, 4 // np.maximum(1, np.maximum(shape.in_features, shape.out_features)))
     blocks = prod(shape.taps[:-1]) * over(shape.taps[-1], 4)
     positions = over(shape.rows * shape.row, contexts)
-    rows = -(-positions // shape.row)
-    worker = rows * 15 + positions * shape.stride
-    passes = -(-shape.groups // together) * blocks
-    found: Amount = 28 + passes * (25 + 16 + 18 + 2 * contexts * worker)
+    rows, last = positions // shape.row, positions % shape.row
+    worker = [
+        17
+        + rows * _slic_row_slots(shape.row, shape.stride, first, half_partials)
+        + np.where(last, _slic_row_slots(last, shape.stride, first, half_partials), 0)
+        for first in (True, False)
+    ]
+    found: Amount = np.iinfo(np.int64).max
+    most = np.maximum(shape.in_features, shape.out_features)
+    for channels, load in ((1, 21 + 10 * contexts), (2, 21 + 12 * contexts), (4, 18)):
+        groups = over(shape.groups, 4 // channels)
+        supervisor = 28 + 21 * groups - 5 + (load + 16 + 20 + 6) * blocks - 5
+        cycles = supervisor + contexts * groups * (worker[0] + (blocks - 1) * worker[1])
+        found = np.where(most <= channels, np.minimum(found, cycles), found)
     return found
+
+
+def _slic_row_slots(row: Amount, stride: int, first: bool, half_partials: bool) -> Amount:
+    """Return a worker's slots for positions of a row: the first block of taps zeroes sums.
+
+    Where the source has five positions and more cost less than four, they are charged as much.
+    """
+    if stride == 2:
+        slots = np.where(row < 3, np.where(row == 1, 13, 15), 15 + 2 * (row - 3))
+    else:
+        few = 13 if first else 17
+        short = np.where(row > 1, few + row, 13)
+        slots = np.where(row < 5, short, np.maximum(few + 4, 10 + row))
+    passes = slots if half_partials else 3 + 2 * (slots - 1)
+    return 10 + int(first) + passes

@@ -1,7 +1,8 @@
 """Cycles of reductions on one tile.
 
 Formulas: graphcore/poplibs: lib/popops/reduction/CycleEstimationFunctions.cpp (strided and
-contiguous vertices). Integers, emulated types and regions of several ops rest on no source.
+contiguous vertices); of convolutions' partial sums lib/poplin/PerformanceEstimation.hpp
+(getReduceCycleEstimate). Integers, emulated types and regions of several ops rest on no source.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,9 @@ from hloipu_runtime.codelets.costs.combining import Combining, combining
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
+
+_SUM_TYPES = ("f16", "f32")
+"""Of the vertex that adds partial sums of convolutions."""
 
 
 class _Loop(NamedTuple):
@@ -94,6 +98,54 @@ def summing_cycles(
         machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * slots
     )
     return found
+
+
+def convolution_summing_work(machine: Machine, partials: Tensor, result: Tensor) -> TileWork:
+    """Return the work of adding a convolution's partial sums along their leading dimensions."""
+    kind, outputs = partials.element_type, result.elements
+    if not outputs or kind not in _SUM_TYPES:
+        leading = tuple(range(len(partials.shape) - len(result.shape)))
+        return reduce_work(machine, [partials], [result], leading, monoid="add", body=None)
+    pieces = np.array(partials.elements // outputs)
+    kinds = kind, result.element_type
+    cycles = int(convolution_summing_cycles(machine, kinds, np.array(outputs), pieces))
+    # The vertex writes f16 and f32.
+    is_written = result.element_type in _SUM_TYPES
+    converted = 0 if is_written else conversion_cycles(machine, result.element_type, outputs)
+    return TileWork(cycles + converted, converted)
+
+
+def convolution_summing_cycles(
+    machine: Machine,
+    element_types: tuple[str, str],
+    outputs: NDArray[np.int64],
+    partials: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the cycles of adding a convolution's partial sums, for each of many sizes.
+
+    `element_types`: of the partial sums and of the result. All workers share the outputs. Source:
+    graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp, lines 1560 to 1639. Partial sums are
+    one variable here whatever their size, where poplin leaves large ones apart
+    (lib/poplin/ConvReducePlan.hpp, line 16). Other types than f16 and f32 are those of any sum.
+    """
+    if element_types[0] not in _SUM_TYPES:
+        return summing_cycles(machine, element_types[0], outputs, partials)
+    half, half_out = (kind == "f16" for kind in element_types)
+    contexts, width = machine.tile.worker_contexts, 8 if half else 4
+    loads = width // min(width, machine.tile.load_bytes_per_cycle // (2 if half else 4))
+    # Whole vectors lie side by side, those of the tile itself apart.
+    store = (9 if half_out else 10) if half else (7 if half_out else 8)
+    loops = over(outputs // width, contexts)
+    single = contexts * (20 + (loads * np.maximum(0, partials - 1) + store) * loops) + 33
+    # Else a pointer for each partial sum; the last few outputs take loops of their own.
+    whole, rest = outputs // width, outputs % width
+    tails = sum((rest >> bit) & 1 for bit in range(width.bit_length() - 1))
+    turns, left = (whole + tails) // contexts, (whole + tails) % contexts
+    tail = np.where((left > 0) & (rest > 0), 2 * partials + (11 if half else 13), 0)
+    turns = turns + ((left > 0) & (rest == 0))
+    store = (8 if half_out else 9) if half else (6 if half_out else 7)
+    many = contexts * (32 + tail + ((loads + 1) * partials + store) * turns)
+    return np.asarray(np.where(rest == 0, single, many), np.int64)
 
 
 def _cycles(

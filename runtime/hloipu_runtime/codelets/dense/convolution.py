@@ -1,9 +1,9 @@
-"""Convolution: any labels, groups and dilations, whole or with input features cut into pieces."""
+"""Convolution: any labels, groups and dilations, whole or with what is summed cut into pieces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -43,9 +43,9 @@ class Convolution(Codelet):
     """Convolves an image with a kernel.
 
     Batch elements, output features and output positions may be split, and groups instead of output
-    features where there are several. With `part` what is summed over is cut into pieces, and the
-    result has a leading dimension that counts them: input features, of one group, or the kernel
-    along one spatial dimension, without base dilation and reversal.
+    features where there are several. With `cuts` what is summed over is cut into pieces, and the
+    result has leading dimensions that count them: input features, without feature groups, and the
+    kernel along spatial dimensions, without base dilation and reversal.
     """
 
     name: ClassVar[str] = "convolution"
@@ -61,23 +61,22 @@ class Convolution(Codelet):
     element_type: str
     feature_groups: int = 1
     batch_groups: int = 1
-    part: int = 0
-    """Elements of a piece; 0: nothing is cut."""
-    along: int = 0
-    """What is cut: 0 the input features, 1 the kernel's first spatial dimension, and so on."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """What is cut, and the elements of a piece: 0 the input features, 1 the kernel's first spatial
+    dimension, and so on. The result has a leading dimension for each, in this order."""
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return labels: pieces, batch, features or groups, and the positions of windows."""
         image, kernel = operands
-        pieces = 1 if self.part else 0
+        pieces = len(self.cuts)
         left, right = [ALL] * len(image.shape), [ALL] * len(kernel.shape)
         result = [ALL] * len(results[0].shape)
         shape = results[0].shape[pieces:]
         sizes: list[int] = list(results[0].shape[:pieces])
-        if self.part:
-            right[self._cut_of_kernel] = Index(0, self.part, 0, self.part)
-            result[0] = Index(0)
-            left[self.lhs[self.along + 1]] = self._cut_of_image(shape)
+        for label, (along, part) in enumerate(self.cuts):
+            right[self._cut_of_kernel(along)] = Index(label, part, 0, part)
+            result[label] = Index(label)
+            left[self.lhs[along + 1]] = self._cut_of_image(label, along, part, shape)
         groups = self.feature_groups * self.batch_groups
         features = Index(len(sizes))
         sizes.append(groups if groups > 1 else shape[self.out[1]])
@@ -94,7 +93,7 @@ class Convolution(Codelet):
         for number, w in enumerate(self._with_sizes(kernel.shape)):
             source, target = self.lhs[2 + number], self.out[2 + number]
             found = window_label(len(sizes), w, image.shape[source], shape[target])
-            if self.part and self.along == number + 1:
+            if any(along == number + 1 for along, _ in self.cuts):
                 continue
             if found and w.size:
                 left[source], result[pieces + target] = found.operand, found.result
@@ -105,7 +104,7 @@ class Convolution(Codelet):
         """Convolve; what tiles share is one convolution's image or kernel."""
         image, kernel = operands
         result = results[0]
-        pieces = 1 if self.part else 0
+        pieces = len(self.cuts)
         window = [
             part_window(w, image, result, self.lhs[2 + number], pieces + self.out[2 + number])
             for number, w in enumerate(self._with_sizes(kernel.part))
@@ -113,14 +112,43 @@ class Convolution(Codelet):
         groups = self._whole_groups(image, kernel, result.part[pieces:])
         lhs, rhs, varies = pair(image, kernel)
         tiles = _Tiles(tuple(has for has in varies if any(has)), groups, window)
-        if not self.part:
-            made = self._convolved(lhs, rhs, tiles)
-        elif self.along == 0:
-            made = self._feature_pieces(lhs, rhs, tiles)
-        else:
-            windows = self._piece_windows(image, kernel, result, window)
-            made = self._window_pieces(lhs, rhs, tiles, windows)
+        windows = {
+            along: self._piece_windows(along, part, (image, kernel, result), window[along - 1])
+            for along, part in self.cuts
+            if along
+        }
+        made = self._in_pieces(lhs, rhs, tiles, windows, self.cuts)
         return [repeat(made, varies, (*result.grid, *result.part))]
+
+    def _in_pieces(
+        self,
+        lhs: Array,
+        rhs: Array,
+        tiles: "_Tiles",
+        windows: dict[int, list[WindowDimension]],
+        cuts: tuple[tuple[int, int], ...],
+    ) -> Array:
+        """Convolve parts on a grid; a dimension for each cut comes right after the grid."""
+        if not cuts:
+            return self._convolved(lhs, rhs, tiles)
+        (along, part), *others = cuts
+        if along:
+            return self._window_pieces(lhs, rhs, tiles, windows, cuts)
+        left, right = (sum(has[side] for has in tiles.axes) for side in (0, 1))
+        of_lhs, of_rhs = left + self.lhs[1], right + self.rhs[0]
+        together = tiles._replace(axes=(*tiles.axes, (True, True)))
+        # The short last piece is convolved apart.
+        made = [
+            self._in_pieces(
+                np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
+                np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
+                together,
+                windows,
+                tuple(others),
+            )
+            for run in piece_runs(lhs.shape[of_lhs], part)
+        ]
+        return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
 
     def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
         """Convolve parts on a grid."""
@@ -135,45 +163,38 @@ class Convolution(Codelet):
             varies=tiles.axes,
         )
 
-    def _feature_pieces(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
-        """Convolve piece by piece, the short last one apart; pieces come right after the grid."""
-        left, right = (sum(has[side] for has in tiles.axes) for side in (0, 1))
-        of_lhs, of_rhs = left + self.lhs[1], right + self.rhs[0]
-        together = tiles._replace(axes=(*tiles.axes, (True, True)))
-        made = [
-            self._convolved(
-                np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
-                np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
-                together,
-            )
-            for run in piece_runs(lhs.shape[of_lhs], self.part)
-        ]
-        return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
-
     def _window_pieces(
-        self, lhs: Array, rhs: Array, tiles: "_Tiles", windows: list[WindowDimension]
+        self,
+        lhs: Array,
+        rhs: Array,
+        tiles: "_Tiles",
+        windows: dict[int, list[WindowDimension]],
+        cuts: tuple[tuple[int, int], ...],
     ) -> Array:
         """Convolve the same image with one piece of the kernel after the other."""
-        of_rhs = sum(right for _, right in tiles.axes) + self._cut_of_kernel
+        along = cuts[0][0]
+        of_rhs = sum(right for _, right in tiles.axes) + self._cut_of_kernel(along)
         made, start = [], 0
-        for here in windows:
+        for here in windows[along]:
             taps = rhs[(slice(None),) * of_rhs + (slice(start, start + here.size),)]
             window = [*tiles.window]
-            window[self.along - 1] = here
-            made.append(self._convolved(lhs, taps, tiles._replace(window=window)))
+            window[along - 1] = here
+            of_piece = tiles._replace(window=window)
+            made.append(self._in_pieces(lhs, taps, of_piece, windows, cuts[1:]))
             start += here.size
         return np.stack(made, axis=len(tiles.axes))
 
     def _piece_windows(
-        self, image: Block, kernel: Block, result: Block, window: list[WindowDimension]
+        self, along: int, part: int, blocks: tuple[Block, Block, Block], w: WindowDimension
     ) -> list[WindowDimension]:
         """Return, for each piece, the cut dimension's window over the image's part."""
-        of_image, of_kernel = self.lhs[self.along + 1], self._cut_of_kernel
-        w, outputs = window[self.along - 1], result.part[1 + self.out[self.along + 1]]
-        pad_low = self.window[self.along - 1][2]
+        image, kernel, result = blocks
+        of_image, of_kernel = self.lhs[along + 1], self._cut_of_kernel(along)
+        outputs = result.part[len(self.cuts) + self.out[along + 1]]
+        pad_low = self.window[along - 1][2]
         found = []
-        for start in range(0, kernel.part[of_kernel], self.part):
-            size = min(self.part, kernel.part[of_kernel] - start)
+        for start in range(0, kernel.part[of_kernel], part):
+            size = min(part, kernel.part[of_kernel] - start)
             before = (first_start(kernel, of_kernel) + start) * w.window_dilation - pad_low
             low = first_start(image, of_image) - before
             needed = (outputs - 1) * w.stride + (size - 1) * w.window_dilation + 1
@@ -185,15 +206,16 @@ class Convolution(Codelet):
         self, combine: Codelet, others: Sequence[Array | None]
     ) -> tuple[Codelet, int] | None:
         """Return the convolution without pieces, where they are added to a zero."""
-        if not self.part or not isinstance(combine, Reduce) or len(others) != 1:
+        if not self.cuts or not isinstance(combine, Reduce) or len(others) != 1:
             return None
-        if combine.monoid != "add" or combine.dimensions != (0,) or combine.part:
+        pieces = tuple(range(len(self.cuts)))
+        if combine.monoid != "add" or combine.dimensions != pieces or combine.part:
             return None
         if others[0] is None or np.any(others[0]):
             return None
         if self.element_type == "f16":
             return None  # each piece is rounded; of wider sums only the order differs
-        return replace(self, part=0, along=0, element_type=combine.element_types[0]), 0
+        return replace(self, cuts=(), element_type=combine.element_types[0]), 0
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -203,7 +225,7 @@ class Convolution(Codelet):
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
         types = (image.element_type, kernel.element_type)
         # Pieces of f16 are partial sums as the unit keeps them; a whole result is rounded to it.
-        half = bool(self.part) and self.element_type == "f16"
+        half = bool(self.cuts) and self.element_type == "f16"
         return convolution_work(machine, shape, types, results[0].element_type, half_partials=half)
 
     @property
@@ -239,26 +261,30 @@ class Convolution(Codelet):
 
         Sizes may be arrays, each entry the parts of another tile.
         """
-        pieces = 1 if self.part else 0
+        pieces = len(self.cuts)
         made = result[pieces:]
         features, batches = self._groups(image, kernel, made)
         groups = features * batches
-        taps: list[Amount] = [
-            over(kernel[d], w[4]) for d, w in zip(self.rhs[2:], self.window, strict=True)
-        ]
+        taps: list[Amount] = [kernel[d] for d in self.rhs[2:]]
         in_features = kernel[self.rhs[0]]
-        if self.part and self.along:
-            taps[self.along - 1] = _least(taps[self.along - 1], self.part)
-        elif self.part:
-            in_features = _least(in_features, self.part)
+        for along, part in self.cuts:
+            if along:
+                taps[along - 1] = _least(taps[along - 1], part)
+            else:
+                in_features = _least(in_features, part)
+        # Of positions between which dilation puts zeros every so many meet an element.
+        apart = [w[4] // gcd(w[4], w[1]) for w in self.window]
+        positions = [over(made[d], n) for d, n in zip(self.out[2:], apart, strict=True)]
         return ConvolutionShape(
-            groups * (result[0] if self.part else 1),
-            made[self.out[0]] * prod(made[d] for d in self.out[2:-1]),
-            made[self.out[-1]] if len(self.out) > 2 else 1,
+            groups * prod(result[:pieces]),
+            made[self.out[0]] * prod(positions[:-1]),
+            positions[-1] if positions else 1,
             in_features,
             kernel[self.rhs[1]] // _most(1, groups),
             tuple(taps),
             self.window[-1][1] if self.window else 1,
+            made[self.out[0]],
+            prod(apart),
         )
 
     @cached_property
@@ -293,19 +319,18 @@ class Convolution(Codelet):
             batches = image[self.lhs[0]] // result[self.out[0]]
         return features, batches
 
-    @property
-    def _cut_of_kernel(self) -> int:
-        """The dimension of the kernel that is cut into pieces."""
-        return self.rhs[self.along + 1] if self.along else self.rhs[0]
+    def _cut_of_kernel(self, along: int) -> int:
+        """Return the dimension of the kernel that a cut cuts."""
+        return self.rhs[along + 1] if along else self.rhs[0]
 
-    def _cut_of_image(self, result: Sizes) -> Index:
+    def _cut_of_image(self, label: int, along: int, part: int, result: Sizes) -> Index:
         """Return what of the image's dimension that goes with it a piece needs."""
-        if not self.along:
-            return Index(0, self.part, 0, self.part)
-        _, stride, pad_low, _, _, dilation = self.window[self.along - 1]
-        outputs = result[self.out[self.along + 1]]
-        window = (self.part - 1) * dilation + (outputs - 1) * stride + 1
-        return Index(0, self.part * dilation, -pad_low, max(1, window))
+        if not along:
+            return Index(label, part, 0, part)
+        _, stride, pad_low, _, _, dilation = self.window[along - 1]
+        outputs = result[self.out[along + 1]]
+        window = (part - 1) * dilation + (outputs - 1) * stride + 1
+        return Index(label, part * dilation, -pad_low, max(1, window))
 
 
 def _least(a: Amount, b: Amount) -> Amount:

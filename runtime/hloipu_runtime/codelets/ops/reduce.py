@@ -31,7 +31,7 @@ from hloipu_runtime.codelets.core.grids import (
     spread,
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight, one_call
-from hloipu_runtime.codelets.costs.reduce import reduce_work
+from hloipu_runtime.codelets.costs.reduce import convolution_summing_work, reduce_work
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
@@ -63,6 +63,8 @@ class Reduce(Codelet):
     part: int = 0
     associative: bool | None = None
     """Whether a body may be applied pairwise; None: decided by the count."""
+    of_convolution: bool = False
+    """Whether it adds the partial sums of a convolution along the leading dimensions."""
 
     @property
     def code_kind(self) -> str:
@@ -292,6 +294,8 @@ class Reduce(Codelet):
     ) -> TileWork:
         """Return the work of reducing one tile's parts."""
         arrays = operands[: len(results)]
+        if self.of_convolution:
+            return convolution_summing_work(machine, arrays[0], results[0])
         return reduce_work(
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
         )

@@ -5,8 +5,15 @@ import pytest
 
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.costs.amp import Product, Products, product_work, products_cycles
-from hloipu_runtime.codelets.costs.reduce import reduce_work, summing_cycles
+from hloipu_runtime.codelets.costs.reduce import (
+    convolution_summing_cycles,
+    reduce_work,
+    summing_cycles,
+)
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.load import load_machine
+from tests.support.vertex_formulas import reduce_add
 
 RNG = np.random.default_rng(9)
 TYPES = [("f32", "f32"), ("f16", "f16"), ("bf16", "f32"), ("s32", "s32"), ("f8e4m3fn", "f16")]
@@ -50,3 +57,15 @@ def test_sums_of_pieces(kind: str) -> None:
         )
         found = summing_cycles(machine, kind, np.array([outputs]), np.array([pieces]))
         assert found.tolist() == [work.cycles]
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_sums_of_a_convolution(kind: str) -> None:
+    machine = load_machine("gc200")
+    for outputs, pieces in ((60, 4), (7, 30), (1000, 2), (64, 16), (4096, 30), (3, 1)):
+        sizes = np.array([outputs]), np.array([pieces])
+        found = convolution_summing_cycles(machine, (kind, kind), *sizes)
+        assert found.tolist() == [reduce_add(outputs, pieces, kind == "f16")]
+        add = Reduce((0,), "add", None, (kind,), of_convolution=True)
+        tensors = Tensor(kind, (pieces, outputs)), Tensor(kind, ())
+        assert add.work(machine, tensors, [Tensor(kind, (outputs,))]) == TileWork(int(found[0]))

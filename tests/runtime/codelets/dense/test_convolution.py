@@ -68,8 +68,8 @@ class Case:
     def tensor(self) -> Tensor:
         """Return the result's tensor."""
         shape = tuple(self.result[d] for d in np.argsort(self.codelet.out))
-        part = self.codelet.part
-        pieces = (-(-self.image[1] // part),) if part else ()
+        lengths = (self.kernel[0], *self.kernel[2:])
+        pieces = (-(-lengths[along] // part) for along, part in self.codelet.cuts)
         return Tensor(self.codelet.element_type, (*pieces, *shape))
 
     def expected(self) -> np.ndarray[Any, Any]:
@@ -148,16 +148,24 @@ def test_split_convolutions_are_parts_of_the_whole(name: str) -> None:
     np.testing.assert_allclose(whole[0], expected, rtol=tolerance)
 
 
-@pytest.mark.parametrize("part", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", ["same", "strided", "dilated", "holes", "one tap", "no window"])
-def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
+def check_pieces(name: str, *cuts: tuple[int, int]) -> None:
+    """Compare the sum of pieces with the whole, however pieces and results are split."""
     case = CASES[name]
     operands = case.operands()
     expected = case.expected().transpose(np.argsort(case.codelet.out))
     cut = Case(case.image, case.kernel, case.window)
-    cut.codelet = replace(case.codelet, part=part)
+    cut.codelet = replace(case.codelet, cuts=cuts)
     whole = check_every_split(cut.codelet, operands, [cut.tensor()], same=close_values(0))
-    np.testing.assert_array_equal(np.sum(whole[0], axis=0), expected)
+    axes = tuple(range(len(cuts)))
+    np.testing.assert_array_equal(np.sum(whole[0], axis=axes), expected)
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "name", ["same", "strided", "dilated", "holes", "one tap", "no window", "batch groups"]
+)
+def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
+    check_pieces(name, (0, part))
 
 
 @pytest.mark.parametrize("part", [1, 2, 4, 9])
@@ -167,14 +175,16 @@ def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
 )
 @pytest.mark.thinned(3)
 def test_pieces_of_the_kernel_add_up(name: str, along: int, part: int) -> None:
-    case = CASES[name]
-    operands = case.operands()
-    expected = case.expected().transpose(np.argsort(case.codelet.out))
-    codelet = replace(case.codelet, part=part, along=along)
-    pieces = -(-case.kernel[1 + along] // part)
-    shape = Tensor("f32", (pieces, *case.tensor().shape))
-    whole = check_every_split(codelet, operands, [shape], same=close_values(0))
-    np.testing.assert_array_equal(np.sum(whole[0], axis=0), expected)
+    check_pieces(name, (along, part))
+
+
+@pytest.mark.parametrize("name", ["strided", "batch groups", "weights"])
+@pytest.mark.parametrize("cuts", [((0, 2), (1, 2)), ((2, 2), (0, 1)), ((0, 1), (1, 1), (2, 2))])
+@pytest.mark.thinned(2)
+def test_pieces_along_several_dimensions_add_up(
+    name: str, cuts: tuple[tuple[int, int], ...]
+) -> None:
+    check_pieces(name, *cuts)
 
 
 def test_sums_that_round() -> None:
@@ -222,7 +232,9 @@ def test_three_by_three_cycles_by_hand() -> None:
     four_rows = 16 + 16 * (14 + 14 + 14 + 3 * pass_cycles)
     one_row = 16 + 4 * (14 + 14 + 3 * (14 + 3 * (12 + 64 + 15 + 3 + 6 * worker)))
     case = Case((1, 64, 16, 12), (64, 16, 3, 3), ((3, 1, 1, 1, 1, 1),) * 2)
-    assert _cycles(case) == 109 + 2 * 6 * 9 + min(four_rows, one_row)
+    # Sums are zeroed before: two a slot, 16 features of 192 positions among six workers.
+    zeroing = 17 + 1 + 1 + 6 * (5 + 16 * 32 // 2)
+    assert _cycles(case) == 109 + 2 * 6 * 9 + zeroing + min(four_rows, one_row)
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32", "bf16", "s8"])
