@@ -76,13 +76,16 @@ def _best_order(
     if peak < least_bytes:
         return best, peak
     before = predecessors(computation, effectful)
-    for order in _orders(computation, buffers, before):
+    orders = list(_orders(computation, buffers, before))
+    while orders:
+        order = orders.pop(0)
         live = live_bytes(buffers, order)
         less, all_along = peak - max(live), (total - sum(live)) / len(live)
         if less >= max(least_bytes, peak * percent / 100) or (
             less >= 0 and all_along >= max(least_bytes, total / len(live) * percent / 100)
         ):
             best, peak, total = order, max(live), sum(live)
+            orders.append(moved(order, buffers, before))  # moving some may let others move
     return best, peak
 
 
