@@ -204,7 +204,7 @@ def made_late(
         first = min((moved_to[i] for i in after[at]), default=place[at])
         if first <= place[at] + 1:
             continue
-        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b])
+        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b] or b in buffers.kept)
         longer = 0
         for b in buffers.reads[at]:
             others = readers[b]
@@ -227,7 +227,7 @@ def freed_early(
         first = max((moved_to[i] for i in before[at]), default=place[at])
         if first >= place[at] - 1:
             continue
-        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b])
+        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b] or b in buffers.kept)
         freed = 0
         for b in buffers.reads[at]:
             others = readers[b]
