@@ -102,6 +102,10 @@ bench-codegen: install ## cycles of kernels over the machine's limits, and of pl
 fidelity: install ## predicted against published measured times; writes docs/fidelity.md
 	$(BIN)/python -m tools.fidelity
 
+.PHONY: fidelity-ops
+fidelity-ops: install ## classes of ops against the machine's limits and poplibs's formulas
+	$(BIN)/python -m tools.fidelity.op_table
+
 .PHONY: fidelity-models
 fidelity-models: install ## whole networks: do they fit, how long do they take (half an hour)
 	$(BIN)/python -m tools.fidelity --models

@@ -26,6 +26,7 @@ def compile_request(options: Options) -> CompileRequest:
             round(100 * options.available_memory_proportion),
             hoist=options.hoist,
             code_memory=options.code_memory,
+            random_bits=options.random_bits,
         ),
         options.outline == "on",
     )

@@ -336,6 +336,17 @@ class Options:
         str,
         About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
     ] = "f32"
+    random_bits: Annotated[
+        str,
+        About(
+            Choice(("hardware", "philox")),
+            _ALL,
+            "What rng-bit-generator draws with where it leaves the algorithm open (rng_default): "
+            "the chip's own generator, at its price, or Philox in integer code; the bits are "
+            "Philox's either way, as on XLA:CPU.",
+            in_module=True,
+        ),
+    ] = "hardware"
     outline: Annotated[
         str,
         About(

@@ -1,5 +1,6 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
+from hloipu_compiler.passes.algebra.divisions import CheapenDivisions
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
@@ -47,6 +48,8 @@ _FRONT = (
 
 _BACK = (
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
+    CheapenDivisions(),
+    EliminateDeadCode(),
     FuseElementwise(),
     EliminateDeadCode(),
     FuseRows(),

@@ -40,6 +40,8 @@ class Tuning:
     as many as there is room for."""
     code_memory: bool = True
     """Whether code takes of that room, and is worth cycles."""
+    random_bits: str = "hardware"
+    """What takes the time of drawing bits by `rng_default`: the chip's generator, or `philox`."""
 
     def partial_type(self, kind: str) -> str:
         """Return the type of partial sums of a result: f32 for narrower floats, but as chosen."""

@@ -53,8 +53,8 @@ from hloipu_runtime.streams.faults import ended
 _DRAWN = 16
 """Elements that are drawn for a feed without a file; they come again and again after that."""
 _KEPT = frozenset(
-    "target set available_memory_proportion partials_type define plugin passes code_memory mode "
-    "poison".split()
+    "target set available_memory_proportion partials_type random_bits define plugin passes "
+    "code_memory mode poison".split()
 )
 """Options by which the plain step is compiled as well, to find the op at fault."""
 

@@ -62,7 +62,7 @@ def test_loops_of_samples_are_counted() -> None:
         if plan.trip_counts:
             found[path.stem] = list(plan.trip_counts.values())
     assert found["scan_rnn"] == [20]
-    assert found["random_sampling"] == [5]
+    assert "random_sampling" not in found  # rounds of ThreeFry, which are written out
     assert "newton_while" not in found
 
 

@@ -25,7 +25,10 @@ def _rng_bit_generator(context: LoweringContext) -> Sequence[Value]:
     """Make (state, bits), or bits alone where the result is no tuple."""
     state = context.tile_tensor(0)
     element_type, shape = context.results[-1]
-    codelet = RngBits(context.attributes.text("algorithm").lower(), element_type)
+    algorithm = context.attributes.text("algorithm").lower()
+    if algorithm == "rng_default" and context.builder.tuning.random_bits == "philox":
+        algorithm = "rng_philox"
+    codelet = RngBits(algorithm, element_type)
     results = [(state.element_type, state.shape), (element_type, shape)]
     after, bits = context.builder.compute(codelet, [state], results)
     return [after, bits] if isinstance(context.instruction.shape, TupleShape) else [bits]

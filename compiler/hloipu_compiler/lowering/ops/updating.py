@@ -5,12 +5,18 @@ what falls into its range.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from math import prod
+from typing import TYPE_CHECKING
 
+from hloipu_compiler.lowering.core.alternatives import cheapest
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
+from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.ops.indexing import lying, settled, starts_of
+from hloipu_compiler.lowering.ops.movement import reshaped_value
+from hloipu_compiler.lowering.ops.reductions import reduce
 from hloipu_compiler.planners.indexed_grids import (
     Option,
     best_of,
@@ -25,13 +31,20 @@ from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
-from hloipu_runtime.codelets.core.constants import text_node
-from hloipu_runtime.codelets.core.expression_form import Expression, monoid_of
+from hloipu_runtime.codelets.core.constants import text_node, value_of
+from hloipu_runtime.codelets.core.expression_form import Expression, Node, monoid_of
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.indexed.scatter import Scatter
+
+_MOST_SHARES = 256
+"""Of the updates of a scatter: few enough to try powers of two."""
 
 
 @lowers("dynamic-update-slice")
@@ -68,13 +81,72 @@ def _scatter(context: LoweringContext) -> Sequence[Value]:
         context.attributes.flag("unique_indices"),
         context.results[0][1],
     )
-    operands = [context.leaf(n) for n in range(count)]
-    return _written(
-        context,
+    operands = [
+        *(context.leaf(n) for n in range(count)),
+        *(context.tile_tensor(n) for n in range(count, len(context.operands))),
+    ]
+    whole = partial(_written, context, codelet, operands, count)
+    shares = [partial(_in_shares, context, codelet, n) for n in _shares(codelet, operands)]
+    return cheapest(context.builder, [whole, *shares]) if shares else whole()
+
+
+def _shares(codelet: "Scatter", operands: Sequence[Value]) -> list[int]:
+    """Return into how many shares the updates of a sum may be cut, each with a table of its own.
+
+    Few rows with many updates each, as of a table of segments: every tile of such a row's columns
+    looks at all updates. All tables together have no more rows than there are updates.
+    """
+    dims, (table, indices, updates) = codelet.dims, [x.shape for x in operands[:3]]
+    batch = len(updates) - len(dims.update_window_dims)
+    if (
+        codelet.monoid != "add"
+        or dims.input_batching_dims
+        or dims.index_vector_dim < len(indices) - 1
+        or dims.update_window_dims != tuple(range(batch, len(updates)))
+        or not prod(updates)
+    ):
+        return []
+    windows = prod(updates[:batch])
+    rows = prod(table[d] for d in dims.scatter_dims_to_operand_dims)
+    most = min(windows // max(1, rows), _MOST_SHARES)
+    return [n for n in range(2, most + 1) if windows % n == 0 and n.bit_count() == 1]
+
+
+def _in_shares(context: LoweringContext, codelet: "Scatter", shares: int) -> list[TileTensor]:
+    """Scatter each share of the updates into zeros of its own, and add these to the operand."""
+    from hloipu_runtime.kernels.scatter import ScatterDimensions
+
+    builder, dims = context.builder, codelet.dims
+    kind, shape = context.results[0]
+    base, indices, updates = context.leaf(0), context.tile_tensor(1), context.tile_tensor(2)
+    each = prod(updates.shape[: -len(dims.update_window_dims) or None]) // shares
+    vector = indices.shape[-1:] if dims.index_vector_dim < len(indices.shape) else (1,)
+    windows = tuple(updates.shape[d] for d in dims.update_window_dims)
+    places = reshaped_value(builder, indices, (shares, each, *vector))
+    terms = reshaped_value(builder, updates, (shares, each, *windows))
+    in_shares = replace(
         codelet,
-        [*operands, *(context.tile_tensor(n) for n in range(count, len(context.operands)))],
-        count,
+        dims=ScatterDimensions(
+            tuple(range(2, 2 + len(windows))),
+            tuple(d + 1 for d in dims.inserted_window_dims),
+            tuple(d + 1 for d in dims.scatter_dims_to_operand_dims),
+            2,
+            (0,),
+            (0,),
+        ),
+        whole=(shares, *shape),
     )
+    zero = Scalar(kind, zero_text(kind))
+    tables = Spread(zero, (), (shares, *shape))
+    (sums,) = _written(context, in_shares, [tables, places, terms], 1)
+    (total,) = reduce(context, Reduce((0,), "add", None, (kind,)), [sums, builder.scalar(zero)])
+    filled = base.source if isinstance(base, Spread) else None
+    if isinstance(filled, Scalar) and not value_of(filled.text, kind):
+        return [total]
+    axes = tuple(range(len(shape)))
+    node = Node("add", (0, 1), kind)
+    both = Elementwise(Expression((kind, kind), (node,), (2,)), (axes, axes), len(axes))
+    return builder.compute(both, [builder.tile_tensor(base), total], [(kind, shape)])
 
 
 def _written(
@@ -82,9 +154,10 @@ def _written(
 ) -> list[TileTensor]:
     """Write into the first of `count` operands, or a copy of it; the others are copied."""
     builder = context.builder
-    results = [Tensor(*x) for x in context.results]
+    results = [Tensor(x.element_type, x.shape) for x in operands[:count]]
+    shapes = [(x.element_type, x.shape) for x in results]
     if not results[0].elements:
-        return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], context.results)
+        return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], shapes)
     given = tuple(lying(builder, x) for x in operands)
     options = _writings(builder.machine, codelet, given, tuple(results), count, builder.code_price)
     chosen = best_of(builder.machine, options)
@@ -103,9 +176,7 @@ def _written(
     base = _base(context, operands[0], placement)
     tensors = [base, *(builder.tile_tensor(x) for x in operands[1:])]
     last_uses = [True] + [False] * (len(tensors) - 1)
-    return builder.compute(
-        codelet, tensors, context.results, last_uses=last_uses, placement=placement
-    )
+    return builder.compute(codelet, tensors, shapes, last_uses=last_uses, placement=placement)
 
 
 @lru_cache(1 << 10)

@@ -55,7 +55,7 @@ class _Fusion:
     def __init__(self, context: LoweringContext, computation: Computation) -> None:
         self.context = context
         self.computation = computation
-        self.shape = context.shape.dimensions
+        self.shape = context.results[0][1]
         self.operands: list[TileTensor] = []
         self.labels: list[tuple[int, ...]] = []
         self.last_uses: list[bool] = []
@@ -64,20 +64,22 @@ class _Fusion:
         """Position -> number of an operand, or a constant."""
 
     def lowered(self) -> list[TileTensor]:
-        """Return the fusion's result."""
+        """Return the fusion's results, which have one shape."""
         for position, x in enumerate(self.computation.instructions):
             leaf = self._leaf(x)
             if leaf is not None and self._is_read(position):
                 self.known[position] = self._operand(leaf, x)
         numbers: dict[int, int] = {}
         for position, x in enumerate(self.computation.instructions):
-            if x.parameter_number >= 0 or x.opcode in ("constant", "broadcast"):
+            if x.parameter_number >= 0 or x.opcode in ("constant", "broadcast", "tuple"):
                 continue
             arguments = tuple(self._number(i, numbers) for i in x.operands)
             kind = array_shape(x.shape).element_type.name
             numbers[position] = self._add(Node(x.opcode, arguments, kind, node_parameters(x)))
         types = tuple(leaf.element_type for leaf in self.operands)
-        expression = Expression(types, tuple(self.nodes), (numbers[self.computation.root],))
+        root = self.computation.instructions[self.computation.root]
+        results = root.operands if root.opcode == "tuple" else (self.computation.root,)
+        expression = Expression(types, tuple(self.nodes), tuple(numbers[n] for n in results))
         codelet = Elementwise(expression, tuple(self.labels), len(self.shape))
         return self.context.builder.compute(
             codelet, self.operands, self.context.results, last_uses=self.last_uses

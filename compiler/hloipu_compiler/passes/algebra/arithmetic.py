@@ -7,7 +7,9 @@ and quieten a signalling nan. `x + 0` is `x` for integers only, where `x + -0` i
 
 import numpy as np
 
+from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.movement import same_value_shape, static
 from hloipu_compiler.passes.framework.constant_values import Array, scalar_constant
@@ -21,6 +23,13 @@ def uniform(draft: Draft, at: int) -> Array | None:
     if x.opcode == "broadcast":
         x = draft.made[x.operands[0]]
     return scalar_constant(x)
+
+
+def filled(draft: Draft, like: Instruction, shape: ArrayShape, number: int) -> int:
+    """Append a value whose elements are all one number; return where it is."""
+    literal = Literal(str(number))
+    single = draft.add(like, "constant", ArrayShape(shape.element_type), literal=literal)
+    return draft.add(like, "broadcast", shape, (single,), Attributes({"dimensions": ()}))
 
 
 def _is_value(draft: Draft, at: int, wanted: float) -> bool:

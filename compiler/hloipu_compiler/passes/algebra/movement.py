@@ -39,6 +39,12 @@ def became(x: Instruction, opcode: str, operands: tuple[int, ...], **own: object
     )  # fmt: skip
 
 
+def repeating(draft: Draft, at: int) -> Instruction | None:
+    """Return the instruction that a value is, if it repeats another."""
+    x = draft.made[at]
+    return x if x.opcode == "broadcast" else None
+
+
 def _reshape(draft: Draft, x: Instruction) -> int | Instruction | None:
     """Drop a reshape to the same sizes; of two in a row the last counts."""
     if static(x.shape) is None or static(draft.shape(x.operands[0])) is None:

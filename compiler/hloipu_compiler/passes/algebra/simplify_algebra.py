@@ -5,13 +5,14 @@ from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import COMMUTATIVE
+from hloipu_compiler.ir.ops import COMMUTATIVE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.arithmetic import ARITHMETIC_RULES
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.algebra.fold_transposes import TRANSPOSE_RULES
 from hloipu_compiler.passes.algebra.indexing import INDEXING_RULES
 from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, became, same_value_shape, static
+from hloipu_compiler.passes.algebra.random_fractions import FRACTION_RULES
 from hloipu_compiler.passes.algebra.reshape_rules import RESHAPE_RULES
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL, without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
@@ -74,15 +75,38 @@ def _sort(draft: Draft, x: Instruction) -> int | None:
     return x.operands[0] if same_value_shape(draft, x, x.operands[0]) else None
 
 
+_MOST_TURNS, _MOST_WRITTEN, _LEAST_OPS = 8, 256, 8
+"""Of loops that are written out: turns, ops of all of them, and ops of one, to be worth it."""
+_ROUND = frozenset("parameter constant tuple get-tuple-element slice reshape broadcast".split())
+
+
 def _while(draft: Draft, x: Instruction) -> int | None:
-    """Put its start in the place of a loop that never runs."""
+    """Put its start in the place of a loop that never runs, and its rounds in that of a short one.
+
+    Short are few turns of elementwise ops alone, such as the rounds of a hash: written out they
+    become a few kernels, where in a loop each turn's results are stored and brought back.
+    """
     old = draft.old
     from hloipu_compiler.analysis.trip_count import counted_loop
 
     loop = counted_loop(draft.module, old, old[x.name])
-    if loop is None or loop.trips or "sharding" in x.attributes:
+    if loop is None or "sharding" in x.attributes:
         return None
-    return x.operands[0]
+    state = x.operands[0]
+    if not loop.trips:
+        return state
+    body = draft.module.computation[x.attributes.text("body")]
+    ops = [y for y in body.instructions if Trait.ELEMENTWISE in OPS[y.opcode].traits]
+    if (
+        CONTROL in x.attributes
+        or loop.trips > _MOST_TURNS
+        or not _LEAST_OPS <= len(ops) <= _MOST_WRITTEN // loop.trips
+        or any(y.opcode not in _ROUND for y in body.instructions if y not in ops)
+    ):
+        return None
+    for _ in range(loop.trips):
+        state = spliced(draft, x, body, (state,))
+    return state
 
 
 def conditional_rule(module: Module) -> Rule:
@@ -144,7 +168,7 @@ CONTROL_RULES: dict[str, Rule] = {
 
 
 RULES: dict[str, Rule] = {
-    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,
+    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES, **FRACTION_RULES,
 }  # fmt: skip
 
 

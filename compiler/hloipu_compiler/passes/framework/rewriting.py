@@ -13,6 +13,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import Shape
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL
 from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.plan.plan import Plan
 
 Rule = Callable[["Draft", Instruction], "int | Instruction | None"]
 """From an instruction with its operands' new positions to: the position of what its value is, the
@@ -137,6 +138,34 @@ def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule
         place.append(len(made))
         made.append(x)
     return draft.finish() if changed else computation
+
+
+def rewritten_in_place(
+    module: Module, plan: Plan, rules_of: Callable[[Computation], Mapping[str, Rule]]
+) -> tuple[Module, Plan]:
+    """Return a module after rules, and the plan with new ops on the IPUs of those they replace."""
+    ipus = dict(plan.ipus)
+
+    def placed(computation: Computation, rule: Rule) -> Rule:
+        def applied(draft: Draft, x: Instruction) -> int | Instruction | None:
+            before = len(draft.made)
+            made = rule(draft, x)
+            ipu = ipus.get((computation.name, x.name))
+            if ipu is not None:
+                for new in draft.made[before:]:
+                    ipus[computation.name, new.name] = ipu
+            return made
+
+        return applied
+
+    def changed(computation: Computation) -> Computation:
+        rules = rules_of(computation)
+        if plan.ipus:
+            rules = {opcode: placed(computation, rule) for opcode, rule in rules.items()}
+        return rewritten(module, computation, rules)
+
+    made = with_each(module, changed)
+    return made, plan if len(ipus) == len(plan.ipus) else replace(plan, ipus=ipus)
 
 
 def with_each(module: Module, change: Callable[[Computation], Computation]) -> Module:

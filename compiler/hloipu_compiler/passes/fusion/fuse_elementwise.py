@@ -7,6 +7,12 @@ constant numbers that a group reads are copied into it, for they cost nothing th
     a = f32[9] multiply(p, q)               f = f32[9] fusion(p, q, r), kind=kLoop
     b = f32[9] broadcast(r), dimensions={}
     c = f32[9] add(a, b)
+
+Before, f16 is widened to f32 at each reader instead of once for all, so that no f32 is stored: to
+load it takes as many slots as to widen f16, and accumulators of sums take f16 in as it is.
+
+Rounds of integers, as of hashes and generators of random bits, read each value twice: groups of two
+users become one, with several results, where all else that reads these comes after the group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +23,8 @@ from typing import ClassVar
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.passes.algebra.movement import static
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import (
     FLAT_CALLS,
@@ -26,8 +33,14 @@ from hloipu_compiler.passes.framework.pass_base import (
     Pass,
 )
 from hloipu_compiler.passes.framework.registry import register
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import (
+    Draft,
+    Rule,
+    rewritten_in_place,
+    with_operands,
+)
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.element_types import F32
 from hloipu_runtime.frozen import dataclass
 
 FUSIBLE = frozenset(
@@ -87,27 +100,59 @@ def _groups(
     users = computation.users
     group_of: dict[int, int] = {}
     groups: dict[int, list[int]] = {}
+    ops: dict[int, int] = {}  # without converts: they come in copies, of which one stays
     for position in range(len(computation.instructions) - 1, -1, -1):
         x = computation.instructions[position]
         if x.opcode not in FUSIBLE or not _is_plain(computation, x):
             continue
-        joined = None
-        if position != computation.root:
-            found = {group_of.get(user, -1) for user in users[position]}
-            if len(found) == 1:
-                joined = found.pop()
+        found = {group_of.get(user, -1) for user in users[position]}
+        joined = max(found, default=-1)
         if (
-            joined is None
+            position == computation.root
             or joined < 0
-            or len(groups[joined]) >= most_ops
-            or _sizes(x) != _sizes(computation.instructions[joined])
-            or _ipu(computation, ipus, position) != _ipu(computation, ipus, joined)
+            or any(
+                last >= 0
+                and (
+                    _sizes(x) != _sizes(computation.instructions[last])
+                    or _ipu(computation, ipus, position) != _ipu(computation, ipus, last)
+                )
+                for last in found
+            )
+            or sum(ops[last] for last in found if last >= 0) >= most_ops
+            or (len(found) > 1 and not _may_merge(computation, groups, found, position))
         ):
             joined = position
             groups[joined] = []
+            ops[joined] = 0
+            found = {joined}
+        for last in found - {joined, -1}:
+            moved = groups.pop(last)
+            groups[joined] += moved
+            ops[joined] += ops.pop(last)
+            group_of.update(dict.fromkeys(moved, joined))
         groups[joined].append(position)
+        ops[joined] += x.opcode != "convert"
         group_of[position] = joined
-    return {last: members for last, members in groups.items() if len(members) > 1}
+    return {
+        last: sorted(members, reverse=True) for last, members in groups.items() if len(members) > 1
+    }
+
+
+def _may_merge(
+    computation: Computation, groups: dict[int, list[int]], found: set[int], position: int
+) -> bool:
+    """Whether groups and an op that they read may become one group, where the last of them is.
+
+    Integers only: floats of several readers are what regions of rows are made of.
+    """
+    shape, last = computation.instructions[position].shape, max(found)
+    if not isinstance(shape, ArrayShape) or not shape.element_type.is_integer:
+        return False
+    members = {position}.union(*(groups[x] for x in found if x >= 0))
+    if computation.root in members and computation.root != last:
+        return False
+    users = computation.users
+    return all(user in members or user > last for each in members for user in users[each])
 
 
 def _ipu(computation: Computation, ipus: Mapping[tuple[str, str], int], position: int) -> int:
@@ -134,22 +179,47 @@ def _fused(
     made: list[Instruction] = []
     place: list[int] = []
     inner: list[Computation] = []
+    taken: Names | None = None
     for position, x in enumerate(computation.instructions):
         place.append(len(made))
         if position in groups:
+            group = sorted(groups[position])
+            inside = {*group}
+            results = [
+                n
+                for n in group
+                if n == computation.root or any(u not in inside for u in computation.users[n])
+            ]
             name = names.fresh(f"fused.{x.name}")
-            body, operands = _body(computation, sorted(groups[position]), name)
+            body, operands = _body(computation, group, name, results)
             inner.append(body)
             attributes = Attributes({"kind": "kLoop", "calls": name}, (name,))
             new = tuple(place[i] for i in operands)
-            made.append(Instruction(x.name, "fusion", x.shape, new, attributes, x.metadata))
+            if len(results) == 1:
+                made.append(Instruction(x.name, "fusion", x.shape, new, attributes, x.metadata))
+                continue
+            taken = taken or Names(each.name for each in computation.instructions)
+            shape = body.instructions[body.root].shape
+            whole, at = taken.fresh(f"fused.{x.name}"), len(made)
+            made.append(Instruction(whole, "fusion", shape, new, attributes, x.metadata))
+            for number, n in enumerate(results):
+                each, element = computation.instructions[n], Attributes({"index": number})
+                place[n] = len(made)
+                made.append(
+                    Instruction(
+                        each.name, "get-tuple-element", each.shape, (at,), element,
+                        each.metadata,
+                    )
+                )  # fmt: skip
         elif position not in members:
             made.append(with_operands(x, tuple(place[i] for i in x.operands)))
     root = place[computation.root]
     return replace(computation, instructions=tuple(made), root=root), inner
 
 
-def _body(computation: Computation, members: list[int], name: str) -> tuple[Computation, list[int]]:
+def _body(
+    computation: Computation, members: list[int], name: str, results: list[int]
+) -> tuple[Computation, list[int]]:
     """Return the computation of one group, and the positions of its operands outside."""
     instructions = computation.instructions
     inside = set(members)
@@ -176,15 +246,66 @@ def _body(computation: Computation, members: list[int], name: str) -> tuple[Comp
         shape = instructions[position].shape
         parameter = names.fresh(f"param.{number}")
         made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
+    converts: dict[tuple[int, Shape], int] = {}
     for position in (*sorted(copied), *members):
         x = instructions[position]
+        operands = tuple(place[i] for i in x.operands)
+        if x.opcode == "convert":
+            # Each reader may have come with its own.
+            place[position] = converts.setdefault((operands[0], x.shape), len(made))
+            if place[position] < len(made):
+                continue
         place[position] = len(made)
-        made.append(with_operands(x, tuple(place[i] for i in x.operands)))
-    return Computation(name, tuple(made), len(made) - 1), list(outside)
+        made.append(with_operands(x, operands))
+    if len(results) > 1:
+        shape = TupleShape(tuple(instructions[n].shape for n in results))
+        own = tuple(place[n] for n in results)
+        made.append(Instruction(names.fresh("results"), "tuple", shape, own))
+        root = len(made) - 1
+    else:
+        root = place[members[-1]]
+    return Computation(name, tuple(made), root), list(outside)
 
 
 def _is_number(x: Instruction) -> bool:
     return x.opcode == "constant" and isinstance(x.shape, ArrayShape) and not x.shape.dimensions
+
+
+def widened_at_readers(module: Module, plan: Plan) -> tuple[Module, Plan]:
+    """Return the module in which each elementwise op and reduction has what widens f16 for itself.
+
+    Such copies become one again in one fused expression.
+    """
+    return rewritten_in_place(module, plan, _rules)
+
+
+def _rules(computation: Computation) -> dict[str, Rule]:
+    def rule(draft: Draft, x: Instruction) -> Instruction | None:
+        return _copied(draft, computation, x)
+
+    return dict.fromkeys((*FUSIBLE, "reduce"), rule)
+
+
+def _copied(draft: Draft, computation: Computation, x: Instruction) -> Instruction | None:
+    """Return an op that reads copies of what widens its operands, where others read that too."""
+    copies: dict[int, int] = {}
+    for old, new in zip(computation[x.name].operands, x.operands, strict=True):
+        if new not in copies and len(computation.users[old]) > 1 and _widens(draft, new):
+            source = draft.made[new]
+            copies[new] = draft.add(source, "convert", source.shape, source.operands)
+    if not copies:
+        return None
+    return with_operands(x, tuple(copies.get(i, i) for i in x.operands))
+
+
+def _widens(draft: Draft, at: int) -> bool:
+    x = draft.made[at]
+    if x.opcode != "convert" or control_predecessors(x):
+        return False
+    after, before = static(x.shape), static(draft.shape(x.operands[0]))
+    if after is None or before is None or not after.rank:
+        return False
+    return after.element_type is F32 and before.element_type.name == "f16"
 
 
 @register
@@ -200,4 +321,5 @@ class FuseElementwise(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with fusions."""
+        module, plan = widened_at_readers(module, plan)
         return elementwise_fused(module, self.most_ops, plan.ipus), plan

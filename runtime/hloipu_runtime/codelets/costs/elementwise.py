@@ -2,14 +2,12 @@
 
 Single ops: graphcore/poplibs: lib/popops/popopsCycleEstimators.cpp and PerformanceEstimation.cpp,
 in the forms whose result is a new tensor. Where those are faster on sizes that a vector divides,
-the form for all sizes is taken, so that larger parts never cost less. For code made of a whole
-expression there is no published formula: it is assumed to load each operand and store each result
-once, and to take the ops' own cycles in between.
+the form for all sizes is taken, so that larger parts never cost less, except for rows with a number
+of their own. Code made of a whole expression has no published formula (`expression_loops.py`).
 """
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.costs.elementwise_rates import (
@@ -18,7 +16,9 @@ from hloipu_runtime.codelets.costs.elementwise_rates import (
     rate_of,
     vector_elements,
 )
-from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots, emulated, widened
+from hloipu_runtime.codelets.costs.emulation import Slots, emulated
+from hloipu_runtime.codelets.costs.expression_loops import Repeats, loop_work, repeats_of
+from hloipu_runtime.codelets.costs.issuing import cast_slots, table_name
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import (
     TileWork,
@@ -33,32 +33,9 @@ _SUPERVISOR = 11
 _UNARY_EXIT = 9
 _LOOP_UNARY, _LOOP_EXTERNAL, _LOOP_BINARY = 4, 2, 5
 """Load, store and loop added to a rate that lacks them; external: hand-written add, sub, mul."""
-_FUSED_PROLOGUE = 30
+_ROW, _ALIGNED_ROW = 25, 7
+"""Of a row with a number of its own (BroadcastVectorOuter); aligned: whole vectors fill rows."""
 _EXTERNAL = frozenset({"add", "subtract", "multiply"})
-_UNSOURCED_CONVERT_SLOTS = 5
-"""Of an int to a float or back, one element: scalar code."""
-
-
-class Repeats(NamedTuple):
-    """How an operand repeats within the result, as three factors of the result's elements.
-
-    It runs through `inner` trailing elements, again for each of `rows`, for each of `slices`; an
-    operand that goes on only every `rows` elements has an `inner` of 1.
-    """
-
-    slices: int
-    rows: int
-    inner: int
-
-    @property
-    def is_scalar(self) -> bool:
-        """Whether the operand is one number."""
-        return self.slices == 1 and self.inner == 1
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the operand has an element for each of the result."""
-        return self.rows == 1
 
 
 def elementwise_work(
@@ -80,22 +57,7 @@ def elementwise_work(
     scaled = scaled_add_cycles(machine, expression, nodes, scalars, elements)
     if scaled is not None:
         return TileWork(scaled)
-    return _fused(machine, expression, nodes, repeats, elements)
-
-
-def repeats_of(labels: Sequence[int], shape: Sizes) -> Repeats:
-    """Return how an operand that follows some of the result's dimensions repeats."""
-    slices, rows, inner = 1, 1, 1
-    for d in range(len(shape) - 1, -1, -1):
-        if shape[d] == 1:
-            continue
-        if rows > 1 and (d in labels or slices > 1):
-            slices *= shape[d]
-        elif d in labels:
-            inner *= shape[d]
-        else:
-            rows *= shape[d]
-    return Repeats(slices, rows, inner)
+    return loop_work(machine, expression, repeats, elements)
 
 
 # --- single ops -----------------------------------------------------------------------------------
@@ -113,9 +75,9 @@ def _single(
     share = _over(elements, contexts)
     count = len(expression.operand_types)
     argument_type = expression.type_of(node.arguments[0])
-    op = _table_name(node)
+    op = table_name(node)
     if node.op == "convert":
-        slots = _cast(argument_type, node.element_type, share)
+        slots = cast_slots(argument_type, node.element_type, share)
         return _shared(machine, 12, Slots(37).plus(slots), argument_type, node, share)
     if node.op == "select":
         return _each_worker(machine, elements, Slots(5 + 6 + 5 * share), node, share)
@@ -164,8 +126,10 @@ def _binary_slots(
     if repeated.is_scalar:
         found.append(Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
     if inner == 1:
-        by_row = _loop(once, argument_type, rows, 1).plus(Slots(25))
-        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(Slots(25))
+        is_aligned = not rows % vector_elements(column_of(argument_type))
+        around = Slots(_ALIGNED_ROW if is_aligned else _ROW)
+        by_row = _loop(once, argument_type, rows, 1).plus(around)
+        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(around)
         found += [
             Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
             Slots(15).plus(by_column.times(slices, assumed=False)),
@@ -191,20 +155,6 @@ def _vector(column: str) -> int:
     return vector_elements(column)
 
 
-def _cast(before: str, after: str, elements: int) -> Slots:
-    """Return the slots of a cast's loop (`castWorkerCycles`), remainders as whole vectors."""
-    columns = column_of(before), column_of(after)
-    if {*columns} <= {"f32", "f16"}:
-        # Two loads and one store of 64 bits each; loads do not overlap each other.
-        load, store = _vector(columns[0]), _vector(columns[1])
-        vector = min(2 * load, store)
-        return Slots(_over(elements, vector) * max(vector // load, 1))
-    if columns[1] == "s64":
-        return Slots(elements * 5)
-    slots = elements * _UNSOURCED_CONVERT_SLOTS
-    return Slots(slots, slots)
-
-
 def _shared(
     machine: Machine, supervisor: int, slots: Slots, argument_type: str, node: Node, share: int
 ) -> TileWork:
@@ -221,80 +171,6 @@ def _each_worker(machine: Machine, elements: int, slots: Slots, node: Node, shar
     contexts = machine.tile.worker_contexts
     cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots.slots)])
     return TileWork(cycles, min(cycles, contexts * slots.assumed))
-
-
-# --- fused expressions ----------------------------------------------------------------------------
-
-
-def _fused(
-    machine: Machine,
-    expression: Expression,
-    nodes: Sequence[Node],
-    repeats: Sequence[Repeats | None],
-    elements: int,
-) -> TileWork:
-    """Return the cycles of code generated of a whole expression: all of them are assumed."""
-    share = _over(elements, machine.tile.worker_contexts)
-    moved = _FUSED_PROLOGUE
-    for element_type, repeat in zip(expression.operand_types, repeats, strict=True):
-        if repeat is None or repeat.inner > 1 or repeat.is_full:
-            moved += _over(share, vector_elements(element_type))
-    for element_type in expression.result_types:
-        moved += _over(share, vector_elements(element_type))
-    slots = Slots(moved, moved)
-    types = {expression.type_of(x) for x in expression.results} | {*expression.operand_types}
-    repeating = [n for n, x in enumerate(repeats) if x is not None and x.inner == 1]
-    numbers = numbers_in(expression, repeating)
-    for node in nodes:
-        slots = slots.plus(inside_slots(machine, expression, node, share, numbers))
-    conversions = conversion_slots(machine, tuple(sorted(types)), share)
-    slots = slots.plus(conversions)
-    cycles = shared_vertex_cycles(machine, _SUPERVISOR, slots.slots)
-    return TileWork(cycles, cycles)
-
-
-def inside_slots(
-    machine: Machine,
-    expression: Expression,
-    node: Node,
-    share: int,
-    numbers: frozenset[int] = frozenset(),
-) -> Slots:
-    """Return the slots of an op between others: without loads and stores, as far as known.
-
-    `numbers` are values of the expression that are one number for all elements of a vector.
-    """
-    argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
-    if node.op == "convert":
-        slots = _cast(argument_type, node.element_type, share)
-    elif node.op in ("select", "clamp"):
-        turns = _over(share, _vector(column_of(node.element_type)))
-        slots = Slots(2 * turns, 2 * turns)
-    else:
-        full = [x for x in node.arguments if x not in numbers]
-        scalar = len(full) < len(node.arguments) == 2
-        rate = rate_of(_table_name(node), argument_type, scalar=scalar)
-        if rate.complete:
-            saved = max(1, len(full)) + 1
-            rate = rate._replace(cycles=max(1, rate.cycles - saved))
-        slots = _loop(rate, argument_type, share, 0)
-    return widened(machine, slots, {argument_type, node.element_type})
-
-
-def numbers_in(expression: Expression, operands: Sequence[int] = ()) -> frozenset[int]:
-    """Return the values that are one number for a whole vector, as some operands are."""
-    found = set(operands)
-    for number, node in enumerate(expression.nodes, len(expression.operand_types)):
-        if all(x in found for x in node.arguments):
-            found.add(number)
-    return frozenset(found)
-
-
-def _table_name(node: Node) -> str:
-    """Return an op's name in the tables of rates."""
-    if node.op == "compare":
-        return f"compare-{dict(node.parameters)['direction']}"
-    return node.op
 
 
 def _over(count: int, parts: int) -> int:

@@ -75,7 +75,7 @@ atan2                  272/2  578/4 -     -     -
 and                    -      -     7/1   9/1   5/4
 or                     -      -     7/1   9/1   5/4
 xor                    -      -     7/1   9/1   5/4
-mulhi                  -      -     ~14/1 ~60/1 -
+mulhi                  -      -     ~20/1 ~60/1 -
 shift-left             -      -     7/1   18/1  -
 shift-right-logical    -      -     7/1   6/1   -
 shift-right-arithmetic -      -     7/1   19/1  -
@@ -163,6 +163,38 @@ def rate_of(op: str, element_type: str, *, scalar: bool = False) -> Rate:
         if (op, column) in table:
             return table[op, column]
     return UNKNOWN
+
+
+_AROUND = {"s32": (6, 5), "s64": (7, 5)}
+"""Of popops's loop around an integer op, and around one with a number: an addition, one instruction
+of 32 bits or four of 64, takes 7 or 6, and 11 or 9."""
+_PACKED = 4
+PACKING = {"f32": 7, "f16": 5, "s32": 9, "s64": 9}
+"""Cycles in which popops's comparisons put what four say into a word: their loops without loads, an
+instruction for each vector or integer, and a store."""
+
+
+@lru_cache(maxsize=1024)
+def rate_inside(op: str, element_type: str, loads: int, *, scalar: bool = False) -> Rate:
+    """Return the rate of an op between others: of its own loop without what surrounds the op.
+
+    `loads` of its operands are not numbers, of which one is where `scalar`. Comparisons leave masks
+    (`PACKING`). Integer ops that are one instruction take one slot.
+    """
+    column = column_of(element_type)
+    if op == "not" and column == "pred":
+        op = "xor"  # of a mask and a number, as in other logic, not a loop over single bytes
+    rate = rate_of(op, element_type, scalar=scalar)
+    if not rate.complete:
+        return rate
+    around = max(1, loads) + 1
+    if op.startswith("compare-") and column in PACKING:
+        rate = rate_of(op, element_type)
+        loaded = vector_elements(column) if column in ("f32", "f16") else 1
+        around = 2 * _PACKED // loaded + PACKING[column] + 1
+    elif column in _AROUND:
+        around = _AROUND[column][scalar]
+    return rate._replace(cycles=max(1, rate.cycles - around))
 
 
 @lru_cache(maxsize=1024)

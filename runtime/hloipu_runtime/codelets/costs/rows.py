@@ -1,21 +1,27 @@
-"""Cycles of row-wise work, assumed: no formula is published for such code.
+"""Cycles of row-wise work: loops over rows, from counts of instructions (`issuing.py`).
 
-Assumed: rows are dealt to the workers, or each row is shared by all of them, whichever is faster.
-Each step is a loop over the row: it loads what it reads of operands and of values that earlier
-steps left, takes the ops' own cycles between, takes values into the accumulators of reductions, as
-many loads going along with that, and stores what is a result or read by a later step. What
-reductions and their followers say of a row stays in registers. A loop takes what a contiguous
-reduction of poplibs takes for each output, 12 slots (graphcore/poplibs:
-lib/popops/reduction/CycleEstimationFunctions.cpp).
+Rows are dealt to the workers, or each row is shared by all of them, whichever is faster. Each step
+is a loop over the row: it loads what it reads of operands and of values that earlier steps left,
+computes, takes values into the accumulators of reductions, and stores what is a result or read by a
+later step. What reductions and their followers say of a row stays in registers. A loop begins and
+ends in what a contiguous reduction of poplibs takes for each output, 12 slots (graphcore/poplibs:
+lib/popops/reduction/CycleEstimationFunctions.cpp). Other overheads are assumed.
 """
 
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.costs.combining import combining
-from hloipu_runtime.codelets.costs.elementwise import inside_slots, numbers_in
+from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.elementwise_rates import column_of, vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
+from hloipu_runtime.codelets.costs.expression_loops import numbers_in
+from hloipu_runtime.codelets.costs.issuing import (
+    Issue,
+    accumulated,
+    load_issue,
+    op_issue,
+    packing_issue,
+)
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -75,55 +81,67 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
     for step, (expression, sources) in enumerate(zip(work.expressions, work.sources, strict=True)):
         results = range(made, made + len(expression.results))
         made += len(results)
-        is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
-        loads = stores = 0
+        taken: list[tuple[int, str]] = []
+        while reductions and reductions[0][0] == step:
+            _, value, monoid = reductions.pop(0)
+            made += 1
+            taken.append((value, monoid))
+        issue = Issue()
         for number in sources:
             if work.is_full[number] or work.is_column[number]:
-                loads += over(elements, vector_elements(work.types[number]))
+                issue = issue.plus(load_issue(work.types[number], elements))
                 moved_types.add(work.types[number])
         for number in results:
             if number in work.kept:
                 stored = elements if work.is_full[number] else rows
-                stores += over(stored, vector_elements(work.types[number]))
+                issue = issue.plus(load_issue(work.types[number], stored))
                 moved_types.add(work.types[number])
-        total = total.plus(_expression_slots(machine, work, expression, sources, rows, length))
-        taken = Slots(0)
-        while reductions and reductions[0][0] == step:
-            _, value, monoid = reductions.pop(0)
-            made += 1
-            taken = taken.plus(_reducing(machine, work, value, monoid, rows, length))
-        # As in any reduction, a load goes along with taking a vector in.
-        moved = max(loads - taken.slots, 0) + stores + (_ROW_LOOP * rows if is_long else 0)
-        total = total.plus(taken).plus(Slots(moved, moved))
+        hidden, narrow = _taken_in(work, expression, results, taken)
+        issue = issue.plus(_ops_issue(machine, work, expression, sources, hidden, (rows, length)))
+        for value, monoid in taken:
+            element_type = "f16" if value in narrow else work.types[value]
+            issue = issue.plus(taking_issue(machine, element_type, monoid, rows, length))
+        is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
+        loops = rows * _ROW_LOOP * (len(taken) + is_long)
+        total = total.plus(issue.slots).plus(Slots(loops, loops - rows * _ROW_LOOP * len(taken)))
     return total.plus(conversion_slots(machine, tuple(sorted(moved_types)), elements))
 
 
-def _expression_slots(
+def _taken_in(
+    work: RowWork, expression: Expression, results: range, taken: list[tuple[int, str]]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Return a step's ops that accumulators do by themselves, and the values taken in as f16."""
+    later = {x for sources in work.sources for x in sources} | work.kept
+    sums = {
+        expression.results[value - results.start]: value
+        for value, monoid in taken
+        if monoid == "add" and value in results
+    }
+    needed = {
+        local for local, value in zip(expression.results, results, strict=True) if value in later
+    }
+    hidden, narrow = accumulated(expression, frozenset(sums), frozenset(needed))
+    return hidden, frozenset(sums[x] for x in narrow)
+
+
+def _ops_issue(
     machine: Machine,
     work: RowWork,
     expression: Expression,
     sources: tuple[int, ...],
-    rows: int,
-    length: int,
-) -> Slots:
-    """Return the slots of a step's ops; one on a row's number takes as long as on a vector."""
+    hidden: frozenset[int],
+    sizes: tuple[int, int],
+) -> Issue:
+    """Return a step's ops on rows and elements of each; on a row's number they take a vector's."""
+    rows, length = sizes
     is_long = [work.is_full[x] or work.is_column[x] for x in sources]
     numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
-    total = Slots(0)
+    total = packing_issue(expression, rows * length)
     for number, node in enumerate(expression.nodes, len(sources)):
-        if node.op in ("constant", "copy"):
+        if node.op in ("constant", "copy") or number in hidden:
             continue
         kind = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
         one = rows * vector_elements(column_of(kind))
         count = one if number in numbers else rows * length
-        total = total.plus(inside_slots(machine, expression, node, count, numbers))
+        total = total.plus(op_issue(machine, expression, node, count, numbers))
     return total
-
-
-def _reducing(
-    machine: Machine, work: RowWork, value: int, monoid: str, rows: int, length: int
-) -> Slots:
-    """Return the slots of taking a value into accumulators, and of what each row ends with."""
-    step = combining(machine, work.types[value], monoid, None)
-    slots = rows * (step.slots * over(length, step.lanes) + _ROW_LOOP)
-    return Slots(slots, slots if step.assumed else rows * _ROW_LOOP)

@@ -25,10 +25,16 @@ from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import one_of
 from hloipu_runtime.codelets.core.straight import Straight, run_calls
-from hloipu_runtime.codelets.costs.elementwise import inside_slots, numbers_in
-from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
+from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.expression_code import expression_bytes
+from hloipu_runtime.codelets.costs.expression_loops import numbers_in
+from hloipu_runtime.codelets.costs.issuing import (
+    Issue,
+    accumulated,
+    load_issue,
+    op_issue,
+)
 from hloipu_runtime.codelets.costs.reduce import reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
@@ -138,29 +144,35 @@ class FusedReduce(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of the reduction, whose step hides one load, and of the expression.
-
-        Assumed: other loads and the ops' own cycles are added to each vector's step.
-        """
+        """Return the work of the reduction, and what of the expression its loop does not hide."""
         count = len(self.labels)
         sizes = sizes_of(self.labels, [x.shape for x in operands[:count]], self.rank)
-        reduced = Tensor(self.expression.result_types[0], sizes)
+        (value,) = self.expression.results
+        sums = frozenset({value} if self.monoid == "add" else ())
+        hidden, narrow = accumulated(self.expression, sums, frozenset())
+        taken = "f16" if narrow else self.expression.result_types[0]
+        reduced = Tensor(taken, sizes)
         work = reduce_work(
             machine, [reduced], results, self.dimensions, monoid=self.monoid, body=None
         )
         share = over(reduced.elements, machine.tile.worker_contexts)
         full = [x for x in operands[:count] if x.elements > 1]
-        loads = sum(over(share, vector_elements(x.element_type)) for x in full[1:])
-        slots = Slots(loads, loads)
+        taking = taking_issue(machine, taken, self.monoid, 1, share)
+        # As in any reduction, the first load is as wide as what is taken in.
+        issue = taking.plus(Issue(main=taking.floats))
+        for x in full[1:]:
+            issue = issue.plus(load_issue(x.element_type, share))
         numbers = numbers_in(
             self.expression, [n for n, x in enumerate(operands[:count]) if x.elements < 2]
         )
-        for node in self.expression.nodes:
-            if node.op not in ("constant", "copy"):
-                slots = slots.plus(inside_slots(machine, self.expression, node, share, numbers))
+        for number, node in enumerate(self.expression.nodes, count):
+            if node.op not in ("constant", "copy") and number not in hidden:
+                issue = issue.plus(op_issue(machine, self.expression, node, share, numbers))
+        slots = issue.slots
+        more = max(0, slots.slots - taking.slots.slots)
         types = sorted({x.element_type for x in full})
-        slots = slots.plus(conversion_slots(machine, types, share))
-        cycles = work.cycles + machine.tile.worker_contexts * slots.slots
+        added = Slots(more, min(more, slots.assumed)).plus(conversion_slots(machine, types, share))
+        cycles = work.cycles + machine.tile.worker_contexts * added.slots
         return TileWork(cycles, cycles) if work.cycles else work
 
     def combined_with(

@@ -26,14 +26,24 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype
 from hloipu_runtime.kernels.random_bits import Algorithm, rng_bit_generator
 from hloipu_runtime.kernels.random_values import rng_normal, rng_uniform
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
 Array = np.ndarray[Any, Any]
 
-_WORD_SLOTS = 60
-"""Of one 32-bit word by Philox or ThreeFry in integer code: ten rounds of two 64-bit products for
-four words, or twenty rounds of five ops for two. Assumed: no library for the chip has them."""
+_BLOCK = {
+    "rng_three_fry": (114, 2),
+    "rng_philox": (343, 4),
+}
+"""Slots and 32-bit words of one counter in integer code, one slot an op (`rate_inside`). ThreeFry:
+the counter, 2 additions of the key, 20 rounds of 5 ops, 5 additions of two keys. Philox: the
+counter, 10 rounds of two products of 32 by 32 bits, 15 slots each, and 4 ops. Assumed: no library
+for the chip has them."""
+_SEED_SUPERVISOR, _SEED_SLOTS = 14, 27
+"""Of setting the chip's generator to a state, so that equal states draw equal bits (`SetSeed`)."""
+_DRAW_SUPERVISOR, _DRAW_PROLOGUE = 4, 22
+"""Of drawing with it (`Uniform`)."""
 _MASK64 = (1 << 64) - 1
 
 
@@ -48,7 +58,8 @@ class RngBits(Codelet):
 
     name: ClassVar[str] = "rng_bits"
     algorithm: str
-    """In lower case, as `kernels/random_bits.py` names it."""
+    """In lower case, as `kernels/random_bits.py` names it; of `rng_default` the bits are Philox's,
+    the cycles those of the chip's own generator, whose bits depend on tile and worker."""
     element_type: str
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
@@ -77,10 +88,22 @@ class RngBits(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the cycles of rounds on integers; all are assumed."""
-        words = results[1].elements * (2 if ELEMENT_TYPES[self.element_type].bits == 64 else 1)
-        share = -(-words // machine.tile.worker_contexts)
-        cycles = shared_vertex_cycles(machine, 11, 30 + _WORD_SLOTS * share)
+        """Return the cycles of the chip's generator for `rng_default`, else of integer rounds.
+
+        The chip draws 64 bits a slot and stores them beside: poplibs's `Uniform` of whole words
+        after `SetSeed` (graphcore/poplibs: lib/poprand/poprandCycleEstimators.cpp). Rounds are
+        assumed.
+        """
+        elements, bits = results[1].elements, ELEMENT_TYPES[self.element_type].bits
+        contexts = machine.tile.worker_contexts
+        if self.algorithm == "rng_default":
+            draws = over(over(elements * max(bits, 8), 64), contexts)
+            supervisor = _SEED_SUPERVISOR + _DRAW_SUPERVISOR
+            slots = _SEED_SLOTS + _DRAW_PROLOGUE + draws
+            return TileWork(shared_vertex_cycles(machine, supervisor, slots))
+        slots, words = _BLOCK[self.algorithm]
+        blocks = over(elements * (2 if bits == 64 else 1), words)
+        cycles = shared_vertex_cycles(machine, 11, 30 + slots * over(blocks, contexts))
         return TileWork(cycles, cycles)
 
 
@@ -122,11 +145,13 @@ class RngValues(Codelet):
         elements = results[0].elements
         if not elements:
             return TileWork(0)
-        share = -(-elements // machine.tile.worker_contexts)
-        turns = -(-share // vector_elements(self.element_type))
+        turns = over(
+            over(elements, machine.tile.worker_contexts), vector_elements(self.element_type)
+        )
         integers = ELEMENT_TYPES[self.element_type].is_integer
-        prologue = 24 if self.element_type == "f16" else 22
-        cycles = shared_vertex_cycles(machine, 4, prologue + (6 if integers else 4) * turns)
+        prologue = 24 if self.element_type == "f16" else _DRAW_PROLOGUE
+        slots = prologue + (6 if integers else 4) * turns
+        cycles = shared_vertex_cycles(machine, _DRAW_SUPERVISOR, slots)
         known = self.element_type in ("f32", "f16", "s32", "u32")
         return TileWork(cycles, 0 if known else cycles)
 

@@ -283,6 +283,40 @@ ENTRY e {{
     same_on_tiles(text, MACHINES[machine], arguments)
 
 
+@pytest.mark.parametrize("base", ["zeros", "drawn"])
+@pytest.mark.parametrize(("updates", "last"), [((8, 64), 16), ((256,), 4), ((7,), 3)])
+def test_updates_of_few_rows_are_summed_in_shares(
+    base: str, updates: tuple[int, ...], last: int
+) -> None:
+    """Whole numbers, which any order sums alike; where a share has few updates there are none."""
+    many = ",".join(map(str, updates))
+    start = f"x = f32[2,{last}] parameter(2)"
+    if base == "zeros":
+        start = f"zero = f32[] constant(0)\n  x = f32[2,{last}] broadcast(zero), dimensions={{}}"
+    text = f"""
+HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+ENTRY e {{
+  i = s32[{many},1] parameter(0)
+  u = f32[{many},{last}] parameter(1)
+  {start}
+  ROOT y = f32[2,{last}] scatter(x, i, u), update_window_dims={{{len(updates)}}},
+    inserted_window_dims={{0}}, scatter_dims_to_operand_dims={{0}},
+    index_vector_dim={len(updates)}, to_apply=f
+}}
+"""
+    given = [numbers(-1, 4, *updates, 1), numbers(-9, 9, *updates, last).astype(np.float32)]
+    if base == "drawn":
+        given.append(numbers(-9, 9, 2, last).astype(np.float32))
+    run = same_on_tiles(text, MACHINES["gc200"], given)
+    reduced = [x for x in codelets(run.program) if x.name == "reduce"]
+    assert bool(reduced) is (updates != (7,))
+
+
 def test_a_scatter_of_two_operands() -> None:
     text = f"""
 HloModule m

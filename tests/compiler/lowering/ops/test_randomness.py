@@ -10,8 +10,11 @@ from hloipu_compiler.interpret.evaluator import evaluate
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.codelets.ops.random import RngBits
 from hloipu_runtime.machine.load import load_machine
-from tests.support.on_tiles import check_on_tiles
+from tests.support.on_tiles import check_on_tiles, groups_of
+from tests.support.tile_runs import same_on_tiles
 
 Array = np.ndarray[Any, Any]
 
@@ -115,3 +118,20 @@ def test_loops_and_branches_carry_the_state() -> None:
 def test_a_condition_may_not_draw() -> None:
     with pytest.raises(CodegenError, match="E0470"):
         lower(parse(IN_A_CONDITION), Plan(), load_machine("tiny"))
+
+
+@pytest.mark.parametrize(
+    ("random_bits", "algorithm"), [("hardware", "rng_default"), ("philox", "rng_philox")]
+)
+def test_bits_of_no_stated_algorithm_are_drawn_as_asked(random_bits: str, algorithm: str) -> None:
+    text = """
+HloModule draws
+ENTRY e {
+  s = u64[2] parameter(0)
+  ROOT p = (u64[2], u32[4000]) rng-bit-generator(s), algorithm=rng_default
+}
+"""
+    given = [np.array([3, 5], np.uint64)]
+    run = same_on_tiles(text, load_machine("gc200"), given, Tuning(random_bits=random_bits))
+    drawn = [x.codelet for x in groups_of(run.program) if isinstance(x.codelet, RngBits)]
+    assert [x.algorithm for x in drawn] == [algorithm]

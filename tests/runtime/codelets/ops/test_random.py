@@ -9,6 +9,7 @@ from hloipu_runtime.kernels.random_bits import Algorithm, rng_bit_generator
 from hloipu_runtime.kernels.random_values import rng_normal, rng_uniform
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.load import load_machine
+from tests.support.cases import each
 from tests.support.codelet_law import Given, check_every_split, check_law
 
 TINY = load_machine("tiny")
@@ -104,6 +105,14 @@ def test_cycles() -> None:
     scalar, state, part = Tensor("f32", ()), Tensor("u64", (3,)), Tensor("f32", (60,))
     uniform = RngValues("uniform", "f32")
     assert uniform.work(TINY, [scalar, scalar, state], [part]) == TileWork(4 + 6 * (22 + 4 * 5))
-    bits = RngBits("rng_philox", "u32")
-    cycles = 11 + 6 * (30 + 60 * 10)
-    assert bits.work(TINY, [state], [state, Tensor("u32", (60,))]) == TileWork(cycles, cycles)
+    for algorithm, slots in (("rng_philox", 343 * 3), ("rng_three_fry", 114 * 5)):
+        bits, cycles = RngBits(algorithm, "u32"), 11 + 6 * (30 + slots)
+        assert bits.work(TINY, [state], [state, Tensor("u32", (60,))]) == TileWork(cycles, cycles)
+
+
+@each(("element_type", "draws"), [("u32", 5), ("u64", 10), ("u16", 3), ("u8", 2)])
+def test_the_chip_draws_64_bits_a_slot(element_type: str, draws: int) -> None:
+    """As poprand's `Uniform` of whole words, after `SetSeed`; each of 6 workers has 10 elements."""
+    state, bits = Tensor("u64", (2,)), Tensor(element_type, (60,))
+    found = RngBits("rng_default", element_type).work(TINY, [state], [state, bits])
+    assert found == TileWork(4 + 14 + 6 * (22 + 27 + draws))

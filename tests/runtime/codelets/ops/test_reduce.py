@@ -130,6 +130,33 @@ def test_one_output_is_shared_by_all_workers() -> None:
     assert _cycles(_sum((0,)), Tensor("f32", (1000,)), Tensor("f32", ())) == together
 
 
+@pytest.mark.parametrize(
+    ("kind", "direction", "swapped", "slots"),
+    [
+        # popnn's ReduceMaxClassSparse takes 3 cycles a value and its place, 6 for integers.
+        ("f32", "GT", False, 3),
+        ("f16", "LE", False, 3),
+        ("s32", "GE", False, 6),
+        # Other regions: a load, a comparison, and two selections, on vectors of 4.
+        ("f32", "GT", True, 2 + 2 + 2 + 6 + 4),
+    ],
+)
+def test_an_extremum_with_its_place_is_found_in_one_pass(
+    kind: str, direction: str, swapped: bool, slots: int
+) -> None:
+    nodes = (
+        Node("compare", (0, 2), "pred", (("direction", direction),)),
+        Node("select", (4, 0, 2), kind),
+        Node("select", (4, 3, 1) if swapped else (4, 1, 3), "s32"),
+    )
+    region = Expression((kind, "s32", kind, "s32"), nodes, (5, 6))
+    shapes = [Tensor(kind, (6, 400)), Tensor("s32", (6, 400)), Tensor(kind, ()), Tensor("s32", ())]
+    results = [Tensor(kind, (6,)), Tensor("s32", (6,))]
+    work = Reduce((1,), "", region, (kind, "s32")).work(TINY, shapes, results)
+    assert work.cycles == 10 + 6 * (slots * 400 // (4 if swapped else 1) + 12 + 17)
+    assert (work.assumed_cycles > 0) is swapped
+
+
 @pytest.mark.parametrize("kind", ["f16", "f32", "f64", "s8", "c64", "u4"])
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 2), (2,)])
 def test_larger_parts_never_cost_less(kind: str, dimensions: tuple[int, ...]) -> None:

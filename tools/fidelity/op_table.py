@@ -1,0 +1,114 @@
+"""Compare classes of ops with the machine's limits and with poplibs's formulas; write docs.
+
+    python -m tools.fidelity.op_table [--only TEXT] [--document FILE]
+
+Each is compiled alone for a GC200, with partials of f16. With --only those whose names contain the
+text are printed, and no document is written.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hloipu.jax import lower
+from hloipu_runtime.machine.load import load_machine
+from tools.bench.codegen.limits import Limit, limit_of
+from tools.bench.codegen.measuring import Cycles, measured
+from tools.fidelity.op_classes import TILES, OpClass, op_classes
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_MACHINE = load_machine("gc200")
+
+
+class _Row(NamedTuple):
+    of: OpClass
+    found: Cycles
+    limit: Limit
+
+    def text(self) -> str:
+        """Return the row of the table."""
+        library = self.of.library
+        found = self.found.compute
+        share = f"{self.limit.cycles / found:.2f}" if found else "-"
+        against = "- | -"
+        if library:
+            against = f"{library.cycles:,} | {self.found.compute / library.cycles:.2f}"
+        cells = (
+            f"{self.of.name} | {self.of.size} | {self.found.compute:,} | {self.found.total:,}",
+            f"{self.limit.kind} {self.limit.cycles:,.0f} | {share}",
+            against,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def row_of(op_class: OpClass) -> _Row:
+    """Compile one class, and return its cycles and its tightest limit."""
+    text = lower(op_class.function, *op_class.arguments).text
+    found = measured(text, "gc200", (("partials_type", "f16"),))
+    limit = limit_of(_MACHINE, op_class.needs)
+    floats = Limit("float ops", op_class.float_slots / TILES)
+    return _Row(op_class, found, max(limit, floats, key=lambda x: x.cycles))
+
+
+HEADER = """\
+| class | type, size | compute | whole step | limit | limit / compute | poplibs | against it |
+|---|---|---:|---:|---|---:|---:|---:|"""
+
+_DOCUMENT = """\
+# Fidelity: classes of ops
+
+What networks are made of, each class compiled alone at a real size, beside the tightest of the
+machine's limits and the estimate of Graphcore's own library. `make fidelity-ops` writes this
+document; [fidelity.md](fidelity.md) compares with measurements.
+
+* **Compute** is the sum over compute sets of the slowest tile's cycles on one GC200, the whole step
+  adds exchange and sync, and leaves out the host.
+* A **limit** is closed form, spread over all tiles, without overhead: operands loaded once and
+  results stored once, 8 bytes a cycle each (load, store); multiply-adds at the AMP's rate (AMP);
+  4 bytes a cycle received (exchange); vector instructions on floats, one a cycle (float ops).
+* **poplibs** is the estimate for one tile's share by the vertices that popnn, poplin and popops put
+  together, each op for itself, in [graphcore/poplibs](https://github.com/graphcore/poplibs)
+  7eac0f26, file and line below. Its estimate of gelu (5 slots a vector, "should be verified") is
+  below the 8 bundles that its own loop has (its `NonLinearityLoop_gelu.S`).
+* Compute above the limit or poplibs is what a better plan or vertex would save; compute below
+  poplibs comes from ops that are fused and so load and store less.
+
+{table}
+
+## Where the estimates come from
+
+{sources}
+"""
+
+
+def document(rows: Sequence[_Row]) -> str:
+    """Return the document."""
+    sources: dict[str, list[str]] = {}
+    for row in rows:
+        if row.of.library:
+            sources.setdefault(row.of.library.source, []).append(row.of.name)
+    lines = [f"* {', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items()]
+    table = "\n".join([HEADER, *(row.text() for row in rows)])
+    return _DOCUMENT.format(table=table, sources="\n".join(lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare all classes, or some."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--document", type=Path, default=DOCS / "fidelity-ops.md")
+    options = parser.parse_args(arguments)
+    rows = []
+    print(HEADER)
+    for op_class in op_classes():
+        if options.only in op_class.name:
+            rows.append(row_of(op_class))
+            print(rows[-1].text(), flush=True)
+    if not options.only:
+        options.document.write_text(document(rows), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
