@@ -12,7 +12,6 @@ from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.algebra.fold_transposes import TRANSPOSE_RULES
 from hloipu_compiler.passes.algebra.indexing import INDEXING_RULES
 from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, became, same_value_shape, static
-from hloipu_compiler.passes.algebra.random_fractions import FRACTION_RULES
 from hloipu_compiler.passes.algebra.reshape_rules import RESHAPE_RULES
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL, without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
@@ -168,7 +167,7 @@ CONTROL_RULES: dict[str, Rule] = {
 
 
 RULES: dict[str, Rule] = {
-    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES, **FRACTION_RULES,
+    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,
 }  # fmt: skip
 
 
