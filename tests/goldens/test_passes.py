@@ -26,6 +26,8 @@ CASES = [
 ]
 OTHER_VALUES = ("narrow-floats", "smaller-batch")
 """Passes that change what is computed; `tests/compiler/passes` has tests of the values."""
+ROUNDED = ("cheapen-divisions", "default", "lean")
+"""Pipelines that round some quotients twice: off by up to 1.5 units in the last place."""
 NOT_SETTLED = ("fuse-", "default", "lean", "narrow-floats")
 """Pipelines that do more in a second run: inlining undoes fusions, conversions come anew."""
 
@@ -44,7 +46,10 @@ def test_a_pass_makes_what_its_golden_says(
         assert run_passes(passed.after, None, case.pipeline)[0] is passed.after
     if not case.pipeline.startswith(OTHER_VALUES) and not _is_unknown(case.text):
         for wanted, found in zip(_values(passed.before), _values(passed.after), strict=True):
-            assert same_bits(wanted, found), (wanted, found)
+            if case.pipeline.startswith(ROUNDED) and wanted.dtype == np.float32:
+                np.testing.assert_array_max_ulp(wanted, found, 3)
+            else:
+                assert same_bits(wanted, found), (wanted, found)
 
 
 def test_every_pass_and_pipeline_has_a_golden() -> None:
