@@ -20,7 +20,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.source import Source
-from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.errors import HloipuError, UsageError
 
 INDEX = "capture.json"
@@ -115,7 +115,7 @@ def capture(
     """
     target = Path(folder)
     earlier = _earlier_files(target)
-    with tempfile.TemporaryDirectory(prefix=".capture-", dir=target) as scratch:
+    with tempfile.TemporaryDirectory(prefix="hloipu-capture-") as scratch:
         dumps = Path(scratch).resolve() / "dumps"
         code = _run(command, Path(scratch), dumps, seconds, output_to_stderr)
         texts = _last_of_each(dumps)
@@ -126,29 +126,33 @@ def capture(
             reading(done, len(texts))
             modules.append(_described(path, name, count, limits or Limits()))
         order = sorted(range(len(texts)), key=lambda i: _rank(modules[i]))
-        for name in earlier:
-            (target / name).unlink(missing_ok=True)
         kept: list[CapturedModule] = []
         for i in order:
             file = _free_name(texts[i][1], {module.file for module in kept})
-            shutil.move(texts[i][0], target / file)
             kept.append(replace(modules[i], file=file))
-    captured = Capture(tuple(command), str(folder), code, tuple(kept))
-    with replacing(target / INDEX) as stream:
-        stream.write(json.dumps(captured.record(), indent=1).encode())
+        captured = Capture(tuple(command), str(folder), code, tuple(kept))
+        target.mkdir(parents=True, exist_ok=True)
+        for name in earlier:
+            (target / name).unlink(missing_ok=True)
+        with replacing(target / INDEX) as stream:
+            stream.write(json.dumps(captured.record(), indent=1).encode())
+        for i, module in zip(order, kept, strict=True):
+            shutil.move(texts[i][0], target / module.file)
     return captured
 
 
 def _earlier_files(folder: Path) -> set[str]:
-    """Make the folder where there is none; return the files in it, all of an earlier capture."""
+    """Return the files in a folder, all of an earlier capture; none where there is no folder."""
+    if not folder.exists():
+        check_writable(folder)
+        return set()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         names = set(os.listdir(folder))
     except OSError as error:
         raise UsageError(
             "E3004",
-            f"cannot write {str(folder)!r}: {error.strerror or error}",
-            hint="name a folder that can be made",
+            f"cannot write to {str(folder)!r}: {error.strerror or error}",
+            hint="name a folder of its own for what is captured",
         ) from error
     earlier: set[str] = set()
     with suppress(OSError, ValueError, KeyError, TypeError):

@@ -3,6 +3,7 @@
 None shows a traceback, each ends with an exit code of its own, and no file is left half-written.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ ENTRY e {
 }
 """
 CALLS: dict[str, str] = {
+    "capture": "-o dumps -- bash dump.sh",
     "compile": "FILE --target tiny -o out.ipux",
     "run": "FILE --target tiny --random 0 -o out.npz",
     "estimate": "FILE --target tiny",
@@ -43,7 +45,8 @@ CALLS: dict[str, str] = {
     "compare": "profile.json profile.json",
     "explain": "E5020",
 }
-READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse}
+READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,
+           "dumps": lambda folder: json.loads((folder / "capture.json").read_bytes())}  # fmt: skip
 
 
 class Surroundings(NamedTuple):
@@ -84,6 +87,9 @@ _LONGEST_DELAY_SECONDS = 0.8
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "m.hlo").write_text(MODULE)
+    # Stands for a script that XLA compiles m.hlo for.
+    dumped = "$HLOIPU_CAPTURE/1/module_0.m.before_optimizations.txt"
+    (folder / "dump.sh").write_text(f'mkdir "$HLOIPU_CAPTURE/1"; cp {folder / "m.hlo"} "{dumped}"')
     np.save(folder / "rows.npy", np.ones((9, 6), np.float32))
     found = run(
         "estimate", str(folder / "m.hlo"), "--target", "tiny",

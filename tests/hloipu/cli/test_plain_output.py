@@ -32,6 +32,7 @@ ENTRY %e {{
 }}
 """
 CALLS: dict[str, list[list[str]]] = {
+    "capture": [],
     "compile": [["--findings"], ["--json"]],
     "run": [["--random", "0"], ["--random", "0", "--json"]],
     "estimate": [[], ["--json"], ["--findings"]],

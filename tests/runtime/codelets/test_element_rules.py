@@ -10,6 +10,7 @@ from hloipu_runtime.program_io.text.tokens import Cursor
 from tests.support.program_texts import DOUBLE
 
 _DOT = "dot(lhs_batch=[], rhs_batch=[], lhs_contracting=[1], rhs_contracting=[0], "
+_END = "associative=null, of_convolution=false)"
 _SUM = 'reduce(dimensions=[0], monoid="add", body=null, '
 _LARGEST = 'reduce(dimensions=[0], monoid="maximum", body=null, '
 _ADD = "{(f16, f16); 2 = f16 add(0, 1); return (2)}"
@@ -59,11 +60,11 @@ CASES = (
     ),
     ("topk(k=2, largest=true)", "f16 -> f16 s32", "f16 -> f16 u32"),
     ("topk_merge(k=2, pieces=3, largest=true)", "f16 s32 -> f16 s32", "f16 u32 -> f16 s32"),
-    (_SUM + 'element_types=["f32"], part=1, associative=null)', "f16 -> f32", "f16 -> f16"),
-    (_SUM + 'element_types=["f16"], part=0, associative=null)', "f32 f16 -> f16", "s32 f16 -> f16"),
-    (_SUM + 'element_types=["f16"], part=0, associative=null)', "f16 f16 -> f16", "f16 s16 -> f16"),
-    (_SUM + 'element_types=["f16"], part=0, associative=null)', "f16 -> f16", "f16 f16 f16 -> f16"),
-    (_LARGEST + 'element_types=["f16"], part=1, associative=null)', "f16 -> f16", "f32 -> f16"),
+    (_SUM + 'element_types=["f32"], part=1, ' + _END, "f16 -> f32", "f16 -> f16"),
+    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f32 f16 -> f16", "s32 f16 -> f16"),
+    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 f16 -> f16", "f16 s16 -> f16"),
+    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 -> f16", "f16 f16 f16 -> f16"),
+    (_LARGEST + 'element_types=["f16"], part=1, ' + _END, "f16 -> f16", "f32 -> f16"),
     (_FUSED.replace("KIND", "f32"), "f16 f16 -> f32", "f16 f32 -> f32"),
     (
         'reduce_window(window=[[2,1,0,0,1,1]], monoid="add", body=null, element_types=["u8"], '
