@@ -135,9 +135,8 @@ class PipelineMaker:
 
     def _channel(self, producer: int, consumer: int, source: int) -> int:
         make = self.make
-        waiting = -(-(consumer - producer) // self.interval)
-        if self.group > 1:
-            waiting = max(1, min(self.group, self.count))
+        waiting = self.group if self.group > 1 else -(-(consumer - producer) // self.interval)
+        waiting = max(1, min(waiting, self.count))
         stage = consumer if consumer < self.stages else 2 * self.stages - 1 - consumer
         destination = self._temporary(stage)
         count = waiting + self.spare

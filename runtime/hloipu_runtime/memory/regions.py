@@ -176,14 +176,17 @@ class _Builder:
 
         So every IPU does them, one after the other, while the pipeline is full; before and after,
         some positions are left out. Channels are copied at the end of a slot. What waits in several
-        places lives throughout, as places take turns. What is handed on has no value before the
-        first slot, so the pipeline reads from before only what bodies read in their own order.
+        places lives throughout, as places take turns. From before, the pipeline reads what one
+        micro-batch does, position after position; after it, only what is carried has a value.
         """
         stages = [self.stage(step, n, level + 2) for n in range(len(step.stages))]
         turn: list[Item] = []
+        alone: list[Item] = []
         for positions in _slots(step):
             turn += [stages[n] for n in positions]
             turn += _handed_on(self.program, step, positions) if step.group == 1 else []
+        for number, stage in enumerate(stages):
+            alone += [stage, *_handed_on(self.program, step, (number,))]
         found = _loop(path, step, "/repeat", _joined(turn), surely=step.count > 0)
         handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
         waiting = frozenset(
@@ -192,7 +195,7 @@ class _Builder:
         carried = frozenset(item.variable for item in step.carried)
         return found._replace(
             touched=found.touched | handed,
-            exposed=(_joined(stages).exposed - handed) | carried,
+            exposed=_joined(alone).exposed | carried,
             forced=found.forced | waiting,
         )
 
@@ -316,9 +319,14 @@ def _check_levels(levels: int) -> None:
 
 
 def _slots(step: Pipeline) -> Iterator[tuple[int, ...]]:
-    """Yield the positions that work in each slot from one micro-batch to the next, later first."""
-    for slot in range(min(step.interval, len(step.stages))):
-        yield tuple(reversed(range(slot, len(step.stages), step.interval)))
+    """Yield the positions that work in each slot from one micro-batch to the next, later first.
+
+    A single micro-batch has no next one: one position works in each slot until it is through.
+    """
+    count = len(step.stages)
+    interval = min(step.interval, count) if step.count > 1 else count
+    for slot in range(interval):
+        yield tuple(reversed(range(slot, count, interval)))
 
 
 def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> list[Item]:

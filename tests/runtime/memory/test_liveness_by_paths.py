@@ -14,6 +14,7 @@ from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Call,
+    Channel,
     ComputeSet,
     Exchange,
     If,
@@ -28,10 +29,13 @@ from hloipu_runtime.program.steps import (
     Switch,
     Sync,
 )
-from tests.support.pipelined_programs import PipelineMaker
+from hloipu_runtime.program.uses import written
+from tests.support.pipelined_programs import PipelineMaker, read_where_made
 from tests.support.random_programs import random_program
 
 Ids = frozenset[int]
+MANY = 7
+"""Micro-batches, more than are under way at once in any pipeline here."""
 
 
 @dataclass
@@ -45,14 +49,19 @@ class Paths:
     forced: list[tuple[int, int, Ids]] = field(default_factory=list)
     """From point to point, what takes memory there whatever reads it."""
 
-    lost: dict[tuple[int, int], Ids] = field(default_factory=dict)
-    """What does not live from one point to the next, though it is read later."""
+    at: list[int] = field(default_factory=list)
+    """Points as the text has them, that several here may stand for."""
+
+    points: int = 0
+    """The next of these."""
 
     def point(self, before: set[int], reads: Ids, writes: Ids) -> set[int]:
         number = len(self.reads)
         self.reads.append(reads)
         self.writes.append(writes)
         self.following.append(set())
+        self.at.append(self.points)
+        self.points += 1
         for other in before:
             self.following[other].add(number)
         return {number}
@@ -134,78 +143,127 @@ class Paths:
         self.forced.append((first, len(self.reads), carried))
 
     def _pipeline(self, step: Pipeline, before: set[int]) -> set[int]:
-        """All positions in turn; what they hand on takes memory throughout, unless it waits away.
+        """All slots of as many micro-batches as there are, and of many, written out one by one.
 
-        That is brought just before a body, or taken away just after it; so are pages of a group.
+        Points are those of one turn of a full pipeline, passed again in every turn. What waits in
+        several places takes memory throughout.
         """
-        begin, away, entering = len(self.reads), waiting_away(self.program, step), set(before)
-        handed = {v for c in step.channels for v in (c.source, c.destination, *c.places)} - away
-        for position, stage in enumerate(step.stages):
-            came = {c.destination for c in step.channels if c.consumer == position} & away
-            gone = {c.source for c in step.channels if c.producer == position} & away
-            pages = frozenset(page.here for page in stage.paged)
-            before = self.steps(stage.first, before)
-            if pages:
-                before = self.point(before, frozenset(), pages)
-            first = len(self.reads)
-            if came:
-                before = self.point(before, frozenset(), frozenset(came))
-            before = self.steps(stage.body, before)
-            if gone:
-                before = self.point(before, frozenset(gone), frozenset())
-            if stage.first.steps or pages:
-                self._turning(first, before, frozenset())
-            if pages:
-                before = self.point(before, pages, frozenset())
+        if step.count < 2:  # no other micro-batch is under way
+            many = replace(step, count=MANY, interval=len(step.stages))
+        else:
+            many = replace(step, count=MANY)
+        points, end = self._turn(many)
         carried = frozenset(item.variable for item in step.carried)
-        self._turning(begin, before, carried | handed)
-        self.reads[begin] |= carried
-        self.lost |= {(last, begin): frozenset(handed) for last in entering}
-        return before if step.count else before | entering
+        waiting = (c.places for c in step.channels if len(c.places) > 1 or step.group > 1)
+        forced = carried.union(*waiting)
+        leaving = set() if step.count else set(before)
+        for run in (many,) if step == many else (step, many):
+            begin, after = len(self.reads), before
+            for slot in range(run.timetable.slots):
+                after = self._slot(run, slot, points, after)
+            leaving |= after if run.count else set()
+            if begin < len(self.reads):
+                self.reads[begin] |= carried  # handed in, whether or not a body reads it
+            self.forced.append((begin, len(self.reads), forced))
+        self.points = end
+        return leaving
+
+    def _turn(self, step: Pipeline) -> tuple[dict[tuple[str, int], int], int]:
+        """Return the first point of each part of a turn by position, and the point after it."""
+        points, number = dict[tuple[str, int], int](), self.points
+        for slot in range(min(step.interval, len(step.stages))):
+            active = range(slot, len(step.stages), step.interval)
+            is_handed_on = any(c.producer in active for c in step.channels)
+            for position in reversed(active):
+                stage = step.stages[position]
+                taking = (c for c in step.channels if c.consumer == position)
+                lengths = {
+                    "first": self._length(stage.first),
+                    "brought": bool(stage.paged),
+                    "taken": any(c.places != (c.destination,) for c in taking),
+                    "body": self._length(stage.body),
+                    "handed on": is_handed_on and step.group > 1,
+                    "returned": bool(stage.paged),
+                }
+                for part, length in lengths.items():
+                    points[part, position] = number
+                    number += length
+            if step.group == 1:
+                points |= {("handed on", position): number for position in active}
+                number += is_handed_on
+        return points, number
+
+    def _slot(
+        self, step: Pipeline, slot: int, points: dict[tuple[str, int], int], before: set[int]
+    ) -> set[int]:
+        """Later positions first, all of one IPU in turn; then copies to the places of this slot."""
+        table, sources, filled = step.timetable, set[int](), set[int]()
+        returned = frozenset[int]()
+        for position in reversed(table.active(slot)):
+            stage, turn = step.stages[position], table.micro_batch(position, slot)
+            assert turn is not None
+            pages = frozenset(page.here for page in stage.paged)
+            if turn % step.group == 0:
+                self.points = points["first", position]
+                before = self.steps(stage.first, before)
+                if pages:
+                    self.points = points["brought", position]
+                    before = self.point(before, frozenset(), pages)
+            came = [c for c in step.channels if c.consumer == position]
+            came = [c for c in came if c.places != (c.destination,)]
+            if came:
+                self.points = points["taken", position]
+                places = frozenset(c.places[turn % len(c.places)] for c in came)
+                before = self.point(before, places, frozenset(c.destination for c in came))
+            self.points = points["body", position]
+            before = self.steps(stage.body, before)
+            for c in step.channels:
+                if c.producer == position:
+                    sources.add(c.source)
+                    filled.add(c.places[turn % len(c.places)])
+                    if self._goes_by_destination(c):
+                        filled.add(c.destination)
+            if turn % step.group == step.group - 1 or turn == step.count - 1:
+                returned |= pages
+        (*_, last) = table.active(slot) or (0,)
+        if sources:
+            self.points = points["handed on", last]
+            before = self.point(before, frozenset(sources), frozenset(filled))
+        if returned:  # before or after copies, as nothing on tiles is written
+            self.points = points["returned", last]
+            before = self.point(before, returned, frozenset())
+        return before
+
+    def _goes_by_destination(self, channel: Channel) -> bool:
+        """Whether what waits in remote memory comes from another IPU."""
+        variables = self.program.variables
+        away = variables[channel.places[0]].role is Role.REMOTE
+        return away and variables[channel.source].ipu != variables[channel.destination].ipu
+
+    def _length(self, step: Sequence) -> int:
+        alone = Paths(self.program)
+        alone.steps(step, set())
+        return alone.points
 
     def taking(self) -> list[set[int]]:
-        """Return the variables that take memory at each point."""
+        """Return the variables that take memory at each point of the text."""
         after: list[Ids] = [frozenset() for _ in self.reads]
         changed = True
         while changed:
             changed = False
             for number in reversed(range(len(self.reads))):
                 now = frozenset().union(
-                    *(
-                        (self.reads[n] | (after[n] - self.writes[n]))
-                        - self.lost.get((number, n), frozenset())
-                        for n in self.following[number]
-                    )
+                    *(self.reads[n] | (after[n] - self.writes[n]) for n in self.following[number])
                 )
                 changed |= now != after[number]
                 after[number] = now
-        taking = [set(r | w | a) for r, w, a in zip(self.reads, self.writes, after, strict=True)]
+        taking = [set[int]() for _ in range(self.points)]
+        for number, point in enumerate(self.at):
+            taking[point] |= self.reads[number] | self.writes[number] | after[number]
         for first, last, variables in self.forced:
-            for number in range(first, last):
-                taking[number] |= variables
+            for point in self.at[first:last]:
+                taking[point] |= variables
         return taking
-
-
-def waiting_away(program: Program, step: Pipeline) -> set[int]:
-    """Return what gives its tiles free while it waits in remote memory.
-
-    Sources are copied at the end of a slot: positions before them that work in it on the same IPU
-    would take them.
-    """
-    variables, table = program.variables, replace(step, count=9).timetable  # as of many
-    found, others = set[int](), {item.variable for item in step.carried}
-    for channel in step.channels:
-        is_away = variables[channel.places[0]].role is Role.REMOTE
-        if not is_away or variables[channel.source].ipu != variables[channel.destination].ipu:
-            others |= {channel.source, channel.destination}
-            continue
-        found.add(channel.destination)
-        (ipu,) = step.stages[channel.producer].ipus
-        slots = (table.active(slot) for slot in range(table.slots))
-        beside = {n for active in slots if channel.producer in active for n in active}
-        if not any(n < channel.producer and ipu in step.stages[n].ipus for n in beside):
-            found.add(channel.source)
-    return found - others
 
 
 def altered(step: Sequence, draw: Random, variables: int) -> Sequence:
@@ -267,31 +325,60 @@ def test_liveness_is_that_of_all_paths(seed: int, is_altered: bool) -> None:
 
 @pytest.mark.parametrize("ipus", [(0,), (0, 1), (0, 0), (0, 1, 0)])
 @pytest.mark.parametrize(("interval", "group"), [(1, 1), (2, 1), (4, 1), (0, 3)])
-def test_liveness_in_pipelines(ipus: tuple[int, ...], interval: int, group: int) -> None:
-    kinds = ("activations", "weights", "totals", "pages")
-    for away in ((), *((kind,) for kind in kinds), kinds, ("activations", "weights", "totals")):
+@pytest.mark.parametrize("count", [1, 2, MANY])
+def test_liveness_in_pipelines(
+    ipus: tuple[int, ...], interval: int, group: int, count: int
+) -> None:
+    kinds = ("activations", "weights", "totals")
+    paged = (("pages",), (*kinds, "pages")) if group > 1 else ()
+    for away in ((), *((kind,) for kind in kinds), kinds, *paged):
         maker = PipelineMaker(
             len(ipus),
             interval or 2 * len(ipus),
-            9,
+            count,
             ipus=ipus,
             group=group,
             offloaded=frozenset(away),
         )
         program = maker.program()
-        check(program)
-        # As a part of more: what is there before, is read after, or is not run at all.
-        (pipe,) = (x for x in program.body.steps if isinstance(x, Pipeline))
-        handed = {v for c in pipe.channels for v in (c.source, c.destination, *c.places)}
-        outside = [
-            n
-            for n, v in enumerate(program.variables)
-            if v.role is not Role.REMOTE and n not in handed
-        ]
-        for count in (0, 1, 9):
-            steps: tuple[Step, ...] = (
-                *(StreamIn("before", n, 0) for n in outside[::2]),
-                replace(pipe, count=count) if group == 1 else pipe,
-                *(StreamOut("after", n, 0) for n in outside),
-            )
-            check(replace(program, body=Sequence(steps)))
+        check_pipeline(program)
+        if group == 1:
+            check_pipeline(read_where_made(program, slots=2 * len(ipus) if count == 1 else None))
+
+
+def check_pipeline(program: Program) -> None:
+    """Check a pipeline alone, and as a part of more: what is there before, is read after.
+
+    There it may also be left out.
+    """
+    check(program)
+    (pipe,) = (x for x in program.body.steps if isinstance(x, Pipeline))
+    # Of what it makes, only what is carried is there after it.
+    made = written(pipe, program) - {item.variable for item in pipe.carried}
+    outside = [
+        n for n, v in enumerate(program.variables) if v.role is not Role.REMOTE and n not in made
+    ]
+    for count in (0, pipe.count):
+        steps: tuple[Step, ...] = (
+            *(StreamIn("before", n, 0) for n in outside[::2]),
+            replace(pipe, count=count),
+            *(StreamOut("after", n, 0) for n in outside),
+        )
+        check(replace(program, body=Sequence(steps)))
+
+
+def test_what_is_handed_on_from_before_a_pipeline_takes_memory_until_it_ends() -> None:
+    program = PipelineMaker(2, 1, MANY, ipus=(0, 0)).program()
+    (pipe,) = (x for x in program.body.steps if isinstance(x, Pipeline))
+    channel, *others = pipe.channels
+    variables = (*program.variables, program.variables[channel.source])
+    before = len(program.variables)
+    channels = (channel._replace(source=before), *others)
+    steps = (
+        StreamIn("before", before, 0),
+        StreamIn("other", channel.destination, 0),
+        replace(pipe, channels=channels),
+    )
+    program = replace(program, variables=variables, body=Sequence(steps))
+    check(program)
+    assert liveness_of(program).always(before)
