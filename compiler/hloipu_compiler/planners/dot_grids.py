@@ -233,7 +233,7 @@ def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandid
     """Return all candidates for a slice, with their prices."""
     rows, columns = prod(sides.rows), prod(sides.columns)
     depth = sides.cut_depth * sides.other_depth
-    most_pieces = max(1, min(sides.cut_depth, depth // (2 * DEPTH_GRAIN)))
+    most_pieces = max(1, min(sides.cut_depth, over(depth, DEPTH_GRAIN)))
     depth_grain = DEPTH_GRAIN // gcd(DEPTH_GRAIN, sides.other_depth)
     candidates = candidates_of(
         machine.chip.tiles_per_ipu, prod(sides.batch), rows, columns, most_pieces
