@@ -172,8 +172,9 @@ def test_as_few_shards_are_taken_as_have_room() -> None:
     cut = Cut("transformer_adam", 1, "grouped", 1)
     plenty = sharded(cut, "auto", ipus=1, set={"bytes_per_tile": 2**20, "executable_bytes": 2**20})
     assert plenty.program.ipus == 1
-    scarce = sharded(cut, "auto", ipus=1)
-    assert not sharded(cut, 1).fits
+    little = {"bytes_per_tile": 45 * 2**10}
+    scarce = sharded(cut, "auto", ipus=1, set=little)
+    assert not sharded(cut, 1, set=little).fits
     assert scarce.fits
     assert scarce.program.ipus == 2
     assert_equal_to_jax(cut, scarce)

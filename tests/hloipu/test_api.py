@@ -191,21 +191,23 @@ def test_watching_passes_over_buffers_that_hold_a_part(mode: Mode) -> None:
     assert any(np.array_equal(array, -x[::8]) for array in seen.values())
 
 
-PRODUCT = """HloModule product
+PRODUCTS = """HloModule products
 ENTRY e {
-  a = f16[4096,4096] parameter(0)
-  b = f16[4096,4096] parameter(1)
-  ROOT c = f16[4096,4096] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  a = f16[7168,7168] parameter(0)
+  b = f16[7168,7168] parameter(1)
+  c = f16[7168,7168] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT d = f16[7168,7168] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }"""
 
 
 def test_what_does_not_fit_is_compiled_with_smaller_plans() -> None:
     """A plan may take less than its share: one of all of a tile leaves no room for code."""
     asked = resolve("compile", {"target": "bow", "available_memory_proportion": 1.0}).options
-    module = parse(PRODUCT)
+    module = parse(PRODUCTS)
     assert not compile_once(module, asked).fits
     made = compile_verified(module, asked)
     assert made.fits
-    assert made.options["available_memory_proportion"] == 0.75
-    smaller = replace(asked, available_memory_proportion=0.75)
+    assert made.options["available_memory_proportion"] == 0.5
+    assert not compile_once(module, replace(asked, available_memory_proportion=0.75)).fits
+    smaller = replace(asked, available_memory_proportion=0.5)
     assert made.program == compile_once(module, smaller).program
