@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hloipu.check import references
 from hloipu.xla_cpu.runner import XlaCpu
@@ -25,6 +26,10 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # To rewrite the asserts of all files takes longer than to collect them: keep the bytecode.
 sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 for _name in ("assert_allclose", "assert_array_equal"):
     setattr(np.testing, _name, strict(getattr(np.testing, _name)))
