@@ -15,6 +15,7 @@ from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, E
 from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
 from hloipu_compiler.partition.search.rounds import Told, looked_at
+from hloipu_compiler.partition.stages.branches import require_map
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.participants import participants_for
@@ -262,8 +263,13 @@ def _schedule_given(options: Options, usual: Options) -> str | None:
 
 
 def _map_of(options: Options) -> tuple[tuple[int, ...], ...]:
-    """Return the IPUs of each stage; StagingError E0565 for several of one stage."""
+    """Return the IPUs of each stage.
+
+    Raises StagingError E0507 for a map that does not fit the stages, E0565 for several IPUs of one
+    stage.
+    """
     found = pipeline_request(options).device_map
+    require_map(found, options.stages or len(found))
     if any(len(ipus) != 1 for ipus in found):
         raise StagingError(
             "E0565",

@@ -268,13 +268,15 @@ class _Shared:
 
     def __init__(self, tables: _Tables, ipus: Sequence[int]) -> None:
         self.tables = tables
-        self.ipus = ipus
+        number = {ipu: n for n, ipu in enumerate(dict.fromkeys(ipus))}
+        self.ipus = [number[ipu] for ipu in ipus]
+        """Of each stage; the IPUs that have stages, numbered without gaps."""
         self.last = len(tables.ends) - 1
         stages = range(tables.stages)
         self.costs = [tables.costs(stage, np.inf) for stage in stages]
         self.kept = [tables.kept(stage) / tables.budget.memory_bytes for stage in stages]
-        self.scale = float(tables.work[0, self.last]) / len(set(ipus)) or 1.0
-        self.beside = Counter(ipus)
+        self.scale = float(tables.work[0, self.last]) / len(number) or 1.0
+        self.beside = Counter(self.ipus)
         """Stages of each IPU."""
 
     def starts(self) -> Iterator[list[int]]:

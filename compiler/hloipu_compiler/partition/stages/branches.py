@@ -201,6 +201,18 @@ def is_element(entry: Computation, inside: frozenset[int], position: int) -> boo
     return x.opcode == "get-tuple-element" and x.operands[0] in inside
 
 
+def require_map(asked: Sequence[Sequence[int]], stages: int) -> None:
+    """Raise StagingError E0507 for a device map, if there is one, that does not fit the stages."""
+    flat = {ipu for here in asked for ipu in here}
+    fits = len(asked) == stages and flat == set(range(len(flat)))
+    if asked and (not fits or any(len(set(here)) != max(len(here), 1) for here in asked)):
+        raise StagingError(
+            "E0507",
+            f"the device map {device_map_text(asked)} does not fit {stages} stages",
+            hint="give an IPU for each stage, or several in brackets, numbered from 0 without gaps",
+        )
+
+
 def stage_ipus(
     asked: Sequence[tuple[int, ...]], branches: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
@@ -210,6 +222,7 @@ def stage_ipus(
     it is not. A stage on one IPU does its branches in turn. Raises StagingError E0507 for a device
     map that does not fit the stages, E0561 for one that does not fit their branches.
     """
+    require_map(asked, len(branches))
     found = tuple(asked)
     if not found:
         first, one_by_one = 0, []
@@ -217,14 +230,6 @@ def stage_ipus(
             one_by_one.append(tuple(range(first, first + max(count, 1))))
             first += max(count, 1)
         return tuple(one_by_one)
-    flat = {ipu for here in found for ipu in here}
-    fits = len(found) == len(branches) and flat == set(range(len(flat)))
-    if not fits or any(len(set(here)) != max(len(here), 1) for here in found):
-        raise StagingError(
-            "E0507",
-            f"the device map {device_map_text(found)} does not fit {len(branches)} stages",
-            hint="give an IPU for each stage, or several in brackets, numbered from 0 without gaps",
-        )
     for stage, (here, count) in enumerate(zip(found, branches, strict=True)):
         if count and len(here) not in (1, count):
             raise StagingError(

@@ -18,7 +18,12 @@ from hloipu_compiler.partition.stages.assignment import (
 )
 from hloipu_compiler.partition.stages.block_recomputing import with_blocks_again
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
-from hloipu_compiler.partition.stages.branches import branch_counts, marked_branches, stage_ipus
+from hloipu_compiler.partition.stages.branches import (
+    branch_counts,
+    marked_branches,
+    require_map,
+    stage_ipus,
+)
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
 from hloipu_compiler.partition.stages.cutting import (
     Costing,
@@ -169,7 +174,8 @@ def cutting_of(
 
     `costs`: of its ops, where it needs them; None: by what ops make and read. `trips`: of ops that
     were in a loop, by name; a trip stays whole where that costs little. Raises StagingError E0506
-    for stages that cannot be, and what `schedule_of` raises.
+    for stages that cannot be, E0507 for a device map that does not fit them, and what `schedule_of`
+    raises.
     """
     entry, phases = step.module.entry, step.phases
     if step.ahead is not None:
@@ -179,6 +185,7 @@ def cutting_of(
     schedule = schedule_of(request, step.count, trains=step.trains)
     if costs is None or not step.needs_costs:
         costs = assumed_costing(entry)
+    require_map(request.device_map, step.count)
     recomputes = request.recompute in (BLOCKS, FULL)
     ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
     ahead = ahead or cut(

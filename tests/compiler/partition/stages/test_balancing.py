@@ -90,6 +90,12 @@ def test_ipus_with_several_stages_are_balanced(
         assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
 
 
+def test_numbers_of_ipus_may_have_gaps() -> None:
+    found, schedule, budget = loads(1), Schedule(4, "grouped", 8), Budget(1e-6, PLENTY)
+    expected = cuts_of(found, schedule, budget, ipus=(0, 1, 1, 0))
+    assert cuts_of(found, schedule, budget, ipus=(7, 2, 2, 7)) == expected
+
+
 def test_equal_blocks_are_cut_at_their_borders() -> None:
     """Three ops a block, little crosses between blocks, and any cut there is as good."""
     until = np.arange(0.0, 13.0)
