@@ -1,16 +1,14 @@
 """Memory that each IPU of a staged step keeps, from a survey of the step.
 
 Each stage has a forward and a backward part. An array that one part alone touches is there from its
-first touch in it to its last. What a part makes and others read goes through channels: the array
-itself, the place where a reader takes it, and if several micro-batches wait, a place for each,
-all of which are there throughout (`hloipu_runtime.program.channels`).
+first touch in it to its last, and so is what a part computes again in place of receiving it. What a
+part makes and others receive is handed on; how long that is there depends on the schedule.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.survey import Floats, Numbers, Survey
 from hloipu_compiler.ir.graph import Computation
@@ -35,14 +33,17 @@ class Reads:
 
 @dataclass(frozen=True)
 class Handed:
-    """Arrays that one part of a stage hands to others, one row for each reader."""
+    """Arrays that one part of a stage hands to others, one row for each reader.
+
+    Rows of an array follow each other, earlier readers first.
+    """
 
     bytes: Floats
+    op: Numbers
+    """That makes the array."""
     maker: Numbers
     """Position in the pipeline."""
     reader: Numbers
-    is_first: NDArray[np.bool_]
-    """Whether it is the first reader's row."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Parts:
     cycles: Floats
     """Of each position of the pipeline, without the host and channels."""
     working_bytes: Floats
-    """Of each stage: most that its parts make at once."""
+    """Of each position: most that it makes at once, without what is handed on."""
     kept_bytes: Floats
     """What each stage has throughout beside its state."""
     copy_bytes: Floats
@@ -115,14 +116,19 @@ def parts_of(
     stage_of: Sequence[int],
     stages: int,
     again: Mapping[int, Collection[int]],
+    remade: Mapping[int, Collection[int]],
     *,
     has_backward: bool,
 ) -> Parts:
     """Return what a cut makes of a step, whose stages have backward parts or one part only.
 
-    `stage_of` has the stage of every position, `again` the ops that backward parts of stages work
-    out again.
+    `stage_of` has the stage of every position of the entry, `again` the ops that backward parts of
+    stages recompute; `remade`, by position of the pipeline: ops that it computes again in place of
+    receiving what they make.
     """
+    here = {2 * stages - 1 - stage: frozenset(ops) for stage, ops in again.items()}
+    for number, ops in remade.items():
+        here[number] = here.get(number, frozenset()).union(ops)
     of_op = np.array(stage_of, np.int64)
     behind = np.array([x == BACKWARD for x in phase])
     positions = 2 * stages if has_backward else stages
@@ -134,19 +140,14 @@ def parts_of(
     by = survey.ops_of_touches
     part = np.where((by >= 0) & used[by], place[by], of_point[survey.touched_at])
     repeats = _repeats(by, part, again, stages)
-    for stage, ops in again.items():
-        cycles[2 * stages - 1 - stage] += sum(survey.cycles[op] for op in ops)
-    working = _working(survey, part, repeats, positions)
-    handed = _handed(reads, np.where(used, place, -1), again, stages)
-    ipu = np.minimum(np.arange(positions), positions - 1 - np.arange(positions))
-    if not has_backward:
-        ipu = np.arange(positions)
-    needed = np.zeros(stages)
-    np.maximum.at(needed, ipu, working)
+    for number, ops in here.items():
+        cycles[number] += sum(survey.cycles[op] for op in ops)
+    working = _working(survey, part, repeats, here, positions)
+    handed = _handed(reads, np.where(used, place, -1), here)
     copy_bytes, copy_cycles = _copies(survey, of_op, place, stages, positions)
     return Parts(
-        stages, cycles, needed, _kept(survey, of_op, stages), copy_bytes, copy_cycles, handed,
-        *_code(survey, of_op, again, stages),
+        stages, cycles, working, _kept(survey, of_op, stages), copy_bytes, copy_cycles, handed,
+        *_code(survey, of_op, here, stages),
     )  # fmt: skip
 
 
@@ -169,10 +170,17 @@ def _repeats(
     return found
 
 
-def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) -> Floats:
+def _working(
+    survey: Survey,
+    part: Numbers,
+    repeats: Numbers,
+    remade: Mapping[int, Collection[int]],
+    positions: int,
+) -> Floats:
     """Return the most bytes that each part makes at once; `part`, `repeats`: of each touch.
 
-    What ops make and several parts touch is handed on, and left out.
+    What ops make and several parts touch is handed on, and left out, but in parts that compute it
+    again, `remade` by part.
     """
     points = len(survey.point_op)
     if not points or not len(survey.touched):
@@ -191,18 +199,19 @@ def _working(survey: Survey, part: Numbers, repeats: Numbers, positions: int) ->
     last = np.r_[first[1:] - 1, len(arrays) - 1]
     one, where = arrays[first], in_part[first]
     made_at = _first_touches(survey)
-    again = np.full(len(survey.array_bytes), -1)
-    again[array[made_at]] = repeats[made_at]
-    mine = np.bincount(one[again[one] != where], minlength=len(survey.array_bytes))
-    inside = ~survey.is_value[one] | (mine[one] < 2) | (again[one] == where)
+    maker = np.full(len(survey.array_bytes), -1, np.int64)
+    maker[array[made_at]] = survey.ops_of_touches[made_at]
+    is_remade = np.zeros(len(one), np.bool_)
+    for number, ops in remade.items():
+        is_remade |= (where == number) & np.isin(maker[one], np.fromiter(ops, np.int64))
+    mine = np.bincount(one[~is_remade], minlength=len(survey.array_bytes))
+    inside = ~survey.is_value[one] | (mine[one] < 2) | is_remade
     sizes = survey.array_bytes[one[inside]].astype(float)
     return _peaks(rank[first][inside], rank[last][inside], sizes, where[inside], positions)
 
 
-def _handed(
-    reads: Reads, place: Numbers, again: Mapping[int, Collection[int]], stages: int
-) -> Handed:
-    """Return what parts hand to each other."""
+def _handed(reads: Reads, place: Numbers, remade: Mapping[int, Collection[int]]) -> Handed:
+    """Return what parts hand to each other; `remade`: by part, ops that it computes again."""
     maker, reader = reads.maker, reads.reader
     place = place.copy()
     if len(reads.fed):
@@ -211,18 +220,15 @@ def _handed(
         np.minimum.at(first, maker[known], place[reader[known]])
         place[reads.fed] = np.where(first[reads.fed] < len(place), first[reads.fed], -1)
     pairs = [np.stack((maker, place[reader]))]
-    for stage, ops in again.items():
+    for number, ops in remade.items():
         theirs = np.isin(reader, np.fromiter(ops, np.int64))
-        pairs.append(np.stack((maker[theirs], np.full(int(theirs.sum()), 2 * stages - 1 - stage))))
+        pairs.append(np.stack((maker[theirs], np.full(int(theirs.sum()), number))))
     found = np.unique(np.concatenate(pairs, axis=1), axis=1)
     goes = (found[1] >= 0) & (place[found[0]] >= 0) & (found[1] != place[found[0]])
-    for stage, ops in again.items():
-        goes &= ~(
-            (found[1] == 2 * stages - 1 - stage) & np.isin(found[0], np.fromiter(ops, np.int64))
-        )
-    ops, readers = found[0][goes], found[1][goes]
-    is_first = np.r_[True, ops[1:] != ops[:-1]] if len(ops) else np.zeros(0, np.bool_)
-    return Handed(reads.size_bytes[ops], place[ops], readers, is_first)
+    for number, ops in remade.items():
+        goes &= ~((found[1] == number) & np.isin(found[0], np.fromiter(ops, np.int64)))
+    made, readers = found[0][goes], found[1][goes]
+    return Handed(reads.size_bytes[made], made, place[made], readers)
 
 
 def _first_touches(survey: Survey) -> Numbers:
@@ -268,15 +274,15 @@ def _copies(
 
 
 def _code(
-    survey: Survey, of_op: Numbers, again: Mapping[int, Collection[int]], stages: int
+    survey: Survey, of_op: Numbers, remade: Mapping[int, Collection[int]], stages: int
 ) -> tuple[Floats, Numbers, Numbers, Floats, float]:
-    """Return the last fields of `Parts`."""
+    """Return the last fields of `Parts`; `remade`: by part, ops that it computes again."""
     found = np.zeros(stages)
     own = np.array(survey.op_code)
     used = of_op >= 0
     np.add.at(found, of_op[used], own[used])
-    for stage, ops in again.items():
-        found[stage] += sum(survey.op_code[op] for op in ops)
+    for number, ops in remade.items():
+        found[min(number, 2 * stages - 1 - number)] += sum(survey.op_code[op] for op in ops)
     common = float(survey.stack_bytes)
     pairs = np.zeros((2, 0), np.int64)
     if len(survey.code):

@@ -41,11 +41,11 @@ def reads() -> Reads:
 
 
 def two_stages(again: dict[int, frozenset[int]] | None = None) -> Parts:
-    return parts_of(survey(), reads(), PHASE, (0, 1, 1, 0), 2, again or {}, has_backward=True)
+    return parts_of(survey(), reads(), PHASE, (0, 1, 1, 0), 2, again or {}, {}, has_backward=True)
 
 
 def test_one_stage_makes_everything_at_once() -> None:
-    parts = parts_of(survey(), reads(), PHASE, (0, 0, 0, 0), 1, {}, has_backward=False)
+    parts = parts_of(survey(), reads(), PHASE, (0, 0, 0, 0), 1, {}, {}, has_backward=False)
     assert parts.cycles.tolist() == [100]
     assert parts.working_bytes.tolist() == [100 + 40 + 30]  # at op 2: a, b and c
     assert parts.kept_bytes.tolist() == [1500]
@@ -57,12 +57,11 @@ def test_parts_of_two_stages_hand_on_what_others_read() -> None:
     parts = two_stages()
     assert parts.cycles.tolist() == [10, 20, 30, 40]  # F0, F1, B1, B0
     handed = parts.handed
-    rows = zip(handed.bytes, handed.maker, handed.reader, handed.is_first, strict=True)
+    rows = zip(handed.bytes, handed.maker, handed.reader, handed.op, strict=True)
     assert sorted(rows) == [
-        (30, 2, 3, True), (40, 1, 2, True), (100, 0, 1, True), (100, 0, 2, False),
-        (100, 0, 3, False),
+        (30, 2, 3, 2), (40, 1, 2, 1), (100, 0, 1, 0), (100, 0, 2, 0), (100, 0, 3, 0),
     ]  # fmt: skip
-    assert parts.working_bytes.tolist() == [0, 7]  # what is handed on counts there
+    assert parts.working_bytes.tolist() == [0, 7, 0, 0]  # what is handed on counts there
     assert parts.kept_bytes.tolist() == [1000, 500]
     assert parts.code_on([0, 1]).tolist() == [64 + 9 + 16, 64 + 6 + 32]
     assert parts.code_on([0, 0]).tolist() == [64 + 15 + 48]
@@ -74,7 +73,7 @@ def test_what_is_made_again_takes_cycles_and_is_not_handed_on() -> None:
     assert (100, 0, 3) not in zip(
         parts.handed.bytes, parts.handed.maker, parts.handed.reader, strict=True
     )
-    assert parts.working_bytes[0] == 100  # a, made once more by B0
+    assert parts.working_bytes[3] == 100  # a, made once more by B0
     assert parts.code_on([0, 1])[0] == 64 + 9 + 1 + 16
 
 
@@ -82,7 +81,7 @@ def test_fed_arrays_come_to_the_first_reader_and_go_on_from_there() -> None:
     pairs = np.array([(4, 1), (4, 3)])
     fed = Reads(pairs[:, 0], pairs[:, 1], np.array([*SIZES, 60.0]), np.array([4]))
     five = replace(survey(), cycles=[10.0, 20.0, 30.0, 40.0, 0.0], op_code=[0.0] * 5)
-    parts = parts_of(five, fed, (*PHASE, ""), (0, 1, 1, 0, -1), 2, {}, has_backward=True)
+    parts = parts_of(five, fed, (*PHASE, ""), (0, 1, 1, 0, -1), 2, {}, {}, has_backward=True)
     handed = parts.handed
     assert (handed.bytes.tolist(), handed.maker.tolist(), handed.reader.tolist()) == (
         [60], [1], [3]

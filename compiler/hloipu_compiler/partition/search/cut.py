@@ -20,6 +20,7 @@ from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 from hloipu_compiler.partition.search.forms import Form
 from hloipu_compiler.partition.search.slots import Floats
 from hloipu_compiler.partition.stages.assignment import owners
+from hloipu_compiler.partition.stages.handing import Handing
 from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.reach import parameter_positions, result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
@@ -84,9 +85,12 @@ def cut_of(
     `of_op`: the stage of each position of the entry; `again`: what backward parts work out again.
     """
     survey, phase = form.survey, form.phases.phase
+    remade = _remade(form, of_op, stages, again, has_backward=has_backward)
 
     def parts(survey: Survey) -> Parts:
-        return parts_of(survey, form.reads, phase, of_op, stages, again, has_backward=has_backward)
+        return parts_of(
+            survey, form.reads, phase, of_op, stages, again, remade, has_backward=has_backward
+        )
 
     at = np.array([of_op[position] for position in form.loads.ahead])
 
@@ -112,6 +116,35 @@ def cut_of(
         _fetched(survey, form, of_op, again, stages, has_backward=has_backward),
         by_kind(LEAST_BYTES, CAST), by_kind(LEAST_BYTES, STATE_CAST), constants, left,
     )  # fmt: skip
+
+
+def _remade(
+    form: Form,
+    of_op: Sequence[int],
+    stages: int,
+    again: Mapping[int, Collection[int]],
+    *,
+    has_backward: bool,
+) -> dict[int, frozenset[int]]:
+    """Return what positions of the pipeline compute again in place of receiving it.
+
+    As for stages on IPUs of their own, whatever the device map.
+    """
+    if stages == 1:
+        return {}
+    entry, phase, written_out = form.module.entry, form.phases.phase, form.written_out
+    positions = 2 * stages if has_backward else stages
+    place, bodies = [-1] * len(of_op), [list[int]() for _ in range(positions)]
+    for op, stage in enumerate(of_op):
+        if stage >= 0 and not written_out[op] and phase[op] in (FORWARD, BACKWARD):
+            behind = has_backward and phase[op] == BACKWARD
+            place[op] = 2 * stages - 1 - stage if behind else stage
+            bodies[place[op]].append(op)
+    for stage, ops in again.items():
+        bodies[2 * stages - 1 - stage] += [op for op in ops if not written_out[op]]
+    ipus = [min(n, 2 * stages - 1 - n) for n in range(positions)]
+    handing = Handing(entry, form.phases, written_out, place, bodies, ipus)
+    return {n: ops for n, ops in enumerate(handing.remade()) if ops}
 
 
 def _pairs(number: Numbers, place: Numbers) -> Numbers:

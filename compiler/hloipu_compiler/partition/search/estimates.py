@@ -20,9 +20,10 @@ from hloipu_compiler.driver import compile_module, op_prices
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.partition.scans.staged_loops import peeled_step
 from hloipu_compiler.partition.search.candidate import OFF, OFFLOADABLE, ON, Candidate, Estimate
+from hloipu_compiler.partition.search.channels import channels_of
 from hloipu_compiler.partition.search.cut import Cut, cut_of
 from hloipu_compiler.partition.search.forms import MOST_INSTRUCTIONS, Forms, Given
-from hloipu_compiler.partition.search.memory_needs import NeededBytes, bytes_of, held, is_offloaded
+from hloipu_compiler.partition.search.memory_needs import NeededBytes, bytes_of
 from hloipu_compiler.partition.search.remote import RemoteCycles
 from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.search.surveying import PricedOps
@@ -233,12 +234,16 @@ class Step:
         fetched, away = np.zeros(schedule.positions), np.zeros(schedule.positions)
         ipu = [candidate.ipu_of_stage[schedule.stage_of(n)] for n in range(schedule.positions)]
         flows: dict[int, Counter[tuple[int, int]]] = {}
-        handed = cut.parts.handed
-        rows = (handed.bytes, handed.maker, handed.reader, held(schedule, cut))
-        offloading = is_offloaded(candidate, schedule, cut).tolist()
-        for size, maker, reader, count, is_offloading in zip(
-            *(row.tolist() for row in rows), offloading, strict=True
+        channels = channels_of(candidate, schedule, cut)
+        rows = (
+            channels.bytes, channels.maker, channels.reader, channels.has_places,
+            channels.is_offloaded, channels.is_read_where_made,
+        )  # fmt: skip
+        for size, maker, reader, has_places, is_offloading, is_read_where_made in zip(
+            *(row.tolist() for row in rows), strict=True
         ):
+            if is_read_where_made:
+                continue
             if is_offloading:
                 fetched[reader] += size
                 away[maker] += size
@@ -249,7 +254,7 @@ class Step:
                 flows.setdefault(maker, Counter())[ipu[maker], ipu[reader]] += round(size)
             else:
                 copies[maker] += each
-            if count > 1 and not is_offloading:  # several wait: it is taken from its place
+            if has_places:
                 cycles[reader] += each
         for maker, sent in flows.items():
             all_of = [Flow(*ends, size) for ends, size in sent.items()]

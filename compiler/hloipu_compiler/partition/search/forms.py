@@ -24,6 +24,7 @@ from hloipu_compiler.partition.scans.staged_loops import (
     with_carried,
 )
 from hloipu_compiler.partition.search.surveying import PricedOps
+from hloipu_compiler.partition.stages.handing import written_out
 from hloipu_compiler.partition.stages.loads import Loads, loads_of
 from hloipu_compiler.partition.stages.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -54,6 +55,11 @@ class Form:
     def survey_of_beside(self) -> Survey:
         """As `survey`, if weights are on tiles only while they are read."""
         return with_weights_beside(self.survey)
+
+    @cached_property
+    def written_out(self) -> bytearray:
+        """Which values are computed wherever they are read."""
+        return written_out(self.module.entry, self.phases)
 
     @cached_property
     def others(self) -> tuple[int, ...]:

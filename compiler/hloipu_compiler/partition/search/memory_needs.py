@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 from hloipu_compiler.partition.search.candidate import Candidate
+from hloipu_compiler.partition.search.channels import channels_of
 from hloipu_compiler.partition.search.cut import Cut
 from hloipu_compiler.partition.search.slots import Floats
 from hloipu_compiler.plan.schedule import Schedule
@@ -42,20 +41,19 @@ def bytes_of(
     share = 1 / candidate.replicas if candidate.shard_optimizer else 1.0
     state, gradients = cut.state, cut.gradients
     working, largest = parts.working_bytes, np.zeros(candidate.stages)
+    stage = np.array([schedule.stage_of(n) for n in range(schedule.positions)])
     if candidate.offload_weights:
         state = np.maximum(state - _sums(cut.weights), 0.0) + cut.constants_beside
         if is_grouped:  # they stay while a position does its group
-            there = _sums(cut.fetched)
-            back = there[::-1][: candidate.stages] if len(there) > candidate.stages else there
-            working = working + np.maximum(there[: candidate.stages], back)
+            working = working + _sums(cut.fetched)
     else:
         state = state + cut.constants
     if candidate.offload_accumulators:
         largest = _largest(cut.accumulators)
         gradients = np.maximum(gradients - _sums(cut.accumulators), 0.0)
-        working = working + (_sums(cut.accumulators) if is_grouped else largest)
+        working = working + (_sums(cut.accumulators) if is_grouped else largest)[stage]
     optimizer = cut.optimizer * share
-    kept = state + gradients + waiting(candidate, schedule, cut) + parts.kept_bytes
+    kept = state + gradients + parts.kept_bytes
     if not is_offloading:
         kept = kept + optimizer
     resident, passing = _update(candidate, cut, share, is_offloading=is_offloading)
@@ -71,15 +69,17 @@ def bytes_of(
         np.maximum.at(found, ipu, sizes)
         return found
 
-    held = on_ipus(kept)
+    channels = channels_of(candidate, schedule, cut)
+    held = on_ipus(kept) + channels.throughout(ipu[stage], candidate.ipus)
+    between, most_in_slots = channels.in_slots(schedule, ipu[stage], working, candidate.ipus)
     updating = on_ipus(resident) + most(passing + largest)
     code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
     fuller = _GAPS * cut.form.survey.fullest_to_mean
-    needed = fuller * np.maximum(held + most(working), updating) + code
+    needed = fuller * np.maximum(held + most_in_slots, updating) + code
     free = machine.chip.tiles_per_ipu * available_bytes(machine) - needed
     copies = np.maximum(on_ipus(fuller * parts.copy_bytes), 1.0)
     shares = np.clip(free / copies, 0.0, 1.0)
-    return NeededBytes(float(held.max()), float(needed.max()), tuple(shares.tolist()))
+    return NeededBytes(float((held + between).max()), float(needed.max()), tuple(shares.tolist()))
 
 
 def _update(
@@ -111,36 +111,3 @@ def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:
 
 def _largest(sizes: tuple[tuple[int, ...], ...]) -> Floats:
     return np.array([float(max(each, default=0)) for each in sizes])
-
-
-def held(schedule: Schedule, cut: Cut) -> Floats:
-    """Return of how many micro-batches each array that is handed on waits at once."""
-    handed = cut.parts.handed
-    count = len(handed.reader)
-    if schedule.group > 1:
-        return np.full(count, float(schedule.timetable.held(0, 1)))
-    most = -(-(handed.reader - handed.maker) // schedule.interval)
-    found: Floats = np.minimum(most, schedule.micro_batches).astype(float)
-    return found
-
-
-def is_offloaded(candidate: Candidate, schedule: Schedule, cut: Cut) -> NDArray[np.bool_]:
-    """Return which arrays that are handed on wait in remote memory."""
-    handed = cut.parts.handed
-    together = min(schedule.group, schedule.micro_batches)
-    waits = (handed.reader - handed.maker) * together > 1
-    found: NDArray[np.bool_] = waits & (handed.bytes >= LEAST_BYTES)
-    return found if candidate.offload_activations else np.zeros_like(found)
-
-
-def waiting(candidate: Candidate, schedule: Schedule, cut: Cut) -> Floats:
-    """Return the bytes of each stage that channels take, whatever micro-batch is at work."""
-    handed = cut.parts.handed
-    found = np.zeros(candidate.stages)
-    stage = np.array([schedule.stage_of(n) for n in range(schedule.positions)])
-    count = held(schedule, cut)
-    places = np.where(is_offloaded(candidate, schedule, cut) | (count <= 1), 1, count + 1)
-    np.add.at(found, stage[handed.reader], handed.bytes * places)
-    first = handed.is_first
-    np.add.at(found, stage[handed.maker[first]], handed.bytes[first])
-    return found

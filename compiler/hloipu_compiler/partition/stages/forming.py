@@ -19,14 +19,13 @@ from typing import NamedTuple
 from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branch_places import Spot, Spots
-from hloipu_compiler.partition.stages.handing import FEW_ELEMENTS, Handing, closure
+from hloipu_compiler.partition.stages.handing import Handing, closure, written_out
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.training.reach import result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
-from hloipu_compiler.passes.algebra.fold_transposes import is_folded
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -34,8 +33,6 @@ from hloipu_compiler.plan.wrapping import Wrapping
 STEP, PRE = "step", "pre"
 ALONE = Spot(-1, JOIN)
 """Of ops of stages that have no branches."""
-_CHEAP = frozenset({"constant", "iota", "broadcast", "reshape", "bitcast", "partition-id",
-                    "replica-id"})  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -121,7 +118,7 @@ class _Forming:
         self.stages = stages
         self.count = count
         self.names = Names(c.name for c in module.computations)
-        self.cheap = self._cheap()
+        self.cheap = written_out(self.entry, self.phases)
         self.place = self._places()
 
     def formed(self) -> Formed:
@@ -187,21 +184,6 @@ class _Forming:
         every = (*others, *computations, entry)
         new = replace(self.module, computations=every, entry_position=len(every) - 1)
         return Formed(new, tuple(calls), found)
-
-    def _cheap(self) -> bytearray:
-        """Return which values are written out wherever they are read: free ones, and tuples."""
-        found = bytearray(len(self.entry.instructions))
-        for position, x in enumerate(self.entry.instructions):
-            if x.opcode == "tuple" and position != self.entry.root:
-                found[position] = 1  # no tuple passes from one call to another
-            if self.phases.phase[position] != FREE or x.attributes.called:
-                continue
-            small = isinstance(x.shape, ArrayShape) and _elements(x) <= FEW_ELEMENTS
-            if x.opcode in _CHEAP or small or is_folded(self.entry, position):
-                found[position] = all(
-                    found[i] or self.entry.instructions[i].parameter_number >= 0 for i in x.operands
-                )
-        return found
 
     def _places(self) -> list[Place | None]:
         """Return the call that makes each value; None: a parameter, dead, or written out."""
@@ -344,14 +326,6 @@ class _Forming:
     def _root(self, at: dict[int, int], made: list[Instruction], names: Names) -> int:
         """Write the result as it was, tuples within tuples included."""
         return self._placed(self.entry.root, at, made, names)
-
-
-def _elements(x: Instruction) -> int:
-    count = 1
-    if isinstance(x.shape, ArrayShape):
-        for size in x.shape.dimensions:
-            count *= size
-    return count
 
 
 def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:

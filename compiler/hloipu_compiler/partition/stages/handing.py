@@ -14,8 +14,10 @@ from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.stages.loads import size_of
-from hloipu_compiler.partition.training.step_phases import Phases
+from hloipu_compiler.partition.training.step_phases import FREE, Phases
+from hloipu_compiler.passes.algebra.fold_transposes import is_folded
 
+_CHEAP = frozenset("constant iota broadcast reshape bitcast partition-id replica-id".split())
 _VIEWS = frozenset("broadcast iota constant reshape bitcast".split())
 _LIGHT = frozenset(
     "abs add and clamp compare convert maximum minimum multiply negate not or select sign "
@@ -175,6 +177,22 @@ class Handing:
             return 0
         each = _OVER_LINKS if crosses else _ON_IPU.get(x.opcode, _ON_IPU_OTHERS)
         return size_of(x.shape) * each
+
+
+def written_out(entry: Computation, phases: Phases) -> bytearray:
+    """Return which values are computed wherever they are read: free ones, and tuples."""
+    found = bytearray(len(entry.instructions))
+    for position, x in enumerate(entry.instructions):
+        if x.opcode == "tuple" and position != entry.root:
+            found[position] = 1  # no tuple passes from one call to another
+        if phases.phase[position] != FREE or x.attributes.called:
+            continue
+        small = isinstance(x.shape, ArrayShape) and x.shape.element_count <= FEW_ELEMENTS
+        if x.opcode in _CHEAP or small or is_folded(entry, position):
+            found[position] = all(
+                found[i] or entry.instructions[i].parameter_number >= 0 for i in x.operands
+            )
+    return found
 
 
 def closure(
