@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = hloipu.verify(text)
         try:
             for options in machines(module, asked.ipus, asked.target, more):
-                found = judged(name, module, options, asked.candidates, asked.seed)
+                found = judged(name, module, options, asked.ways, asked.seed)
                 print(line(found), flush=True)
                 for row in zip(found.cycles, found.memory, found.candidates, strict=True):
                     if asked.list:
