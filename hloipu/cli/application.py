@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext, suppress
 from importlib import import_module
 from io import StringIO
-from typing import NoReturn, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 import click
 
@@ -18,6 +18,7 @@ from hloipu.cli.saying import say, say_error, unwritten
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.errors import HloipuError, LimitError, UsageError
+from hloipu_runtime.program.faults import Fault as ProofFault
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
 """Commands that make something once and end: cycles of theirs go with the process."""
@@ -185,17 +186,21 @@ def error_record(error: HloipuError) -> dict[str, object]:
         record |= place_record(span)
     faults = getattr(error, "faults", ())
     if faults:
-        record["faults"] = [
-            {
-                "code": fault.code,
-                "message": fault.message,
-                "expected": fault.expected,
-                "hint": fault.hint,
-                **place_record(fault.span),
-            }
-            for fault in faults
-        ]
+        record["faults"] = [fault_record(fault) for fault in faults]
     return record
+
+
+def fault_record(fault: Any) -> dict[str, object]:
+    """Return a fault of a module's text, or of a program's proof, as JSON data."""
+    if isinstance(fault, ProofFault):
+        return {"rule": fault.rule, "place": fault.place, "message": fault.message}
+    return {
+        "code": fault.code,
+        "message": fault.message,
+        "expected": fault.expected,
+        "hint": fault.hint,
+        **place_record(fault.span),
+    }
 
 
 def place_record(span: Span | None) -> dict[str, object]:

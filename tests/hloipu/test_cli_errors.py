@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hloipu.cli.application import error_record
+from hloipu_runtime.program.faults import Fault as ProofFault
+from hloipu_runtime.program.faults import ProgramError
 from tests.support.command_line import run
 
 GOOD = """HloModule good
@@ -237,3 +240,10 @@ def test_colours_only_where_asked_for(path: Path, monkeypatch: pytest.MonkeyPatc
     assert styled("nothing here") == "nothing here"
     monkeypatch.setenv("NO_COLOR", "1")
     assert styled("x: error[E0101]: y") == "x: error[E0101]: y"
+
+
+def test_faults_of_a_proof_are_json_data() -> None:
+    error = ProgramError([ProofFault("version", "body/3", "reads what is not there")])
+    assert error_record(error)["faults"] == [
+        {"rule": "version", "place": "body/3", "message": "reads what is not there"}
+    ]

@@ -61,16 +61,21 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
     computation = context.computation
     alive, outside = builder.alive_at, builder.alive_bytes
     arguments: list[TileTensor | None] = []
-    in_place: set[VariableId] = set()
+    in_place: dict[VariableId, TileTensor] = {}
+    """What stays where it is, once: operands may be the same array."""
     given: list[list[Value]] = []
     with builder.function() as scope:
         for slot, leaves in enumerate(context.operands):
             is_shared = len({computation.instructions[at].operands[slot] for at in site.calls}) == 1
             inner: list[Value] = []
             for leaf in leaves:
-                argument = _argument(
+                variable = _variable(leaf)
+                argument = in_place.get(variable) if is_shared and variable is not None else None
+                argument = argument or _argument(
                     builder, _source(leaf) if is_shared else leaf, is_shared=is_shared
                 )
+                if argument is not None and argument.variable == variable:
+                    in_place[variable] = argument
                 arguments.append(argument)
                 if argument is None:
                     inner.append(leaf)
@@ -79,8 +84,6 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
                     inner.append(replace(leaf, source=argument))
                 else:
                     inner.append(argument)
-                if argument.variable == _variable(leaf):
-                    in_place.add(argument.variable)
             given.append(inner)
         owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
         scope.owned.update(x.variable for x in owned)
@@ -155,7 +158,7 @@ def _passed(site: _CallSite, function: Function, name: str) -> Sequence[Value]:
             results.append(
                 TileTensor(back[leaf.value].outer, leaf.variable, leaf.element_type, leaf.shape)
             )
-    builder.emit(s.Call(name, tuple(passed), tuple(back.values())))
+    builder.emit(s.Call(name, tuple(dict.fromkeys(passed)), tuple(back.values())))
     return _kept(site, function, results)
 
 

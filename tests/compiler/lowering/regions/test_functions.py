@@ -116,3 +116,32 @@ def test_results_that_are_tuples_go_from_layer_to_layer() -> None:
     text = f"HloModule sorts\n\n{order}\nENTRY e {{\n" + "\n".join(lines) + "\n}\n"
     given = arguments(text, 0)
     assert_calls_give_what_is_said(text, given)
+
+
+def test_one_array_for_two_arguments_of_all_calls() -> None:
+    text = f"""f {{
+  w = s32[{SIZE},{SIZE}] parameter(0)
+  x = s32[{SIZE},{SIZE}] parameter(1)
+  y = s32[{SIZE},{SIZE}] parameter(2)
+  d = s32[{SIZE},{SIZE}] dot(w, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT r = s32[{SIZE},{SIZE}] subtract(d, y)
+}}
+
+ENTRY e {{
+  v = s32[{SIZE},{SIZE}] parameter(0)
+  z = s32[{SIZE},{SIZE}] parameter(1)
+  t = (s32[{SIZE},{SIZE}], s32[{SIZE},{SIZE}]) tuple(z, z)
+  a = s32[{SIZE},{SIZE}] get-tuple-element(t), index=0
+  b = s32[{SIZE},{SIZE}] get-tuple-element(t), index=1
+  c = s32[{SIZE},{SIZE}] call(v, a, b), to_apply=f
+  ROOT g = s32[{SIZE},{SIZE}] call(c, a, b), to_apply=f
+}}
+"""
+    given = arguments(text, 1)
+    modelled = load_machine("tiny", {})
+    program = lower(parse(text), Plan(), modelled)
+    verify(program, modelled.chip.tiles_per_ipu)
+    assert program.functions
+    expected = evaluate_everywhere(parse(text), *given)
+    for results in results_of(program, *given):
+        np.testing.assert_array_equal(results[0], np.asarray(expected[0]), strict=True)
