@@ -196,48 +196,59 @@ def made_late(
     As long as what it reads, and nothing else keeps until then, is no larger: at no instruction is
     more live for it, but for that at which it is made.
     """
-    place = _places(order)
+    moves = _Moves(order, buffers)
     after = _followers(before)
-    readers = _readers(buffers)
-    moved_to = list(place)
     for at in reversed(order):
-        first = min((moved_to[i] for i in after[at]), default=place[at])
-        if first <= place[at] + 1:
-            continue
-        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b] or b in buffers.kept)
-        longer = 0
-        for b in buffers.reads[at]:
-            others = readers[b]
-            if len(others) <= _MOST_READERS and b not in buffers.kept:
-                last = max((moved_to[i] for i in others if i != at), default=-1)
-                longer += buffers.sizes[b] if last < first else 0
-        if longer <= made:
-            moved_to[at] = first
-    return sorted(order, key=lambda at: (moved_to[at], place[at]))
+        first = min((moves.place[i] for i in after[at]), default=moves.old[at])
+        if first > moves.old[at] + 1 and moves.freed(at, first) <= moves.made(at):
+            moves.place[at] = first
+    return moves.order()
 
 
 def freed_early(
     order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
 ) -> list[int]:
     """Return an order in which what frees more than it makes comes as early as it can."""
-    place = _places(order)
-    readers = _readers(buffers)
-    moved_to = list(place)
+    moves = _Moves(order, buffers)
     for at in order:
-        first = max((moved_to[i] for i in before[at]), default=place[at])
-        if first >= place[at] - 1:
+        first = max((moves.place[i] for i in before[at]), default=moves.old[at])
+        if first >= moves.old[at] - 1:
             continue
-        made = sum(buffers.sizes[b] for b in buffers.makes[at] if readers[b] or b in buffers.kept)
+        made = moves.made(at)
+        # What makes nothing that stays costs nothing wherever it is.
+        if moves.freed(at, first if made else moves.old[at]) > made:
+            moves.place[at] = first
+    return moves.order()
+
+
+class _Moves:
+    """An order in which instructions are moved."""
+
+    def __init__(self, order: Sequence[int], buffers: Buffers) -> None:
+        self.old = _places(order)
+        self.place = list(self.old)
+        """Of each instruction; among equals the old place decides."""
+        self._buffers = buffers
+        self._readers = _readers(buffers)
+
+    def made(self, at: int) -> int:
+        """Return the bytes that an instruction makes, and that stay for readers or the end."""
+        sizes, kept = self._buffers.sizes, self._buffers.kept
+        return sum(sizes[b] for b in self._buffers.makes[at] if self._readers[b] or b in kept)
+
+    def freed(self, at: int, place: int) -> int:
+        """Return the bytes that an instruction reads as the last one, were it at a place."""
         freed = 0
-        for b in buffers.reads[at]:
-            others = readers[b]
-            if len(others) <= _MOST_READERS and b not in buffers.kept:
-                last = max((moved_to[i] for i in others if i != at), default=-1)
-                # What makes nothing that stays costs nothing wherever it is.
-                freed += buffers.sizes[b] if last < (first if made else place[at]) else 0
-        if freed > made:
-            moved_to[at] = first
-    return sorted(order, key=lambda at: (moved_to[at], place[at]))
+        for b in self._buffers.reads[at]:
+            others = self._readers[b]
+            if len(others) <= _MOST_READERS and b not in self._buffers.kept:
+                last = max((self.place[i] for i in others if i != at), default=-1)
+                freed += self._buffers.sizes[b] if last < place else 0
+        return freed
+
+    def order(self) -> list[int]:
+        """Return the instructions in their new order."""
+        return sorted(range(len(self.place)), key=lambda at: (self.place[at], self.old[at]))
 
 
 def _places(order: Sequence[int]) -> list[int]:
