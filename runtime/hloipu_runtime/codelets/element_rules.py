@@ -93,7 +93,7 @@ def _fused(codelet: Any, operands: Types, results: Types) -> str:
 
 
 def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
-    """Check that results are of the arrays' types, but for sums of narrow floats in parts."""
+    """Check that results are of the arrays' types, but for narrow floats, which f32 may add up."""
     kinds = codelet.element_types
     starts = starts or kinds
     if not len(arrays) == len(kinds) == len(starts):
@@ -103,7 +103,7 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
             rounds = codelet.monoid in ROUNDING
             if kind != (_partial(array) if rounds else array):
                 return f"has partial results of {kind} for {array}"
-        elif array not in (kind, _partial(kind)):
+        elif array not in (kind, _partial(kind)) and kind != _partial(array):
             return f"makes {kind} of {array}"
         elif start not in (kind, array):
             return f"makes {kind}, and starts from {start}"

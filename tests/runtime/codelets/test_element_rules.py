@@ -61,6 +61,7 @@ CASES = (
     ("topk(k=2, largest=true)", "f16 -> f16 s32", "f16 -> f16 u32"),
     ("topk_merge(k=2, pieces=3, largest=true)", "f16 s32 -> f16 s32", "f16 u32 -> f16 s32"),
     (_SUM + 'element_types=["f32"], part=1, ' + _END, "f16 -> f32", "f16 -> f16"),
+    (_SUM + 'element_types=["f32"], part=0, ' + _END, "f16 f32 -> f32", "s16 f32 -> f32"),
     (_SUM + 'element_types=["f16"], part=0, ' + _END, "f32 f16 -> f16", "s32 f16 -> f16"),
     (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 f16 -> f16", "f16 s16 -> f16"),
     (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 -> f16", "f16 f16 f16 -> f16"),

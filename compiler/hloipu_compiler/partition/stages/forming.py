@@ -230,7 +230,8 @@ class _Forming:
         bodies = [self._with_again(place, members[place]) for place in order]
         runs = (FORWARD, BACKWARD)
         ipus = [self.ipus[x.stage][max(x.spot.branch, 0)] if x.phase in runs else -1 for x in order]
-        return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus)
+        stages = [(x.phase, x.stage) for x in order]
+        return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus, stages)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
         """Return what a call computes: its own members, and what it makes again.

@@ -51,6 +51,9 @@ class Handing:
     """The ops that each place computes, with those that it computes again."""
     ipus: Sequence[int]
     """Of each place, or -1: what is no position, but comes before or after all of them."""
+    stages: Sequence[tuple[str, int]] = ()
+    """Phase and stage of each place, where branches have places of their own; they may run at once,
+    and hand each other nothing on."""
 
     def remade(self) -> list[frozenset[int]]:
         """Return the ops that each place computes again beside those it has."""
@@ -107,10 +110,9 @@ class Handing:
                 maker, ipu = self._ipu_of(i), self.ipus[n]
                 if maker in (-1, ipu) or not self._is_array(i):
                     continue
-                if (i, ipu) in first:
-                    found[n, i] = first[i, ipu]
-                else:
-                    first[i, ipu] = n
+                giver = first.setdefault((i, ipu), n)
+                if giver != n and not (self.stages and self.stages[giver] == self.stages[n]):
+                    found[n, i] = giver
         return found
 
     def _ipu_of(self, position: int) -> int:
