@@ -1,5 +1,6 @@
 """What positions of a pipeline receive: the least bytes, against every choice tried out."""
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -101,6 +102,16 @@ def test_what_crosses_links_does_so_once(ipus: tuple[int, ...], passed: bool) ->
     h = step.entry.position["h"]
     relays = step.relays([[], [h], [h]])
     assert relays == ({(2, h): 1} if passed else {})
+
+
+@pytest.mark.parametrize(("stages", "passed"), [((0, 1, 1), False), ((0, 1, 2), True)])
+def test_branches_of_one_stage_hand_each_other_nothing_on(
+    stages: tuple[int, ...], passed: bool
+) -> None:
+    step = handing("y", (0, 1, 1))
+    step = replace(step, stages=[("forward", stage) for stage in stages])
+    h = step.entry.position["h"]
+    assert bool(step.relays([[], [h], [h]])) == passed
 
 
 def test_what_is_passed_on_is_a_copy() -> None:
