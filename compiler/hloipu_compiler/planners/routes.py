@@ -1,4 +1,4 @@
-"""Tiles by way of which a value may go from one mapping to another, with fewer messages.
+"""Intermediate mappings through which a value moves to another mapping in fewer messages.
 
 Where each tile of the one has something for many tiles of the other, blocks between those of both,
 dimension by dimension, make two exchanges of about the square root of the messages each.

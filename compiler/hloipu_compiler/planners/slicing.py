@@ -1,4 +1,4 @@
-"""Where a value best lies of which slices are taken, one after the other.
+"""Best layout of a value from which slices are taken one after the other.
 
 A product that is done in slices brings a part of each slice to all of its tiles. If the value lies
 on many tiles along other dimensions, each tile takes each of its parts from all of them. Spread

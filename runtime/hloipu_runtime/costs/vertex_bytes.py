@@ -1,4 +1,4 @@
-"""Bytes of vertices on a tile: code that those that are alike share, and the state of each."""
+"""Bytes of vertices on a tile: code, shared by vertices of one kind, and the state of each."""
 
 from collections.abc import Hashable
 from dataclasses import fields

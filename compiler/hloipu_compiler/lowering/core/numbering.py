@@ -22,7 +22,7 @@ class Scope:
     owned: set[int] = field(default_factory=set)
     """Variables that this block may overwrite."""
     copies: dict[tuple[int, Mapping, int, int], int] = field(default_factory=dict)
-    """Value, mapping, IPU and until when -> a variable that a transfer brought the value to."""
+    """Value, mapping, IPU and how many products came before -> where the value was brought to."""
     brought: dict[tuple[int, int], int] = field(default_factory=dict)
     """Value and IPU -> a variable that it was brought to from another IPU."""
     repeats: bool = False

@@ -150,7 +150,7 @@ def _ends(entry: Computation, phases: Phases, ops: Sequence[int]) -> list[int]:
         last = max((number.get(user, -1) for user in _readers(entry, op)), default=-1)
         if last > n:
             crossing[n + 1] += size
-            crossing[last + 1 if last + 1 <= len(ops) else last] -= size
+            crossing[last + 1] -= size
         if any(phases.phase[user] == BACKWARD for user in _readers(entry, op)):
             inside[n + 1] = size
     crossing = list(accumulate(crossing))

@@ -1,4 +1,4 @@
-"""What positions of a pipeline compute again in place of receiving it from another position.
+"""Minimum cut between positions of a pipeline: what is sent, and what the reader computes again.
 
 A position receives the least it can: of what its ops read, values that cheap ops make from smaller
 ones (broadcasts of masks, converted and compared values) are computed where they are read. Which

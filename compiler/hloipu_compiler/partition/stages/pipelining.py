@@ -1,12 +1,10 @@
 """Partitions a flat step: a module of stage calls, and the plan of its pipeline."""
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.memo import Memo, Same
@@ -40,6 +38,7 @@ from hloipu_compiler.partition.stages.forming import (
     formed,
     with_passed_copies,
 )
+from hloipu_compiler.partition.stages.gradient_copies import with_gradient_copies
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL, made_again
 from hloipu_compiler.partition.training.errors import StagingError
@@ -47,7 +46,6 @@ from hloipu_compiler.partition.training.evidence import check_forward, compared_
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
 from hloipu_compiler.partition.training.phases import phases_of
 from hloipu_compiler.partition.training.reach import (
-    ancestors,
     parameter_positions,
     result_positions,
 )
@@ -60,8 +58,6 @@ from hloipu_compiler.partition.training.step_phases import (
     Phases,
     Roles,
 )
-from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.plan.pipelining import (
     Accumulation,
     Part,
@@ -146,7 +142,7 @@ def uncut_step(
     _require_arrays(module.entry)
     module = with_passed_copies(module, wrapping)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
-    copied = _with_copies(module, phases)
+    copied = with_gradient_copies(module, phases)
     if copied is not module:
         module = copied
         phases, trains = phases_and_kind(module.entry, wrapping, request)
@@ -438,74 +434,6 @@ class _Planning:
             if result is not None and found[result] >= 0:
                 made[pair.parameter] = found[result]
         return made
-
-
-def _with_copies(module: Module, phases: Phases) -> Module:
-    """Return the module with a copy of each gradient that is what a queue feeds.
-
-    Such as the gradient of sum(w * x): a call cannot hand out what it does not compute. So with a
-    gradient that is new state as it is, such as the last gradient of an optimistic update: it is
-    the update that hands out the gradients combined.
-    """
-    entry = module.entry
-    fed = {
-        g.position for g in phases.gradients if entry.instructions[g.position].parameter_number >= 0
-    }
-    results = result_positions(entry)
-    updated = {results[x.result] for x in phases.updated}
-    handed = {g.position for g in phases.gradients} & updated
-    if not fed and not handed:
-        return module
-    if handed:
-        return _with_handed_copies(module, handed, [x.result for x in phases.updated])
-    names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
-    place: list[int] = []
-    copies: dict[int, int] = {}
-    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": BACKWARD})})
-    loss = result_positions(entry)[phases.loss] if phases.loss >= 0 else None
-    ahead = ancestors(entry, [] if loss is None else [loss])
-    for position, x in enumerate(entry.instructions):
-        in_update = phases.phase[position] == UPDATE and not ahead[position]
-        operands = tuple(copies[i] if in_update and i in copies else place[i] for i in x.operands)
-        place.append(len(made))
-        made.append(with_operands(x, operands))
-        if position in fed:
-            copies[position] = len(made)
-            made.append(
-                Instruction(
-                    names.fresh(f"{x.name}.gradient"), "copy", x.shape, (place[-1],), marked
-                )
-            )
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
-    return replace(module, computations=computations)
-
-
-def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:
-    """Return the module with a copy by the update of each gradient that is new state."""
-    entry = module.entry
-    names = Names(x.name for x in entry.instructions)
-    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": UPDATE})})
-    root = entry.instructions[entry.root]
-    made = list(entry.instructions[: entry.root])
-    results, operands = result_positions(entry), list(root.operands)
-    if root.opcode != "tuple" or len(operands) != len(results):
-        return module
-    for number in updated:
-        position = results[number]
-        if position in handed and position is not None:
-            x = entry.instructions[position]
-            operands[number] = len(made)
-            made.append(
-                Instruction(names.fresh(f"{x.name}.state"), "copy", x.shape, (position,), marked)
-            )
-    if entry.root != len(entry.instructions) - 1:
-        return module
-    made.append(with_operands(root, tuple(operands)))
-    new = replace(entry, instructions=tuple(made), root=len(made) - 1)
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
-    return replace(module, computations=computations)
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -34,7 +34,8 @@ def filled(draft: Draft, like: Instruction, shape: ArrayShape, number: int) -> i
     return draft.add(like, "broadcast", shape, (single,), Attributes({"dimensions": ()}))
 
 
-def _is_value(draft: Draft, at: int, wanted: float) -> bool:
+def is_value(draft: Draft, at: int, wanted: float) -> bool:
+    """Whether all elements of a value are one number."""
     value = uniform(draft, at)
     return value is not None and bool(value.reshape(()) == wanted)
 
@@ -88,16 +89,16 @@ def _multiply(draft: Draft, x: Instruction) -> int | None:
     left, right = x.operands
     if _element_kind(x) is Kind.COMPLEX:
         return None  # (a + bi)(1 + 0i) has other zeros, and nans where b is infinite
-    if _is_value(draft, right, 1):
+    if is_value(draft, right, 1):
         return _kept(draft, x, left)
-    return _kept(draft, x, right) if _is_value(draft, left, 1) else None
+    return _kept(draft, x, right) if is_value(draft, left, 1) else None
 
 
 def _divide(draft: Draft, x: Instruction) -> int | None:
     left, right = x.operands
     if _element_kind(x) is Kind.COMPLEX:
         return None
-    return _kept(draft, x, left) if _is_value(draft, right, 1) else None
+    return _kept(draft, x, left) if is_value(draft, right, 1) else None
 
 
 def _and(draft: Draft, x: Instruction) -> int | None:
@@ -225,12 +226,12 @@ def _bits_of(draft: Draft, at: int) -> int | None:
     """Return the unsigned integers whose upper bits are the mantissas of fractions from 0 to 1."""
     x = draft.made[at]
     while x.opcode in ("add", "maximum"):  # with 0, where fractions begin
-        others = [n for n in x.operands if not _is(draft, n, 0)]
+        others = [n for n in x.operands if not is_value(draft, n, 0)]
         if len(others) != 1:
             return None
         x = draft.made[others[0]]
     shape = static(x.shape)
-    if x.opcode != "subtract" or shape is None or not _is(draft, x.operands[1], 1):
+    if x.opcode != "subtract" or shape is None or not is_value(draft, x.operands[1], 1):
         return None
     if shape.element_type.name not in _IEEE:
         return None
@@ -244,19 +245,14 @@ def _bits_of(draft: Draft, at: int) -> int | None:
     if word.dimensions != shape.dimensions or word.element_type.bits != element.bits:
         return None
     one = ((1 << element.exponent_bits - 1) - 1) << element.mantissa_bits
-    shifted = [n for n in joined.operands if not _is(draft, n, one)]
+    shifted = [n for n in joined.operands if not is_value(draft, n, one)]
     if len(shifted) != 1:
         return None
     source = draft.made[shifted[0]]
     unused = element.bits - element.mantissa_bits
-    if source.opcode != "shift-right-logical" or not _is(draft, source.operands[1], unused):
+    if source.opcode != "shift-right-logical" or not is_value(draft, source.operands[1], unused):
         return None
     return source.operands[0]
-
-
-def _is(draft: Draft, at: int, number: int) -> bool:
-    value = uniform(draft, at)
-    return value is not None and bool(value.reshape(()) == number)
 
 
 ARITHMETIC_RULES: dict[str, Rule] = {

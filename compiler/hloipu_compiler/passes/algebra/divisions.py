@@ -1,4 +1,4 @@
-"""Writes divisions as ops that take fewer slots: one division is three for each element.
+"""Rewrites divisions as cheaper ops: a division takes three slots an element.
 
 A number that repeats is inverted once, and multiplied with, which takes a slot for a vector:
 
@@ -17,11 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.algebra.arithmetic import uniform
+from hloipu_compiler.passes.algebra.arithmetic import filled, is_value
 from hloipu_compiler.passes.algebra.movement import became, repeating, static
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
@@ -64,22 +63,17 @@ def _divide(draft: Draft, x: Instruction) -> Instruction | None:
 
 def _logistic_argument(draft: Draft, x: Instruction) -> int | None:
     """Return x of 1 / (1 + exp(-x))."""
-    if not _is_one(draft, x.operands[0]):
+    if not is_value(draft, x.operands[0], 1):
         return None
     total = draft.made[x.operands[1]]
     if total.opcode != "add":
         return None
     for one, other in (total.operands, total.operands[::-1]):
         power = draft.made[other]
-        if _is_one(draft, one) and power.opcode == "exponential":
+        if is_value(draft, one, 1) and power.opcode == "exponential":
             negative = draft.made[power.operands[0]]
             return negative.operands[0] if negative.opcode == "negate" else None
     return None
-
-
-def _is_one(draft: Draft, at: int) -> bool:
-    value = uniform(draft, at)
-    return value is not None and value.dtype.kind == "f" and bool(value.reshape(()) == 1)
 
 
 def _inverse(draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShape) -> int | None:
@@ -96,9 +90,7 @@ def _inverse(draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShap
         return None
     if shape.element_type is not F32:
         divisor = draft.add(x, "convert", few, (divisor,))
-    one = draft.add(x, "constant", ArrayShape(F32), literal=Literal("1"))
-    ones = draft.add(x, spread.opcode, few, (one,), Attributes({"dimensions": ()}))
-    return draft.add(x, "divide", few, (ones, divisor))
+    return draft.add(x, "divide", few, (filled(draft, x, few, 1), divisor))
 
 
 @register

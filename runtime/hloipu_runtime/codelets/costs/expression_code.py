@@ -1,4 +1,4 @@
-"""Bytes of code made of whole expressions: assumed, as no library has such vertices.
+"""Code bytes of vertices generated for whole expressions: assumed, no library has such vertices.
 
 Assumed: such code has the frame of a vertex of poplibs that workers share. It loads, computes and
 stores in a loop over vectors, and once more for what fills none, an instruction a slot. Ops that

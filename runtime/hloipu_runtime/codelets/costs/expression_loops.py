@@ -1,4 +1,4 @@
-"""Cycles of code generated of a whole expression: its loop over one tile's elements.
+"""Cycles of a vertex generated for a whole expression: its loop over one tile's elements.
 
 A worker takes its share either in the order of the elements, or column by column: then what
 repeats down a column stays in registers, as an operand of popops's BroadcastVectorInner1D does.
