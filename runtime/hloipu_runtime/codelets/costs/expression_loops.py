@@ -154,7 +154,7 @@ class _Loop(NamedTuple):
                 issue = issue.plus(load_issue(element_type, elements))
         for element_type in self.expression.result_types:
             issue = issue.plus(load_issue(element_type, elements))
-        return issue.plus(packing_issue(self.expression, elements))
+        return issue.plus(packing_issue(self.expression, self.expression.results, elements))
 
     def _ops(
         self, elements: int, values: frozenset[int], numbers: frozenset[int], inside: bool

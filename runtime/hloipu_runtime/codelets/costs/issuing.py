@@ -13,6 +13,7 @@ take what popops's own loops of one op take, which the op alone fills
 (lib/popnn/PerformanceEstimation.hpp, getNonLinearityOpCycles).
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -199,11 +200,11 @@ def _node(expression: Expression, number: int, op: str) -> Node | None:
     return node if node is not None and node.op == op else None
 
 
-def packing_issue(expression: Expression, share: int) -> Issue:
-    """Return what turns masks of comparisons into the truth values that are stored."""
+def packing_issue(expression: Expression, stored: Iterable[int], share: int) -> Issue:
+    """Return what turns masks of comparisons into truth values, for the values that are stored."""
     kinds = _mask_kinds(expression)
-    found = [PACKING[kinds[x]] for x in {*expression.results} if x in kinds]
-    return Issue(floats=over(share, 4) * sum(found))
+    slots = [PACKING[kinds[x]] for x in {*stored} if x in kinds]
+    return Issue(floats=over(share, 4) * sum(slots))
 
 
 def _mask_kinds(expression: Expression) -> dict[int, str]:

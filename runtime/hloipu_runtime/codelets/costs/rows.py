@@ -91,10 +91,11 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
             if work.is_full[number] or work.is_column[number]:
                 issue = issue.plus(load_issue(work.types[number], elements))
                 moved_types.add(work.types[number])
-        for number in results:
+        for value, number in zip(expression.results, results, strict=True):
             if number in work.kept:
                 stored = elements if work.is_full[number] else rows
                 issue = issue.plus(load_issue(work.types[number], stored))
+                issue = issue.plus(packing_issue(expression, [value], stored))
                 moved_types.add(work.types[number])
         hidden, narrow = _taken_in(work, expression, results, taken)
         issue = issue.plus(_ops_issue(machine, work, expression, sources, hidden, (rows, length)))
@@ -136,7 +137,7 @@ def _ops_issue(
     rows, length = sizes
     is_long = [work.is_full[x] or work.is_column[x] for x in sources]
     numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
-    total = packing_issue(expression, rows * length)
+    total = Issue()
     for number, node in enumerate(expression.nodes, len(sources)):
         if node.op in ("constant", "copy") or number in hidden:
             continue

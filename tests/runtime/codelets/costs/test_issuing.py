@@ -8,6 +8,7 @@ from hloipu_runtime.codelets.core.codelet import Sizes, Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.costs.issuing import accumulated
+from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
 from hloipu_runtime.machine.load import load_machine
@@ -106,3 +107,31 @@ def test_a_sum_of_squares_costs_what_a_sum_costs() -> None:
     alone = FusedReduce(plain, ((0, 1),), 2, (1,), "add", ("f32",))
     operands = [rows, number]
     assert squares.work(GC200, operands, [result]) == alone.work(GC200, operands, [result])
+
+
+@pytest.mark.parametrize("length", [64, 640])
+def test_masks_are_packed_where_they_are_stored(length: int) -> None:
+    """x > y of elements takes 7 slots more for four that are kept, of which loads hide some."""
+
+    def cycles(is_full: bool, kept: frozenset[int]) -> int:
+        expression = Expression(("f32", "f32"), (Node("compare", (0, 1), "pred", GREATER),), (2,))
+        full = (True, True, is_full) if is_full else (False,) * 3
+        work = RowWork(
+            6,
+            length,
+            ("f32", "f32", "pred"),
+            full,
+            (False,) * 3,
+            (expression,),
+            ((0, 1),),
+            (),
+            kept,
+        )
+        return row_work(GC200, work).cycles
+
+    workers = GC200.tile.worker_contexts
+    dropped, stored = frozenset[int](), frozenset({2})
+    each = cycles(True, stored) - cycles(True, dropped)
+    assert each >= workers * length
+    # One of a row is packed once, however long the row is; its store goes beside.
+    assert cycles(False, stored) - cycles(False, dropped) == workers * 7
