@@ -67,17 +67,18 @@ class JaxProgram:
     def cost_analysis(self) -> dict[str, float]:
         """Return work by the keys of `jax.stages.Compiled.cost_analysis`, loops counted in full.
 
-        Beside them `cycles` and `optimal_seconds`, which are those of one run of the modelled
-        machine, at least. Where data decides how often a loop turns, its work counts once.
+        Beside them `cycles` and `optimal_seconds` of one run, which are those of the modelled
+        device without its host, at least. Where data decides how often a loop turns, its work
+        counts once.
         """
-        work, estimated = tally(self.lowered.module).total, self.program.estimate()
+        work, device_cycles = tally(self.lowered.module).total, self.program.profile().device_cycles
         clock_hz = self.program.machine.chip.clock_hz
         return {
             "flops": float(work.flops),
             "transcendentals": float(work.transcendentals),
             "bytes accessed": float(work.bytes_read + work.bytes_written),
-            "cycles": float(estimated.lower_bound_cycles),
-            "optimal_seconds": estimated.lower_bound_cycles / clock_hz,
+            "cycles": float(device_cycles),
+            "optimal_seconds": device_cycles / clock_hz,
         }
 
 
