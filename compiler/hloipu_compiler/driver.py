@@ -23,6 +23,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo
 from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
+from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -305,6 +306,9 @@ def _with_passes(current: Compilation) -> Compilation:
     if current.distribution is not Distribution.PLAIN:
         rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
     module, plan = current.module, _with_sums(current)
+    if current.distribution is Distribution.CUT and current.request.pipelining.recompute != "none":
+        # Before blocks become functions, which would hand out the values to keep.
+        module, plan = RecomputeCheap().run(module, plan)
     back = _after_front(current.request)
     if current.request.outlines and back is not None:
         from hloipu_compiler.passes.outline_blocks import OutlineBlocks

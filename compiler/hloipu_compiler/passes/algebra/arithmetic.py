@@ -10,8 +10,9 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import COMMUTATIVE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.passes.algebra.movement import became, same_value_shape, static
 from hloipu_compiler.passes.framework.constant_values import Array, scalar_constant
@@ -38,6 +39,16 @@ def is_value(draft: Draft, at: int, wanted: float) -> bool:
     """Whether all elements of a value are one number."""
     value = uniform(draft, at)
     return value is not None and bool(value.reshape(()) == wanted)
+
+
+def commutative_region(region: Computation) -> str | None:
+    """Return the opcode of a region that is one commutative op on its two parameters."""
+    root = region.instructions[region.root]
+    if len(region.instructions) != 3 or root.opcode not in COMMUTATIVE:
+        return None
+    operands = [region.instructions[i].parameter_number for i in root.operands]
+    shapes = {region.instructions[i].shape for i in (*root.operands, region.root)}
+    return root.opcode if sorted(operands) == [0, 1] and len(shapes) == 1 else None
 
 
 def _is_zero(draft: Draft, at: int, *, negative: bool) -> bool:

@@ -8,7 +8,9 @@
 
 An elementwise op is done in the sizes that its operands have before they are reshaped, if all of
 them have such: numbers are spread anew, broadcasts follow. Ops that reduce or repeat look through a
-reshape where its dimensions map to theirs.
+reshape where its dimensions map to theirs. Where a reshape splits a dimension into what is reduced
+and what stays, as the channels of a group norm, whole dimensions are reduced before it, the rest of
+the small result after it.
 """
 
 from collections.abc import Sequence
@@ -18,9 +20,11 @@ from typing import NamedTuple
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
+from hloipu_compiler.passes.algebra.arithmetic import commutative_region, is_value
 from hloipu_compiler.passes.algebra.movement import became, static
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+from hloipu_runtime.element_types import Kind
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.relation import dimension_groups
 
@@ -158,18 +162,44 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
     new = inner.dimensions
     reduced = set(x.attributes.integers("dimensions"))
     dimensions: list[int] = []
+    rest: list[int] = []
+    kept: list[int] = []
     for there, here in dimension_groups(new, _sizes(operand)):
         if all(d in reduced for d in here):
             dimensions += there
-        elif any(d in reduced for d in here):
-            return None
+        else:
+            rest += [len(kept) + n for n, d in enumerate(here) if d in reduced]
+            kept += here
+    if rest and (prod(new[d] for d in dimensions) == 1 or not _reduces_twice(draft, x)):
+        return None
     left = tuple(size for d, size in enumerate(new) if d not in dimensions)
     attributes = x.attributes.replaced(dimensions=tuple(sorted(dimensions)))
     operands = (operand.operands[0], x.operands[1])
     if left == shape.dimensions:
         return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
     made = draft.add(x, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
-    return became(x, "reshape", (made,))
+    if not rest:
+        return became(x, "reshape", (made,))
+    split = ArrayShape(shape.element_type, tuple(_sizes(operand)[d] for d in kept))
+    made = draft.add(x, "reshape", split, (made,))
+    attributes = x.attributes.replaced(dimensions=tuple(rest))
+    return x._replace(operands=(made, x.operands[1]), attributes=attributes, start=-1, end=-1)
+
+
+def _reduces_twice(draft: Draft, x: Instruction) -> bool:
+    """Whether a reduction may be done in two, each from the same start.
+
+    Sums of narrow floats may not: what is between the two would be rounded.
+    """
+    opcode = commutative_region(draft.module.computation[x.attributes.called[0]])
+    if opcode in ("maximum", "minimum", "and", "or"):
+        return True
+    element_type = array_shape(x.shape).element_type
+    if opcode not in ("add", "multiply") or (
+        element_type.kind is Kind.FLOAT and element_type.bits < 32
+    ):
+        return False
+    return is_value(draft, x.operands[1], 0 if opcode == "add" else 1)
 
 
 RESHAPE_RULES: dict[str, Rule] = {

@@ -1,13 +1,13 @@
-"""The passes that rewrite op by op, bit by bit the same: tables of rules by opcode."""
+"""The passes that rewrite op by op, by tables of rules; only some sums change their order."""
 
 from collections.abc import Mapping
 from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import COMMUTATIVE, OPS, Trait
+from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.algebra.arithmetic import ARITHMETIC_RULES
+from hloipu_compiler.passes.algebra.arithmetic import ARITHMETIC_RULES, commutative_region
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.algebra.fold_transposes import TRANSPOSE_RULES
 from hloipu_compiler.passes.algebra.indexing import INDEXING_RULES
@@ -53,16 +53,6 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
     start = draft.add(x, "broadcast", shape, x.operands[1:], Attributes({"dimensions": ()}))
     only = draft.add(x, "reshape", shape, x.operands[:1])
     return became(x, opcode, (start, only))
-
-
-def commutative_region(region: Computation) -> str | None:
-    """Return the opcode of a region that is one commutative op on its two parameters."""
-    root = region.instructions[region.root]
-    if len(region.instructions) != 3 or root.opcode not in COMMUTATIVE:
-        return None
-    operands = [region.instructions[i].parameter_number for i in root.operands]
-    shapes = {region.instructions[i].shape for i in (*root.operands, region.root)}
-    return root.opcode if sorted(operands) == [0, 1] and len(shapes) == 1 else None
 
 
 def _sort(draft: Draft, x: Instruction) -> int | None:
@@ -216,7 +206,10 @@ _RULES = _joined(
 @register
 @dataclass(frozen=True, slots=True)
 class AbsorbViews(Pass):
-    """Moves reshapes behind elementwise ops and reductions, takes transposes into products."""
+    """Moves reshapes behind elementwise ops and reductions, takes transposes into products.
+
+    Sums of f32 over a part of a dimension that was split are added up in another order.
+    """
 
     name: ClassVar[str] = "absorb-views"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})

@@ -1,9 +1,10 @@
 """Recomputes cheap values at late uses instead of keeping them.
 
 A value is cut where nothing reads it for a while in which much is live: its later readers get a
-copy of the few elementwise ops that made it, from values that are live there anyhow. Nothing lives
-longer for that, and every bit stays the same. (Chen et al.: Training Deep Nets with Sublinear
-Memory Cost, 2016, drop and recompute whole segments; this drops what costs next to nothing.)
+copy of the few elementwise ops that made it, from values that are live there anyhow, or so small
+that they may live longer, such as the means of a norm. Every bit stays the same. (Chen et al.:
+Training Deep Nets with Sublinear Memory Cost, 2016, drop and recompute whole segments; this drops
+what costs next to nothing.)
 """
 
 from bisect import bisect_left, insort
@@ -35,7 +36,7 @@ CHEAP = frozenset(
 ) | {"iota", "broadcast", "reshape"}
 """Ops whose result costs about as much to make as to copy."""
 _SMALL = 1000
-"""What is less than a part so small of the peak stays."""
+"""What is less than a part so small of the peak stays, and may stay longer."""
 
 
 def cheap_values_recomputed(module: Module, most_ops: int, full_percent: int) -> Module:
@@ -93,7 +94,7 @@ class _Cutting:
     def recomputed(self) -> Computation | None:
         """Return the computation with copies, None where nothing is to be gained."""
         for at, b in self.own.items():
-            if self.buffers.sizes[b] * _SMALL >= self.peak:
+            if not self._is_small(at):
                 self._cut(at, b)
         return self._rebuilt() if self.cuts else None
 
@@ -133,9 +134,8 @@ class _Cutting:
             found.add(op)
             if len(found) > self.most_ops:
                 return None
-            stack += (
-                i for i in self.computation.instructions[op].operands if not self._is_live(i, place)
-            )
+            operands = self.computation.instructions[op].operands
+            stack += (i for i in operands if not (self._is_live(i, place) or self._is_small(i)))
         return tuple(sorted(found))
 
     def _is_live(self, at: int, place: int) -> bool:
@@ -145,6 +145,11 @@ class _Cutting:
             for part in self.buffers.holds[at]
             for b in part
         )
+
+    def _is_small(self, at: int) -> bool:
+        """Whether what a value keeps alive is nothing beside the peak."""
+        held = {b for part in self.buffers.holds[at] for b in part}
+        return sum(self.buffers.sizes[b] for b in held) * _SMALL < self.peak
 
     def _pin(self, at: int, place: int) -> None:
         """Note that a value is read at a place."""
