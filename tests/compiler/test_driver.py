@@ -3,16 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import hloipu
 from hloipu_compiler import driver
+from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.compilation import CompileRequest, Distribution, Phase
 from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.request import ShardRequest
+from hloipu_compiler.passes import run_passes
+from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.planners.planned import PlannedOp
@@ -21,6 +25,7 @@ from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 from tests.support.same_programs import assert_same
 
 TINY = load_machine("tiny")
+SAMPLE = Path(__file__).parents[2] / "hlo_samples" / "convnet_train_step.hlo"
 STEP = """HloModule step
 ENTRY main {
   w = f32[9,9] parameter(0)
@@ -146,3 +151,16 @@ def steps_of(step: Step) -> Iterator[Step]:
     yield step
     for inner in inner_steps(step):
         yield from steps_of(inner)
+
+
+def test_stages_that_are_made_again_keep_no_cheap_values_within() -> None:
+    step = hloipu.verify(SAMPLE.read_text(encoding="utf-8"))
+    request = CompileRequest(
+        load_machine("gc200"),
+        wrapping=WrappingRequest(1),
+        pipelining=PipelineRequest(2, 2, recompute="full"),
+    )
+    cut = compile_module(step, request, Phase.CUT)
+    made = continued(cut, Phase.PASSES)
+    kept, _ = run_passes(cut.module, cut.plan, STAGED)
+    assert peak_bytes(made.module) < peak_bytes(kept)
