@@ -10,7 +10,7 @@ An elementwise op is done in the sizes that its operands have before they are re
 them have such: numbers are spread anew, broadcasts follow. Ops that reduce or repeat look through a
 reshape where its dimensions map to theirs. Where a reshape splits a dimension into what is reduced
 and what stays, as the channels of a group norm, whole dimensions are reduced before it, the rest of
-the small result after it.
+the small result after it: sums of floats are then added up in another order.
 """
 
 from collections.abc import Sequence

@@ -206,10 +206,7 @@ _RULES = _joined(
 @register
 @dataclass(frozen=True, slots=True)
 class AbsorbViews(Pass):
-    """Moves reshapes behind elementwise ops and reductions, takes transposes into products.
-
-    Sums of f32 over a part of a dimension that was split are added up in another order.
-    """
+    """Moves reshapes behind elementwise ops and reductions, takes transposes into products."""
 
     name: ClassVar[str] = "absorb-views"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
