@@ -8,12 +8,13 @@ again from what it reads, which is then to be there, too.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.step_phases import FREE, Phases
 from hloipu_compiler.passes.algebra.fold_transposes import is_folded
 
@@ -32,7 +33,6 @@ what vertices of all tiles write. Assumed."""
 _ON_IPU = {"convert": 4}
 """The same where the value would wait on its own IPU, which takes memory and two local copies."""
 _ON_IPU_OTHERS = 8
-_NEVER = 1 << 60
 FEW_ELEMENTS = 64
 """Values of no more elements may be read anywhere."""
 
@@ -138,24 +138,24 @@ class Handing:
         if not roots:
             return frozenset()
         ipu, there = self.ipus[number], frozenset(reads).difference(roots)
-        cut = _Cut()
+        cut = MinimumCut()
         seen, waiting = set(roots), list(roots)
         for root in roots:
-            cut.need(root)
+            cut.require(root)
         while waiting:
             i = waiting.pop()
             x = self.entry.instructions[i]
             if i in there:
                 continue
             if not (self.written_out[i] or self._is_light(i)):
-                cut.link(i, _Cut.END, self._cost_of_having(i, local))
+                cut.link(i, MinimumCut.END, self._cost_of_having(i, local))
                 continue
-            having = _NEVER if self.written_out[i] else size_of(x.shape) * _UNIT
+            having = INFINITE if self.written_out[i] else size_of(x.shape) * _UNIT
             cut.link(i, ~i, having)
             if not self.written_out[i]:
-                cut.link(~i, _Cut.END, self._cost_of_making(i, self._ipu_of(i) != ipu))
+                cut.link(~i, MinimumCut.END, self._cost_of_making(i, self._ipu_of(i) != ipu))
             for operand in x.operands:
-                cut.link(~i, operand, _NEVER)
+                cut.link(~i, operand, INFINITE)
                 if operand not in seen:
                     seen.add(operand)
                     waiting.append(operand)
@@ -166,12 +166,12 @@ class Handing:
         """Return what a value costs that cannot be computed again."""
         x = self.entry.instructions[position]
         if self._ipu_of(position) >= 0:
-            return size_of(x.shape) * _UNIT if isinstance(x.shape, ArrayShape) else _NEVER
+            return size_of(x.shape) * _UNIT if isinstance(x.shape, ArrayShape) else INFINITE
         moving = {pair.parameter for pair in self.phases.per_micro_batch}
         if x.parameter_number in moving:
-            return _NEVER
+            return INFINITE
         # Weights, and what is made before micro-batches.
-        return 0 if position in local or not self._is_array(position) else _NEVER
+        return 0 if position in local or not self._is_array(position) else INFINITE
 
     def _cost_of_making(self, position: int, crosses: bool) -> int:
         x = self.entry.instructions[position]
@@ -215,46 +215,3 @@ def closure(
         else:
             outside.add(i)
     return sorted(copied), sorted(outside)
-
-
-@dataclass
-class _Cut:
-    """A network between what is needed and the end; nodes: values, and ~values computed again."""
-
-    edges: dict[object, dict[object, int]] = field(default_factory=dict)
-    """Node -> node -> what may still flow."""
-
-    BEGIN, END = "begin", "end"
-
-    def need(self, node: object) -> None:
-        """Say that a value is needed."""
-        self.link(self.BEGIN, node, _NEVER)
-
-    def link(self, source: object, to: object, capacity: int) -> None:
-        """Add an edge."""
-        forward = self.edges.setdefault(source, {})
-        forward[to] = min(_NEVER, forward.get(to, 0) + capacity)
-        self.edges.setdefault(to, {}).setdefault(source, 0)
-
-    def solved(self) -> set[object]:
-        """Return the nodes on the needed side of a least cut (Edmonds and Karp, 1972)."""
-        while True:
-            before: dict[object, object] = {self.BEGIN: self.BEGIN}
-            waiting: list[object] = [self.BEGIN]
-            for node in waiting:
-                if node == self.END:
-                    break
-                for to, left in self.edges[node].items():
-                    if left > 0 and to not in before:
-                        before[to] = node
-                        waiting.append(to)
-            if self.END not in before:
-                return set(before)
-            path = [self.END]
-            while path[-1] != self.BEGIN:
-                path.append(before[path[-1]])  # type: ignore[arg-type]
-            pairs = list(zip(path[1:], path, strict=False))
-            flow = min(self.edges[a][b] for a, b in pairs)
-            for a, b in pairs:
-                self.edges[a][b] -= flow
-                self.edges[b][a] += flow

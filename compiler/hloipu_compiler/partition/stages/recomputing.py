@@ -1,17 +1,22 @@
 """Recomputation: forward values that a backward stage computes again instead of stashing.
 
-With `full` everything, from the inputs of the stage; with `cheap` only ops that take little beside
-products. What state of micro-batches goes into (keys of random numbers) cannot be made again: by
-then the state is another; it is stashed, and so is what an op with an effect makes. The last stage
-works backward as soon as it is through and keeps what it has.
+With `full` everything, from the inputs of the stage. With `cheap` only ops that take little beside
+products, and those of them with which fewest bytes are stashed: a minimum cut between what the
+forward part must make and what the backward part reads, as PyTorch's partitioner of joint graphs
+cuts (pytorch/pytorch: torch/_functorch/partitioners.py). What state of micro-batches goes into
+(keys of random numbers) cannot be made again: by then the state is another; it is stashed, and so
+is what an op with an effect makes. The last stage works backward as soon as it is through and keeps
+what it has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.stages.assignment import Stages
+from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 
@@ -20,6 +25,8 @@ _CHEAP = with_trait(Trait.ELEMENTWISE) | frozenset(
     "broadcast reshape bitcast copy convert transpose slice concatenate pad reverse iota "
     "get-tuple-element tuple".split()
 )
+_UNIT = 16
+"""Cost of a stashed byte; a byte that is made again costs 1: see `handing` for what these take."""
 _NEVER = frozenset(
     "infeed outfeed send recv send-done recv-done rng rng-get-and-update-state custom-call "
     "after-all all-reduce all-gather reduce-scatter all-to-all collective-permute".split()
@@ -33,17 +40,63 @@ def made_again(
     if kind not in (CHEAP, FULL) or count == 1:
         return {}
     fit = recomputable(entry, phases, kind)
-    found: dict[int, set[int]] = {stage: set() for stage in range(count - 1)}
-    for position in range(len(entry.instructions) - 1, -1, -1):
-        stage = stages[position]
-        if not 0 <= stage < count - 1 or not fit[position]:
+    read: dict[int, list[int]] = {stage: [] for stage in range(count - 1)}
+    for position, stage in enumerate(stages):
+        if stage in read and phases.phase[position] == FORWARD:
+            users = entry.users[position]
+            if any(phases.phase[i] == BACKWARD and stages[i] == stage for i in users):
+                read[stage].append(position)
+    again = _all_made_again if kind == FULL else _made_again_for_fewest_bytes
+    found = {stage: again(entry, phases, stages, fit, roots) for stage, roots in read.items()}
+    return {stage: positions for stage, positions in found.items() if positions}
+
+
+def _all_made_again(
+    entry: Computation, phases: Phases, stages: Stages, fit: Sequence[int], roots: Sequence[int]
+) -> frozenset[int]:
+    """Return all that one stage can make again for what its backward part reads."""
+    found: set[int] = set()
+    waiting = [i for i in roots if fit[i]]
+    while waiting:
+        position = waiting.pop()
+        if position not in found:
+            found.add(position)
+            same = stages[position]
+            waiting += [
+                i for i in entry.instructions[position].operands if fit[i] and stages[i] == same
+            ]
+    return frozenset(found)
+
+
+def _made_again_for_fewest_bytes(
+    entry: Computation, phases: Phases, stages: Stages, fit: Sequence[int], roots: Sequence[int]
+) -> frozenset[int]:
+    """Return what one stage makes again so that it stashes least, and of that makes least."""
+    state = {pair.parameter for pair in (*phases.updated, *phases.kept)}
+    cut = MinimumCut()
+    seen, waiting = set(roots), list(roots)
+    for root in roots:
+        cut.require(root)
+    while waiting:
+        position = waiting.pop()
+        x = entry.instructions[position]
+        is_stashed = phases.phase[position] == FORWARD or (
+            x.parameter_number >= 0 and x.parameter_number not in state
+        )
+        is_array = not isinstance(x.shape, TupleShape)
+        stash = size_of(x.shape) * _UNIT if is_array and is_stashed else 0 if is_array else INFINITE
+        if not fit[position] or stages[position] != stages[roots[0]]:
+            cut.link(position, MinimumCut.END, stash)
             continue
-        for user in entry.users[position]:
-            is_behind = phases.phase[user] == BACKWARD and stages[user] == stage
-            if is_behind or user in found[stage]:
-                found[stage].add(position)
-                break
-    return {stage: frozenset(positions) for stage, positions in found.items() if positions}
+        cut.link(position, ~position, stash)
+        cut.link(~position, MinimumCut.END, size_of(x.shape) if is_array else 0)
+        for operand in x.operands:
+            cut.link(~position, operand, INFINITE)
+            if operand not in seen:
+                seen.add(operand)
+                waiting.append(operand)
+    needed = cut.solved() if roots else frozenset[object]()
+    return frozenset(i for i in seen if ~i in needed)
 
 
 def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:

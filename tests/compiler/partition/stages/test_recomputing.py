@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import hloipu.jax
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.pipeline_trials import Cut, compiled
 from tests.support.training_steps import STEPS
@@ -48,3 +49,35 @@ def test_less_waits() -> None:
     kept, blocks, again = (compiled(cut, recompute=kind) for kind in ("none", "blocks", "full"))
     assert 0 < stashed(again) < stashed(kept)
     assert 0 < stashed(blocks) < stashed(kept)
+
+
+def wide_residual_step(
+    weights: list[jax.Array], data: jax.Array
+) -> tuple[list[jax.Array], jax.Array]:
+    """Train on sums of two products and what they read, of which backward ops read just the sums."""
+
+    def loss(weights: list[jax.Array]) -> jax.Array:
+        x = data
+        for first, second in zip(weights[::2], weights[1::2], strict=True):
+            x = x + x @ first + x @ second
+        return (x**2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+
+def test_cheap_values_are_made_again_where_that_stashes_less_only() -> None:
+    weights = [np.ones((16, 16), np.float32)] * 8
+    kept, cheap = (
+        hloipu.jax.compile(
+            wide_residual_step,
+            weights,
+            np.ones((8, 16), np.float32),
+            donate=0,
+            stages=2,
+            micro_batches=4,
+            recompute=kind,
+        ).program
+        for kind in ("none", "cheap")
+    )
+    assert 0 < stashed(cheap) <= stashed(kept)
