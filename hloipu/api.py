@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hloipu.compile_request import compile_request, machine_of, pipeline_of
 from hloipu.definitions import key_text, without_definitions
@@ -23,6 +23,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.framework.registry import added_passes_forgotten
 from hloipu_compiler.passes.runner import PassRun, run_passes
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import kept_between_runs
 from hloipu_compiler.planners.planned import Record
@@ -32,6 +33,7 @@ from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline
 from hloipu_runtime.program.uses import steps_within
@@ -39,6 +41,7 @@ from hloipu_runtime.report.change import Fitting
 
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
+    from hloipu.options.keywords import CompileOptions
     from hloipu_runtime.executable import OverMemory
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
@@ -64,7 +67,7 @@ _NOT_OF_COMPILING = frozenset(
 
 
 @checked
-def compile(given: HloInput, **options: Any) -> CompiledProgram:
+def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledProgram:
     """Compile HLO text (a path, an open file, or the text itself) for one IPU.
 
     Options are those of `hloipu compile`, as keywords: `target="gc200"`, `set={…}`,
@@ -337,6 +340,7 @@ def compile_once(
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
             sources=source_lines(module),
+            parameter_names=_parameter_names(module),
             options={
                 **shown_options(options),
                 **cut_lines(module, made, options),
@@ -358,6 +362,11 @@ def _kept_between_runs(
         return {}
     found = kept_between_runs(module, request.wrapping)
     return {"kept_between_runs": found} if found else {}
+
+
+def _parameter_names(module: Module) -> tuple[str, ...]:
+    """Return the name of each array that the entry takes, as its user has it."""
+    return tuple(printable(array.name) for array in parameter_arrays(module))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ COMMANDS = {
     "emit": "print a stage of a module as text, JSON, DOT or GraphML",
     "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
     "compare": "show two profiles side by side, and which instructions make the difference",
+    "init": "write an hloipu.toml with every option, its help and its default",
     "explain": "say what an error code means and what to do",
 }
 """Subcommand -> one line of help; this package's module of that name, `-` as `_`, implements it."""

@@ -140,6 +140,28 @@ class TableOption(click.Option):
         return joined
 
 
+class GroupedCommand(click.Command):
+    """A command whose help shows its own options first, then those of the table by group."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under the headings of `GROUPS`."""
+        from hloipu.options.groups import GROUPS, group_of  # no run needs it
+
+        own: list[tuple[str, str]] = []
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in GROUPS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            name = (parameter.name or "").removeprefix("option_")
+            is_of_table = isinstance(parameter, TableOption)
+            (rows[group_of(name)] if is_of_table else own).append(record)
+        for heading, records in {"Options": own, **rows}.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
 def _table_options(command: str) -> list[Callable[[Any], Any]]:
     rows = [row for row in OPTIONS.values() if command in row.about.commands]
     return [_click_option(row) for row in rows]

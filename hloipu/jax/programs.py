@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from hloipu.api import compile as compile_hlo
 from hloipu.definitions import without_definitions
 from hloipu.jax.lowering import LoweredFunction, Selector, lower
+from hloipu.options.keywords import PlainOptions
 from hloipu.options.resolve import resolve
 from hloipu_compiler.analysis.tally import tally
 from hloipu_runtime.arguments import checked
@@ -64,6 +65,13 @@ class JaxProgram:
         """Return the HLO text that was compiled."""
         return self.lowered.text
 
+    def memory_analysis(self) -> dict[str, int]:
+        """Return bytes by the keys of `jax.stages.Compiled.memory_analysis`.
+
+        See `CompiledProgram.memory_analysis`.
+        """
+        return self.program.memory_analysis()
+
     def cost_analysis(self) -> dict[str, float]:
         """Return work by the keys of `jax.stages.Compiled.cost_analysis`, loops counted in full.
 
@@ -91,7 +99,7 @@ def compile(
     feed: Mapping[str, Selector | Sequence[Selector]] | None = None,
     outfeed: Sequence[str] | None = None,
     role: Mapping[Any, str] | None = None,
-    **options: Any,
+    **options: Unpack[PlainOptions],
 ) -> JaxProgram:
     """Lower a JAX function for arguments like these and compile it.
 
@@ -103,20 +111,23 @@ def compile(
     constant. `options` are those of `hloipu.compile`, which says what is raised.
     """
     lowered = lower(function, *arguments, donate=donate)
+    cut: dict[str, Any] = {}
     if loop is not None:
-        options = {**lowered.wrapping(feed, outfeed, role), **options, "loop": loop}
+        cut = {**lowered.wrapping(feed, outfeed, role), "loop": loop}
     elif role:
-        options["role"] = {str(n): kind for key, kind in role.items() for n in lowered.numbers(key)}
-    return JaxProgram(lowered, compile_hlo(lowered.text, **options))
+        cut["role"] = {str(n): kind for key, kind in role.items() for n in lowered.numbers(key)}
+    given: dict[str, Any] = {**cut, **options}
+    return JaxProgram(lowered, compile_hlo(lowered.text, **given))
 
 
 @checked
-def estimate(function: Any, *arguments: Any, **options: Any) -> Estimate:
+def estimate(function: Any, *arguments: Any, **options: Unpack[PlainOptions]) -> Estimate:
     """Return the cycles of a function for arguments like these, or types and shapes of them.
 
     Nothing is computed, and what does not fit is estimated all the same. See `compile` for options.
     """
-    return compile(function, *arguments, **{"over_memory": "allow", **options}).program.estimate()
+    given: Any = {"over_memory": "allow", **options}
+    return compile(function, *arguments, **given).program.estimate()
 
 
 class JaxFunction:
@@ -160,7 +171,7 @@ def jit(
     donate_argnums: int | Sequence[int] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (),
-    **options: Any,
+    **options: Unpack[PlainOptions],
 ) -> JaxFunction:
     """Return a function that runs on the modelled machine, as `jax.jit` does for the host.
 

@@ -4,11 +4,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from hloipu.definitions import without_definitions
+from hloipu.options.keywords import CompileOptions
 from hloipu.options.resolve import resolve
 from hloipu.training.callbacks import Callback, ProgressBar
 from hloipu.training.datasets import batch_size, padded_rows, sources_for, steps_of_pass
@@ -93,7 +94,7 @@ class Trainer:
         seed: Seed = 0,
         timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
         max_iterations: Number | None = None,
-        **options: Any,
+        **options: Unpack[CompileOptions],
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
 

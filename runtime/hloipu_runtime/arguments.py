@@ -400,9 +400,12 @@ def parameter_types(
 ) -> dict[str, Any]:
     """Return the annotations of a function's parameters, evaluated.
 
-    That of its result is left alone: the type may be imported only where a result is made.
+    Those of its result and of other keywords are left alone: the types may be imported only where
+    a result is made, or by type checkers.
     """
-    taken = {name: x for name, x in function.__annotations__.items() if name != "return"}
+    code = inspect.unwrap(function).__code__
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    taken = {name: x for name, x in function.__annotations__.items() if name in named}
     return get_type_hints(
         types.SimpleNamespace(__annotations__=taken),
         inspect.unwrap(function).__globals__,

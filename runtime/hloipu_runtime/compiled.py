@@ -19,6 +19,7 @@ from hloipu_runtime.arguments import (
     State,
     Watch,
     checked,
+    shown,
 )
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costs.costs import Costs
@@ -28,6 +29,7 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.does_not_fit import require_fit
 from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
@@ -41,12 +43,15 @@ from hloipu_runtime.session.device import Device
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
+    from hloipu_runtime.report.ports import ArrayPort
     from hloipu_runtime.session.session import Session
     from hloipu_runtime.simulate.exact.exact import ExactEngine
     from hloipu_runtime.simulate.functional.functional import FunctionalEngine
     from hloipu_runtime.simulate.run.participant import Participant
 
 Mode = str
+_MOST_SHOWN = 20
+"""Arrays of a result that a notebook lists."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,23 @@ class RunResult:
     profile: Profile = field(repr=False)
     everyone: list[list[Any]] = field(default_factory=list, repr=False)
     """The outputs of all participants, numbered replica * partitions + partition."""
+
+    def __repr__(self) -> str:
+        """Return how many arrays there are, and the cycles."""
+        return f"<RunResult: {len(self.outputs)} arrays, {self.cycles:,} cycles>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: where the cycles went, and the arrays."""
+        from hloipu_runtime.report.ports import html_table
+
+        arrays = [
+            (f"output {n}", f"{np.asarray(x).dtype}{list(np.shape(x))}")
+            for n, x in enumerate(self.outputs[:_MOST_SHOWN])
+        ]
+        left_out = len(self.outputs) - len(arrays)
+        more = [("…", f"{left_out} more")] if left_out else []
+        device = ("device cycles", f"{self.profile.device_cycles:,}")
+        return html_table("run", [("cycles", f"{self.cycles:,}"), device, *arrays, *more])
 
 
 @dataclass(frozen=True)
@@ -87,6 +109,8 @@ class CompiledProgram:
     """Finds what makes it fit, by compiling anew: only who has the module can."""
     known_memory: MemoryPlan | None = field(default=None, repr=False, compare=False)
     """The memory plan, where whoever compiled the program has made it."""
+    parameter_names: tuple[str, ...] = ()
+    """Of the entry's arrays by number, as the module has them."""
     is_proved: bool = field(default=False, repr=False)
     """Whether whoever made the record has proved the program: files are proved as they are read."""
 
@@ -95,6 +119,72 @@ class CompiledProgram:
         if not self.is_proved:
             with without_collection():
                 verify(self.program, self.machine.chip.tiles_per_ipu)
+
+    def __repr__(self) -> str:
+        """Return name, machine and size; whether it fits where that is known already."""
+        program = self.program
+        fits = f", fits={self.fits}" if "memory_plan" in self.__dict__ else ""
+        return (
+            f"<CompiledProgram {shown(program.name)} for {shown(self.machine.name)}: "
+            f"{program.ipus} IPUs x {program.replicas} replicas, "
+            f"{len(program.variables):,} variables{fits}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: whether it fits, how full its tiles are, its cycles."""
+        from hloipu_runtime.report.ports import html_table, size_bytes
+
+        memory, profile = self.memory, self.profile()
+        share = memory.peak.total_bytes / memory.available_bytes
+        facts = [
+            ("fits", "yes" if self.fits else "no"),
+            ("fullest tile", f"{memory.peak.total_bytes:,} bytes, {share:.1%} of its memory"),
+            ("device cycles", f"{profile.device_cycles:,}"),
+            ("IPUs x replicas", f"{self.program.ipus} x {self.program.replicas}"),
+            ("machine", self.machine.name),
+            ("takes", f"{len(self.inputs)} arrays, {size_bytes(self.inputs):,} bytes"),
+            ("gives", f"{len(self.outputs)} arrays, {size_bytes(self.outputs):,} bytes"),
+        ]
+        return html_table(self.program.name, facts)
+
+    @cached_property
+    def inputs(self) -> "tuple[ArrayPort, ...]":
+        """What it takes: name, shape, type and role of each array, by parameter number."""
+        from hloipu_runtime.report.ports import inputs_of
+
+        return inputs_of(self.program, self.parameter_names)
+
+    @cached_property
+    def outputs(self) -> "tuple[ArrayPort, ...]":
+        """What it gives, results and state and what queues take, by result number."""
+        from hloipu_runtime.report.ports import outputs_of
+
+        return outputs_of(self.program, self.parameter_names)
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Return bytes by the keys of `jax.stages.Compiled.memory_analysis`, of all tiles together.
+
+        Arguments and outputs count once, as users hold them; aliased bytes are those of state and
+        of results that take over a parameter's memory. Temporaries and code are those of one
+        replica's tiles, each at its own peak. `peak_memory_in_bytes` is that of all its tiles;
+        `peak_bytes_per_tile` and `available_bytes_per_tile` say whether it fits.
+        """
+        from hloipu_runtime.report.ports import size_bytes
+
+        staying = self.options.get("kept_between_runs", {}).get("results", ())
+        aliased = [x for x in self.outputs if x.role == "state" or x.number in staying]
+        parts = self.memory.parts
+        return {
+            "argument_size_in_bytes": size_bytes(self.inputs),
+            "output_size_in_bytes": size_bytes(self.outputs),
+            "alias_size_in_bytes": size_bytes(aliased),
+            "temp_size_in_bytes": parts.get(Category.TEMPORARIES, 0)
+            + parts.get(Category.EXCHANGE_BUFFERS, 0),
+            "generated_code_size_in_bytes": sum(parts.get(x, 0) for x in CODE),
+            "peak_memory_in_bytes": self.memory.total_bytes,
+            "peak_bytes_per_tile": self.memory.peak.total_bytes,
+            "available_bytes_per_tile": self.memory.available_bytes,
+        }
 
     @cached_property
     def _forms(self) -> Forms:
@@ -156,6 +246,8 @@ class CompiledProgram:
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
+        One dictionary in their place has them by the names of `inputs`, or by number.
+
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
         told again and again how many steps and iterations of loops are done, `watch` each value
@@ -178,7 +270,7 @@ class CompiledProgram:
             run_together,
         )
         from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit, require_mode
-        from hloipu_runtime.simulate.run.ports import given_arrays, taken_arrays
+        from hloipu_runtime.simulate.run.ports import given_arrays, in_order, taken_arrays
 
         require_mode(mode)
         self._require_runnable()
@@ -199,7 +291,11 @@ class CompiledProgram:
             )
         require_host_memory(program, mode, self.live_bytes, program.participants)
         seen = seen_by_users(program)
-        given = [given_arrays(seen.parameters, x) for x in each or [arguments]]
+        names = self.parameter_names
+        given = [
+            given_arrays(seen.parameters, in_order(seen.parameters, names, x))
+            for x in each or [arguments]
+        ]
         inputs = [seen.into_pieces(x) for x in given]
         hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
         limit = TurnLimit(max_iterations, self.sources)
@@ -326,6 +422,7 @@ class CompiledProgram:
             sources=self.sources,
             fingerprint=self.fingerprint,
             memory=self.memory.to_json(),
+            parameter_names=self.parameter_names,
             addresses=np.array(self.memory_plan.addresses, np.int64),
         )
 
@@ -393,5 +490,6 @@ def compiled_program(executable: "Executable") -> CompiledProgram:
         sources=executable.sources,
         options=executable.options,
         fingerprint=executable.fingerprint,
+        parameter_names=executable.parameter_names,
         is_proved=True,
     )

@@ -26,7 +26,7 @@ SCHEMA = "hloipu.executable/1"
 OverMemory = Literal["refuse", "allow"]
 _KEYS = {
     "schema", "program", "machine", "code_memory", "over_memory", "options", "sources",
-    "fingerprint", "memory",
+    "fingerprint", "memory", "parameter_names",
 }  # fmt: skip
 _ADDRESSES = "addresses"
 _MOST_ADDRESS = 2**40
@@ -51,6 +51,8 @@ class Executable:
     """The key of what it was compiled from: module, options, machine, compiler."""
     memory: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The memory report, as JSON data."""
+    parameter_names: tuple[str, ...] = ()
+    """Of the entry's arrays by number, as the module has them."""
     addresses: NDArray[np.int64] | None = field(default=None, repr=False)
     """Of each variable on the tiles that hold it; -1: none."""
 
@@ -94,6 +96,7 @@ def to_frame(executable: Executable) -> "Frame":
         "sources": dict(executable.sources),
         "fingerprint": executable.fingerprint,
         "memory": dict(executable.memory),
+        "parameter_names": list(executable.parameter_names),
     }
     arrays = dict(data.arrays)
     if executable.addresses is not None:
@@ -129,6 +132,7 @@ def from_frame(frame: "Frame", *, name: str = "", is_own: bool = False) -> Execu
         sources=meta["sources"],
         fingerprint=meta["fingerprint"],
         memory=meta["memory"],
+        parameter_names=tuple(meta["parameter_names"]),
         addresses=addresses,
     )
 
@@ -151,6 +155,11 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
     for text in _texts_of(meta["memory"]):
         if not text.isprintable():
             raise _refused(name, "its memory report holds control characters")
+    names = meta["parameter_names"]
+    if not isinstance(names, list) or not all(
+        isinstance(each, str) and each.isprintable() for each in names
+    ):
+        raise _refused(name, "the name of a parameter is no text")
     if not isinstance(meta["fingerprint"], str) or not meta["fingerprint"].isprintable():
         raise _refused(name, "its fingerprint is no text")
     if type(meta["code_memory"]) is not bool or meta["over_memory"] not in ("refuse", "allow"):

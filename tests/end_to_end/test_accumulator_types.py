@@ -1,5 +1,7 @@
 """Accumulators of single weights in types of their own."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,7 @@ FED = [(np.array([2048.0, 1.0], np.float32),), (np.array([1.0, 1.0], np.float32)
 """2048 + 1 is 2048 in f16, whose next number is 2050."""
 
 
-def trained(**options: object) -> list[np.ndarray]:
+def trained(**options: Any) -> list[np.ndarray]:
     program = hloipu.compile(
         TWO_WEIGHTS, target="tiny", cache=False, micro_batches=2, reduction="sum",
         feed={"data": (2,)}, **options,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -243,7 +243,10 @@ def test_weights_of_inference_lie_there_too(options: dict[str, Any]) -> None:
 def test_a_machine_without_remote_buffers_is_refused(kind: str) -> None:
     with pytest.raises(UsageError, match=f"E0511.*gc2 has no remote buffers to keep {kind} in"):
         hloipu.compile(
-            EVERY_STEP["mlp_sgd"].text, target="gc2", micro_batches=4, **{f"offload_{kind}": True}
+            EVERY_STEP["mlp_sgd"].text,
+            target="gc2",
+            micro_batches=4,
+            **cast(Any, {f"offload_{kind}": True}),
         )
 
 

@@ -3,6 +3,8 @@
 A covering sample; `make pipeline-conformance` runs more of all configurations.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,7 @@ ENTRY e {
 @pytest.mark.parametrize(
     ("reduction", "left"), [("mean", 1 - 1.5 / 2), ("sum", 1 - 6 / 2), ("running_mean", 0.25)]
 )
-def test_a_gradient_may_be_what_a_queue_feeds(reduction: str, left: float) -> None:
+def test_a_gradient_may_be_what_a_queue_feeds(reduction: Any, left: float) -> None:
     program = hloipu.compile(
         LINEAR, target="tiny", cache=False, micro_batches=4, reduction=reduction,
         feed={"data": (1,)},
@@ -92,7 +94,7 @@ SQUARE = [
 
 
 @pytest.mark.parametrize(("kind", "accumulator", "reduction"), SQUARE)
-def test_sums_are_rounded_as_documented(kind: str, accumulator: str | None, reduction: str) -> None:
+def test_sums_are_rounded_as_documented(kind: str, accumulator: Any, reduction: Any) -> None:
     """Scaled in the gradient's type, added up in the accumulator's, converted back: bit by bit."""
     program = hloipu.compile(
         TYPED.replace("KIND", kind), target="tiny", cache=False, micro_batches=5, stages=1,

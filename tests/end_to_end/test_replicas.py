@@ -3,6 +3,7 @@
 from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,9 +42,9 @@ def test_no_two_live_variables_share_a_byte(copies: Copies, shard: bool) -> None
 def test_replicas_change_nothing_of_what_is_fed() -> None:
     """Without a feed a loop's data is loaded once, on one replica and on several."""
     text = Path(__file__).parents[2].joinpath("hlo_samples/mnist_train_step.hlo").read_text()
+    kinds: tuple[Any, ...] = ({}, {"replicas": 2})
     plain, copies = (
-        hloipu.compile(text, target="gc200", loop=3, cache=False, **options)
-        for options in ({}, {"replicas": 2})
+        hloipu.compile(text, target="gc200", loop=3, cache=False, **options) for options in kinds
     )
     for program in (plain, copies):
         assert not [queue.name for queue in program.program.queues if queue.to_device]

@@ -257,18 +257,24 @@ def test_shards_are_refused_with_stages_and_where_annotations_say_others() -> No
             sharded(cut, 2, **changed)
         assert told.value.code == "E0553"
     text = annotated(STEPS["mlp_sgd"].text, Random(0), 2, 1)
-    for options in ({"stages": 2}, {"stages": 2, "device_map": (1, 0), "micro_batches": 2}):
+    kinds: tuple[Any, ...] = (
+        {"stages": 2},
+        {"stages": 2, "device_map": (1, 0), "micro_batches": 2},
+    )
+    for options in kinds:
         with pytest.raises(HloipuError, match="annotated with IPU") as told:
             hloipu.compile(text, target="tiny", cache=False, over_memory="allow", **options)
         assert told.value.code == "E0553"
-    for options in ({}, {"shards": 2}):
+    kinds = ({}, {"shards": 2})
+    for options in kinds:
         with pytest.raises(HloipuError, match="stages on one IPU each") as told:
             hloipu.compile(
                 text if not options else STEPS["mlp_sgd"].text, target="tiny", cache=False,
                 plan="auto", ipus=4, **options,
             )  # fmt: skip
         assert told.value.code == "E0565"
-    for cuts in ({}, {"micro_batches": 2}):
+    kinds = ({}, {"micro_batches": 2})
+    for cuts in kinds:
         with pytest.raises(HloipuError) as told:
             hloipu.compile(text, target="tiny", cache=False, shards=4, **cuts)
         assert told.value.code == "E0550"

@@ -31,7 +31,12 @@ CUTS: tuple[dict[str, Any], ...] = (
 
 @cache
 def cut(name: str, number: int) -> CompiledProgram:
-    options = {"target": "tiny", "loop": UPDATES, "over_memory": "allow", "cache": False}
+    options: dict[str, Any] = {
+        "target": "tiny",
+        "loop": UPDATES,
+        "over_memory": "allow",
+        "cache": False,
+    }
     return hloipu.compile(SCANNED[name].text, **options, **CUTS[number])
 
 

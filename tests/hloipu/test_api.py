@@ -138,7 +138,7 @@ def test_what_does_not_fit_runs_only_where_that_is_allowed() -> None:
         ({"ipu_ids": (31,)}, "E0554"),
     ],
 )
-def test_options_are_those_of_the_command_line(options: dict[str, object], code: str) -> None:
+def test_options_are_those_of_the_command_line(options: dict[str, Any], code: str) -> None:
     with pytest.raises(hloipu.HloipuError) as caught:
         hloipu.compile(DOT, **options)
     assert caught.value.code == code

@@ -144,7 +144,7 @@ def test_the_command_says_so_without_a_traceback(
 
 def test_what_would_cut_a_step_that_is_not_cut_is_said() -> None:
     given: dict[str, Any] = {"target": "tiny", "over_memory": "allow", "cache": False}
-    asked = {"schedule": "interleaved", "batch_serialization": 2}
+    asked: dict[str, Any] = {"schedule": "interleaved", "batch_serialization": 2}
     plain = hloipu.compile(STEP.text, **given, **asked).profile().options
     assert plain["cut"] == [
         "no stages or micro-batches: --schedule, --batch-serialization without effect"

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused() -> None:
         hloipu.compile(TEXT, define={"scale": SCALE.replace("ROOT m", "m").replace(
             "s = f32[] reduce", "ROOT s = f32[] reduce")})  # fmt: skip
     with pytest.raises(UsageError) as nothing:
-        hloipu.compile(TEXT, define=[3])
+        hloipu.compile(TEXT, define=[3])  # type: ignore[arg-type]
     assert nothing.value.code == "E3011"
 
 
@@ -200,7 +200,7 @@ def test_cycles_are_for_estimates_alone(tmp_path: Path) -> None:
     for command in ("run", "compile", "check"):
         assert "--opaque" in run(command, str(module), "--opaque=pair=5").err
     with pytest.raises(UsageError):
-        hloipu.compile(TEXT, opaque={"pair": 5})
+        hloipu.compile(TEXT, opaque={"pair": 5})  # type: ignore[call-arg]
     both = run("estimate", str(module), f"--define=pair={module}", "--opaque=pair=5")
     assert "E3012" in both.err
     unknown = run("estimate", str(module), "--opaque=other=5")

@@ -14,7 +14,7 @@ STEP = STEPS["transformer_adam"]
 FIRST = STEP.state_count
 
 
-def compiled(recompute: str, bytes_per_tile: int) -> CompiledProgram:
+def compiled(recompute: Any, bytes_per_tile: int) -> CompiledProgram:
     given: dict[str, Any] = {"stages": 3, "micro_batches": 8, "feed": {"data": (FIRST, FIRST + 1)}}
     return hloipu.compile(
         STEP.text, target="tiny", set={"memory.bytes_per_tile": bytes_per_tile}, cache=False,
@@ -60,7 +60,7 @@ def test_one_stage_computes_blocks_again_where_nothing_else_fits() -> None:
 
     memory = {"memory.bytes_per_tile": 3 << 20, "memory.executable_bytes": 1 << 17}
 
-    def program(recompute: str) -> CompiledProgram:
+    def program(recompute: Any) -> CompiledProgram:
         return hloipu.compile(
             text, target="tiny", set=memory, cache=False,
             over_memory="allow", recompute=recompute, micro_batches=4, feed={"data": (12,)},

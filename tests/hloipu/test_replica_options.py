@@ -68,16 +68,17 @@ def remote(program: CompiledProgram) -> int:
 def test_what_only_the_update_reads_is_offloaded() -> None:
     large = STEPS["transformer_adam"]
     first = large.state_count
-    given = {
+    given: dict[str, Any] = {
         "target": "tiny", "over_memory": "allow", "cache": False, "loop": 1,
         "feed": {"data": (first, first + 1)}, "outfeed": [f"loss={first}"],
     }  # fmt: skip
-    for options, is_offloaded in (
+    kinds: tuple[tuple[Any, bool], ...] = (
         ({}, False),
         ({"micro_batches": 2}, True),
         ({"micro_batches": 2, "offload": "off"}, False),
         ({"offload": "on"}, True),
-    ):
+    )
+    for options, is_offloaded in kinds:
         program = hloipu.compile(large.text, **given, **options)
         assert bool(remote(program)) == is_offloaded, options
         roles = {x.role for x in program.program.variables}

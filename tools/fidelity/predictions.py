@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import hloipu
 from hloipu_compiler.planners.placing import mapping_of
@@ -217,7 +218,7 @@ def _halo(machine: Machine) -> Spent:
 
 
 @lru_cache(32)
-def _compiled(text: str, target: str, *options: tuple[str, str]) -> CompiledProgram:
+def _compiled(text: str, target: str, *options: tuple[str, Any]) -> CompiledProgram:
     return hloipu.compile(text, target=target, over_memory="allow", cache=False, **dict(options))
 
 

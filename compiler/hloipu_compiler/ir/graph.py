@@ -7,6 +7,7 @@ user's own position, so every walk is a loop over a tuple. The networkx view is 
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,12 @@ from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+_LONGEST_NAME = 200
+"""Characters of a name that are shown."""
+_MOST_SHOWN = 20
+"""Parameters that a notebook lists."""
 
 
 class Instruction(NamedTuple):
@@ -64,6 +71,21 @@ class Computation:
     def position(self) -> Mapping[str, int]:
         """Position of each instruction by its name."""
         return {instruction.name: i for i, instruction in enumerate(self.instructions)}
+
+    def __repr__(self) -> str:
+        """Return name and size, not the instructions."""
+        return f"<Computation {self.name[:_LONGEST_NAME]}: {len(self.instructions):,} instructions>"
+
+    def parameter(self, name: str) -> Instruction:
+        """Return the parameter of that name; raises KeyError that names those there are.
+
+        module.entry.parameter("x").shape
+        """
+        known = [self.instructions[i] for i in self.parameters]
+        for x in known:
+            if x.name == name.removeprefix("%"):
+                return x
+        raise KeyError(f"no parameter {name!r}; there are {', '.join(x.name for x in known[:20])}")
 
     @cached_property
     def parameters(self) -> tuple[int, ...]:
@@ -139,6 +161,19 @@ class Module:
     stack_tables: str = ""
     """Text of the FileNames … StackFrames tables, or empty; read by `hlo.stack_tables`."""
     source: Source = field(default=Source(""), compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        """Return name and size, not the text."""
+        return f"<Module {self.name[:_LONGEST_NAME]}: {self.instruction_count:,} instructions>"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: name, size and the entry's parameters."""
+        entry = self.entry
+        given = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
+        rows = "".join(f"<tr><td>{escape(x.name)}</td><td>{x.shape}</td></tr>" for x in given)
+        left_out = len(entry.parameters) - len(given)
+        more = f"<tr><td>…</td><td>{left_out} more</td></tr>" if left_out else ""
+        return f"<table><caption>{escape(repr(self))}</caption>{rows}{more}</table>"
 
     @property
     def entry(self) -> Computation:

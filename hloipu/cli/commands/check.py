@@ -13,7 +13,7 @@ from hloipu.check.time_limit import TimeUpError, time_limit
 from hloipu.cli.commands.check_job import Job, refuse_unjudged
 from hloipu.cli.commands.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.progress import Working
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, feeding_options
@@ -28,7 +28,7 @@ from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.plain_text import printable
 
 
-@click.command("check")
+@click.command("check", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE)
 @input_options
 @click.option(

@@ -20,13 +20,13 @@ from hloipu.cli.compiling import (
     with_fitting,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
-from hloipu.cli.options import Asked
+from hloipu.cli.options import Asked, GroupedCommand
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu_compiler.hlo.syntax.limits import Limits
 
 
-@click.command("compile")
+@click.command("compile", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write the executable to this .ipux file.")
 @click.option("--findings", is_flag=True, help="Print all findings, not only the first three.")

@@ -11,7 +11,7 @@ from hloipu.api import compile_settled, module_attributes, passed, planned, sett
 from hloipu.cli.compiling import is_executable, loaded
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.encoded import plain_step
@@ -96,7 +96,7 @@ class Asking:
     constants: bool
 
 
-@click.command("emit")
+@click.command("emit", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option(
     "--stage",

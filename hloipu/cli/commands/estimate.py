@@ -22,14 +22,14 @@ from hloipu.cli.compiling import (
     timed,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
-from hloipu.cli.options import Asked
+from hloipu.cli.options import Asked, GroupedCommand
 from hloipu.cli.saying import say
 from hloipu.phases import Phases
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_runtime.errors import UsageError
 
 
-@click.command("estimate")
+@click.command("estimate", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option(
     "--sweep",

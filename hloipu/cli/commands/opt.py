@@ -17,7 +17,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import PIPELINES, PassRun, Pipeline, passes, read_pipeline, run_passes
 from hloipu_compiler.passes.framework.pass_base import Facts, Pass
 from hloipu_compiler.passes.framework.plugins import load_plugin
-from hloipu_compiler.passes.framework.registry import added_passes_forgotten
+from hloipu_compiler.passes.framework.registry import ALIASES, added_passes_forgotten, plain_name
 from hloipu_compiler.passes.pipeline import option_texts
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.atomic_file import replacing
@@ -71,6 +71,8 @@ def command(
         if file is None:
             raise click.UsageError("Missing argument 'FILE'.")
         pipeline = read_pipeline(text, PIPELINES)
+        dumps, diffs = tuple(map(plain_name, dumps)), tuple(map(plain_name, diffs))
+        stop_after = plain_name(stop_after)
         check_named(pipeline, (*dumps, *diffs, *((stop_after,) if stop_after else ())))
         module = parse(read_input(file, limits), limits=limits)
         verify(module)
@@ -158,6 +160,7 @@ def timing_text(runs: list[PassRun]) -> str:
 def list_text() -> str:
     """Return every pass with its help, options and facts, then the named pipelines."""
     parts = [pass_text(one) for one in passes()]
+    parts += [f"{usual}: usual name of {name}" for usual, name in ALIASES.items()]
     parts += [f"{name}: pipeline\n    {pipeline}" for name, pipeline in PIPELINES.items()]
     return "\n".join(parts)
 

@@ -10,7 +10,7 @@ from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.commands.reduce_progress import ReduceProgress
 from hloipu.cli.commands.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.values import SEED
@@ -25,7 +25,7 @@ from hloipu_runtime.errors import UsageError
 _SECONDS = click.FloatRange(0, min_open=True)
 
 
-@click.command("reduce")
+@click.command("reduce", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE)
 @click.option("--error", "code", metavar="CODE", help="Keep what ends in this error.")
 @click.option(

@@ -25,7 +25,7 @@ from hloipu.cli.compiling import (
     too_late,
 )
 from hloipu.cli.inputs import HLO_FILE
-from hloipu.cli.options import Asked
+from hloipu.cli.options import Asked, GroupedCommand
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.progress import progress_line
 from hloipu.cli.saying import say
@@ -66,7 +66,7 @@ class Work:
     """For a session: state and constants by number of the parameter."""
 
 
-@click.command("run")
+@click.command("run", cls=GroupedCommand)
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")

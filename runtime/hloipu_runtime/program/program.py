@@ -115,6 +115,10 @@ class Queue:
     """Of the parameters that it feeds, by which dictionaries of arrays are bound."""
 
 
+_LONGEST_NAME = 200
+"""Characters of a name that are shown."""
+
+
 @dataclass(frozen=True)
 class Program:
     """Variables, values, steps; `constants` holds arrays in storage form, by variable."""
@@ -154,6 +158,13 @@ class Program:
     keys: tuple[int, ...] = ()
     """Users' numbers of state and loaded parameters that are keys of random numbers, into which a
     session folds the number of each replica (`kernels.replica_keys`)."""
+
+    def __repr__(self) -> str:
+        """Return name and size, not the steps."""
+        return (
+            f"<Program {self.name[:_LONGEST_NAME]!r} for {self.machine[:_LONGEST_NAME]!r}: "
+            f"{self.ipus} IPUs x {self.replicas} replicas, {len(self.variables):,} variables>"
+        )
 
     @property
     def participants(self) -> int:

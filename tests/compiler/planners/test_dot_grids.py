@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def _grid(
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(1024, 1024, 256), (2048, 2048, 4), (300, 5000, 70), (4096, 64, 4096)]
 )
-def test_prices_are_the_programs_cycles(m: int, k: int, n: int, partials: str) -> None:
+def test_prices_are_the_programs_cycles(m: int, k: int, n: int, partials: Any) -> None:
     """The planner takes parts of operands to be received; what is born in place costs less."""
     plan = _grid("bow", m, k, n, "f16", Tuning(partials))
     program = hloipu.compile(

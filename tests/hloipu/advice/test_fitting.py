@@ -1,6 +1,7 @@
 """What makes a program fit: every change is what compiling with it gives."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,7 +162,7 @@ def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
 def test_edits_of_cut_steps_are_measured_as_such() -> None:
     step = STEPS["mlp_sgd"]
     first = step.state_count
-    given = {
+    given: dict[str, Any] = {
         "target": "tiny", "over_memory": "allow", "cache": False, "loop": 1, "stages": 2,
         "micro_batches": 2, "feed": {"data": (first, first + 1)},
     }  # fmt: skip

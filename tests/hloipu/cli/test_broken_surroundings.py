@@ -43,6 +43,7 @@ CALLS: dict[str, str] = {
     "emit": "FILE --stage program --target tiny",
     "feed-bench": "rows.npy",
     "compare": "profile.json profile.json",
+    "init": "--target bow",
     "explain": "E5020",
 }
 READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,

@@ -49,6 +49,7 @@ CALLS: dict[str, list[list[str]]] = {
              for form in ("text", "json", "dot", "graphml", "node-link"))],
     "feed-bench": [[]],
     "compare": [[]],
+    "init": [],
     "explain": [[]],
 }  # fmt: skip
 

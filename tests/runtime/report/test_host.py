@@ -1,5 +1,7 @@
 """Device and host apart, where transfers go on beside computing."""
 
+from typing import Any
+
 import hloipu
 from hloipu_runtime.report.profile import Profile
 from tests.support.io_tile_steps import SLOW_HOST, built
@@ -19,8 +21,8 @@ ENTRY e {
 """
 
 
-def looped(**options: object) -> Profile:
-    given = {"role": {"0": "carry"}, "feed": {"x": [1]}, "loop": 50, **options}
+def looped(**options: Any) -> Profile:
+    given: dict[str, Any] = {"role": {"0": "carry"}, "feed": {"x": [1]}, "loop": 50, **options}
     return hloipu.compile(STEP, target="tiny", cache=False, **given).profile()
 
 

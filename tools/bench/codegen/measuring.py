@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from hloipu.api import compile
 from hloipu_runtime.compiled import CompiledProgram
@@ -26,7 +27,7 @@ class Cycles:
         return self.compute + self.exchange + self.sync
 
 
-def measured(text: str, target: str, options: tuple[tuple[str, object], ...] = ()) -> Cycles:
+def measured(text: str, target: str, options: tuple[tuple[str, Any], ...] = ()) -> Cycles:
     """Compile a kernel and return its cycles."""
     asked = dict(options)
     return cycles_of(compile(text, target=target, over_memory="allow", cache=False, **asked))

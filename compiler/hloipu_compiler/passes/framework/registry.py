@@ -16,6 +16,25 @@ P = TypeVar("P", bound=type[Pass])
 OPTION_TYPES = {"bool": bool, "int": int, "float": float, "str": str}
 """What an option may be, by its annotation."""
 
+ALIASES = {
+    "algebraic-simplifier": "simplify-algebra",
+    "algsimp": "simplify-algebra",
+    "call-inliner": "inline-calls",
+    "const-fold": "fold-constants",
+    "constant-folding": "fold-constants",
+    "cse": "eliminate-common-subexpressions",
+    "dce": "eliminate-dead-code",
+    "fusion": "fuse-elementwise",
+    "hlo-dce": "eliminate-dead-code",
+    "hlo-rematerialization": "recompute-cheap",
+    "inline": "inline-calls",
+    "instruction-fusion": "fuse-elementwise",
+    "rematerialization": "recompute-cheap",
+    "tuple-simplifier": "simplify-tuples",
+    "while-loop-simplifier": "simplify-loops",
+}
+"""Usual names of passes, most of them XLA's, and ours."""
+
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\Z")
 _PASSES: dict[str, type[Pass]] = {}
 _LATE = {
@@ -73,15 +92,26 @@ def passes() -> tuple[type[Pass], ...]:
     return tuple(_PASSES[name] for name in sorted(_PASSES))
 
 
+def plain_name(name: str) -> str:
+    """Return the name in the table of a pass that is called by a usual name, or with underscores.
+
+    >>> plain_name("constant_folding")
+    'fold-constants'
+    """
+    dashed = name.replace("_", "-")
+    return ALIASES.get(dashed, dashed)
+
+
 def pass_named(name: str) -> type[Pass]:
-    """Return the pass of that name; raises UsageError (E3131) where there is none."""
+    """Return the pass of that name or usual name; UsageError (E3131) where there is none."""
+    asked, name = name, plain_name(name)
     _import_late(name)
     if name not in _PASSES:
         passes()
-        near = difflib.get_close_matches(name, _PASSES, 1)
+        near = difflib.get_close_matches(name, (*_PASSES, *ALIASES), 1)
         raise UsageError(
             "E3131",
-            f"there is no pass {name!r}",
+            f"there is no pass {asked!r}",
             hint=f"did you mean {near[0]}?" if near else "hloipu opt --list-passes names them all",
         )
     return _PASSES[name]

@@ -26,6 +26,48 @@ def given_arrays(ports: Sequence[Port], arguments: Sequence[Any]) -> dict[str, A
     }
 
 
+def in_order(
+    ports: Sequence[Port], names: Sequence[str], arguments: Sequence[Any]
+) -> Sequence[Any]:
+    """Return arguments in the order of the parameters; one dictionary has them by name or number.
+
+    Raises UsageError E3154 for names that are unknown, stand for several, are given twice or are
+    missing.
+    """
+    if len(arguments) != 1 or not isinstance(arguments[0], Mapping):
+        return arguments
+    numbers = [int(port.stream.rpartition(".")[2]) for port in ports]
+    known: dict[object, list[int]] = {}
+    for at, number in enumerate(numbers):
+        known.setdefault(number, []).append(at)
+        known.setdefault(f"parameter.{number}", []).append(at)
+        if number < len(names) and names[number] != f"parameter.{number}":
+            known.setdefault(names[number], []).append(at)
+    found: dict[int, Any] = {}
+    for key, array in arguments[0].items():
+        places = known.get(key, []) if isinstance(key, str | int) else []
+        if len(places) != 1 or places[0] in found:
+            wrong = "twice" if len(places) == 1 else f"for {len(places)} parameters"
+            raise UsageError(
+                "E3154",
+                f"an array is given {wrong}: {shown(key)}",
+                hint=f"the program takes {', '.join(_called(names, n) for n in numbers[:8])}",
+            )
+        found[places[0]] = array
+    missing = [_called(names, n) for at, n in enumerate(numbers) if at not in found]
+    if missing:
+        raise UsageError(
+            "E3154",
+            f"{missing[0]} is not given, one of {len(missing)}",
+            hint="give an array for each of `inputs`",
+        )
+    return [found[at] for at in range(len(ports))]
+
+
+def _called(names: Sequence[str], number: int) -> str:
+    return shown(names[number] if number < len(names) else f"parameter.{number}")
+
+
 MOST_NESTED = 64
 """Levels of lists in an argument. Real tuple parameters have a handful."""
 

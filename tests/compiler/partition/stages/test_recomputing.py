@@ -54,7 +54,7 @@ def test_less_waits() -> None:
 def wide_residual_step(
     weights: list[jax.Array], data: jax.Array
 ) -> tuple[list[jax.Array], jax.Array]:
-    """Train on sums of two products and what they read, of which backward ops read just the sums."""
+    """Train on sums of two products, of which backward ops read just the sums."""
 
     def loss(weights: list[jax.Array]) -> jax.Array:
         x = data

@@ -53,7 +53,7 @@ def text() -> str:
 @pytest.mark.parametrize("stages", [3, 4])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_both_parts_of_a_tied_weight_are_accumulated_where_they_are_made(
-    text: str, stages: int, schedule: str, replicas: int
+    text: str, stages: int, schedule: Any, replicas: int
 ) -> None:
     program = hloipu.compile(
         text, target="tiny", stages=stages, schedule=schedule, micro_batches=MICRO_BATCHES,

@@ -1,0 +1,95 @@
+"""What a program takes and gives, for people and their scripts: names, shapes, types and roles."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.kernels.core.storage import user_dtype
+from hloipu_runtime.program.program import Port, Program
+from hloipu_runtime.program.seen import Seen, number_of, seen_by_users
+
+
+class ArrayPort(NamedTuple):
+    """An array that a program takes or gives."""
+
+    name: str
+    """That of the module's parameter, else `result.N` or that of the queue and a number."""
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    """In which users give and get it."""
+    role: str
+    """`argument`, `constant` (loaded once a session), `state`, `feed` or `result`."""
+    number: int
+    """Of the parameter or result in the entry, arrays counted; -1: it stands for none."""
+    queue: str = ""
+    """That feeds it or takes it."""
+
+
+def inputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
+    """Return what a program takes, by the numbers of parameters; `names`: of these."""
+    seen = seen_by_users(program)
+    found = [
+        _array(port, _name(names, number_of(port)), role, number_of(port))
+        for n, port in enumerate(seen.parameters)
+        for role in ("constant" if n < seen.loaded else "argument",)
+    ]
+    found += [
+        ArrayPort(x.name, tuple(x.shape), user_dtype(x.element_type), "state", x.parameter)
+        for x in seen.state
+        if x.parameter >= 0
+    ]
+    found += _of_queues(seen, names, to_device=True)
+    return tuple(sorted(found, key=lambda x: (x.number < 0, x.number)))
+
+
+def outputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
+    """Return what a program gives, by the numbers of results."""
+    seen = seen_by_users(program)
+    found = [
+        _array(port, f"result.{number_of(port)}", "result", number_of(port))
+        for port in seen.results
+    ]
+    found += [
+        ArrayPort(x.name, tuple(x.shape), user_dtype(x.element_type), "state", x.result)
+        for x in seen.state
+        if x.result >= 0
+    ]
+    found += _of_queues(seen, names, to_device=False)
+    return tuple(sorted(found, key=lambda x: (x.number < 0, x.number)))
+
+
+def _of_queues(seen: Seen, names: Sequence[str], *, to_device: bool) -> Iterator[ArrayPort]:
+    for queue in seen.queues:
+        if queue.to_device != to_device:
+            continue
+        for n, port in enumerate(queue.streams):
+            number = queue.places[n] if n < len(queue.places) else -1
+            plain = f"{queue.name}.{n}" if to_device or number < 0 else f"result.{number}"
+            name = names[number] if to_device and 0 <= number < len(names) else plain
+            yield _array(port, name, "feed" if to_device else "result", number, queue.name)
+
+
+def _array(port: Port, name: str, role: str, number: int, queue: str = "") -> ArrayPort:
+    return ArrayPort(name, tuple(port.shape), user_dtype(port.element_type), role, number, queue)
+
+
+def _name(names: Sequence[str], number: int) -> str:
+    return names[number] if number < len(names) else f"parameter.{number}"
+
+
+def size_bytes(ports: Sequence[ArrayPort]) -> int:
+    """Return the bytes of arrays as users hold them."""
+    return sum(int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize for x in ports)
+
+
+def html_table(title: str, facts: Sequence[tuple[str, str]]) -> str:
+    """Return a table of two columns for notebooks; all text is escaped."""
+    from html import escape
+
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{escape(name)}</th>"
+        f"<td style='text-align:left'>{escape(text)}</td></tr>"
+        for name, text in facts
+    )
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
