@@ -31,6 +31,7 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
+from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.plain_text import printable
@@ -109,13 +110,37 @@ def settled_options(
     `text` is that of the module, for the cache; None: nothing is to be kept. `told` hears how far
     a search is.
     """
-    if options.plan != "auto":
+    if not has_to_choose(module, options):
         return Settled(options)
     with without_collection():
         from hloipu.choosing import chosen
 
-        choice = chosen(module, options, lambda tried: _trial(module, text, tried), told)
+        try:
+            choice = chosen(module, options, lambda tried: _trial(module, text, tried), told)
+        except HloipuError:
+            # Nobody asked for a cut: what is no step runs as it is, on as many IPUs as it takes.
+            if options.plan == "auto":
+                raise
+            return Settled(options)
     return Settled(choice.options(options), choice)
+
+
+_SAYING_HOW = "stages shards replicas device_map ipu_ids".split()
+"""Options that say how IPUs are used."""
+
+
+def has_to_choose(module: Module, options: Options) -> bool:
+    """Whether a way to cut a step is to be looked for: with `plan="auto"`, or with `ipus` alone."""
+    if options.plan is not None or options.ipus == 1:
+        return options.plan == "auto"
+    if any(getattr(options, name) is not None for name in _SAYING_HOW):
+        return False
+    from hloipu_compiler.on_demand import marked_stages, says_anything
+    from hloipu_compiler.plan.participants import participants_for
+
+    replicas, partitions = participants_for(module, None)
+    is_marked = says_anything(module, partitions) or bool(marked_stages(module.entry))
+    return replicas * partitions == 1 and not is_marked
 
 
 def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:

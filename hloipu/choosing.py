@@ -244,7 +244,8 @@ def _given(options: Options) -> Given:
     return Given(
         options.stages,
         _schedule_given(options, usual),
-        options.micro_batches if options.micro_batches > 1 else None,
+        # What an update is made of is changed only for those who ask for a plan.
+        None if options.micro_batches == 1 and options.plan == "auto" else options.micro_batches,
         None if options.recompute == usual.recompute else options.recompute,
         None if options.offload == usual.offload else options.offload,
         options.replicas,

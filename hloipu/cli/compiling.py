@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.api import Settled, as_asked, compile_cached, module_attributes, settled_options
+from hloipu.api import (
+    Settled,
+    as_asked,
+    compile_cached,
+    has_to_choose,
+    module_attributes,
+    settled_options,
+)
 from hloipu.cli.inputs import read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
@@ -139,7 +146,7 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
 
 def _searched(module: Module, text: str, options: Options) -> Settled:
     """Return options for the best cut where `plan="auto"`; a terminal shows how far it is."""
-    if options.plan != "auto":
+    if not has_to_choose(module, options):
         return settled_options(module, text, options)
     from hloipu.cli.progress import Working
 

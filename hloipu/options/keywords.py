@@ -59,8 +59,9 @@ class PlainOptions(TypedDict, total=False):
     sequential schedule."""
     device_map: str | Sequence[int | Sequence[int]] | None
     """The IPU of each stage, or its IPUs."""
-    plan: Literal["none", "auto"]
-    """Let hloipu find the best way to cut the step over the IPUs of the system."""
+    plan: Literal["none", "auto"] | None
+    """Let hloipu find the best way to cut the step over the IPUs of the system; by default where
+    several IPUs are asked for and nothing says how to use them, with micro-batches as they are."""
     over_memory: Literal["refuse", "allow"]
     """What to do with a program that does not fit."""
     code_memory: bool

@@ -237,12 +237,14 @@ class Options:
         _wraps(DeviceMap(), "The IPU of each stage, or its IPUs."),
     ] = None
     plan: Annotated[
-        str,
+        str | None,
         _wraps(
             Choice(("none", "auto")),
-            "Let hloipu find the best way to cut the step over the IPUs of the system.",
+            "Let hloipu find the best way to cut the step over the IPUs of the system; by default "
+            "where several IPUs are asked for and nothing says how to use them, with micro-batches "
+            "as they are.",
         ),
-    ] = "none"
+    ] = None
     loop: Annotated[
         int | None,
         _wraps(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
