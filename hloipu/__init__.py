@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
+    from hloipu.report.page import write_report
+    from hloipu.report.trace import write_trace
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
@@ -39,6 +41,8 @@ _HOMES = {
     "register_custom_call": "hloipu_compiler.interpret.ops.custom_calls",
     "parse": "hloipu.modules",
     "verify": "hloipu.modules",
+    "write_report": "hloipu.report.page",
+    "write_trace": "hloipu.report.trace",
     "Module": "hloipu_compiler.ir.graph",
     "Computation": "hloipu_compiler.ir.graph",
     "Instruction": "hloipu_compiler.ir.graph",
@@ -81,6 +85,8 @@ __all__ = [
     "parse",
     "register_custom_call",
     "verify",
+    "write_report",
+    "write_trace",
 ]
 
 

@@ -375,6 +375,7 @@ def compile_once(
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
+            describe=_Describe(made.module),
             known_memory=made.memory,
         )
 
@@ -392,6 +393,18 @@ def _kept_between_runs(
 def _parameter_names(module: Module) -> tuple[str, ...]:
     """Return the name of each array that the entry takes, as its user has it."""
     return tuple(printable(array.name) for array in parameter_arrays(module))
+
+
+@dataclass(frozen=True)
+class _Describe:
+    """Tells of a module what reports draw."""
+
+    module: Module
+
+    def __call__(self) -> Mapping[str, Any]:
+        from hloipu_compiler.analysis.module_facts import module_facts
+
+        return module_facts(self.module)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ COMMANDS = {
     "reduce": "shrink a module to its smallest form that a test still holds for",
     "emit": "print a stage of a module as text, JSON, DOT or GraphML",
     "feed-bench": "measure how fast a file's arrays can be fed, and what an executable needs",
+    "report": "write a page to look at: time, memory, pipelines, graph, findings",
+    "trace": "write when each step runs on each IPU, for ui.perfetto.dev",
     "compare": "show two profiles side by side, and which instructions make the difference",
     "init": "write an hloipu.toml with every option, its help and its default",
     "explain": "say what an error code means and what to do",

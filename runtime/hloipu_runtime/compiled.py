@@ -107,6 +107,10 @@ class CompiledProgram:
         default=None, repr=False, compare=False
     )
     """Finds what makes it fit, by compiling anew: only who has the module can."""
+    describe: Callable[[], Mapping[str, Any]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Tells reports of the ops of the module that was lowered: only who has the module can."""
     known_memory: MemoryPlan | None = field(default=None, repr=False, compare=False)
     """The memory plan, where whoever compiled the program has made it."""
     parameter_names: tuple[str, ...] = ()

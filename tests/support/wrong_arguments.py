@@ -5,6 +5,7 @@ no base call in `CALLS` and is named by `missing()`.
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from random import Random
@@ -120,6 +121,8 @@ def queue() -> OutfeedQueue:
 Call = Callable[[], tuple[Callable[..., Any], dict[str, Any]]]
 CALLS: Mapping[str, Call] = {
     "compile": lambda: (hloipu.compile, {"given": ADD}),
+    "write_report": lambda: (hloipu.write_report, {"program": program(), "path": os.devnull}),
+    "write_trace": lambda: (hloipu.write_trace, {"program": program(), "path": os.devnull}),
     "parse": lambda: (hloipu.parse, {"given": ADD}),
     "verify": lambda: (hloipu.verify, {"given": ADD}),
     "evaluate": lambda: (_placed(hloipu.evaluate, ADD, np.float32(1), B), {}),

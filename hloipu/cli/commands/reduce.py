@@ -1,13 +1,14 @@
 """`hloipu reduce FILE`: the smallest form of a module that still shows a fault."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import click
 
 from hloipu.cli import INTERRUPTED
 from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
-from hloipu.cli.commands.reduce_progress import ReduceProgress
 from hloipu.cli.commands.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
@@ -18,11 +19,18 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce.reducer import MOST_TESTS, Reduced, reduce_module, verifies
+from hloipu_compiler.reduce.search import Progress
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.plain_text import plain_lines
 
 _SECONDS = click.FloatRange(0, min_open=True)
+_NEXT_SECONDS = 0.1
+"""Between two states of the line on a terminal."""
+_QUIET_SECONDS = 10.0
+"""Without a word where no terminal is: then a row says that the work goes on."""
+_HEAD = " seconds   tests  instructions  after"
 
 
 @click.command("reduce", cls=GroupedCommand)
@@ -207,3 +215,54 @@ def _summary(module: Module, found: Reduced, seconds: float, time_limit: float |
         f"{module.instruction_count} -> {found.module.instruction_count} instructions, "
         f"{found.tests} tests, {seconds:.1f} s{endings[found.ending]}"
     )
+
+
+class ReduceProgress:
+    """Writes a row on stderr for each pass that shrank the module, and on a terminal its state."""
+
+    def __init__(self, instructions: int) -> None:
+        self._start = self._last = monotonic()
+        self._instructions = instructions
+        """What the last row said."""
+        self._now = Progress("", 0, instructions)
+        self._is_terminal = sys.stderr.isatty()
+        self._has_head = False
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return monotonic() - self._start
+
+    def __call__(self, progress: Progress) -> None:
+        """Take in the state after a test."""
+        if progress.pass_name != self._now.pass_name:
+            self.end_of_pass()
+        self._now = progress
+        quiet = monotonic() - self._last
+        if self._is_terminal and quiet >= _NEXT_SECONDS:
+            self._last = monotonic()
+            click.echo(f"\r\x1b[K{plain_lines(self._row(progress))} …", nl=False, err=True)
+        elif not self._is_terminal and quiet >= _QUIET_SECONDS:
+            self._write(progress)
+
+    def end_of_pass(self) -> None:
+        """Write a row if the last pass has shrunk the module."""
+        if self._now.instructions != self._instructions:
+            self._write(self._now)
+        elif self._is_terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def _write(self, progress: Progress) -> None:
+        wipe = "\r\x1b[K" if self._is_terminal else ""
+        if not self._has_head:
+            self._has_head = True
+            click.echo(f"{wipe}{_HEAD}", err=True)
+        click.echo(f"{wipe}{plain_lines(self._row(progress))}", err=True)
+        self._instructions = progress.instructions
+        self._last = monotonic()
+
+    def _row(self, progress: Progress) -> str:
+        return (
+            f"{self.seconds:8.1f}  {progress.tests:6,}  {progress.instructions:12,}  "
+            f"{progress.pass_name}"
+        )

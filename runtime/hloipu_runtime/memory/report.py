@@ -35,7 +35,7 @@ def memory_report(
     for number, variable in enumerate(plan.program.variables):
         if plan.liveness.ranges[number]:
             on_ipu[variable.ipu].append(number)
-    parts_of = [_parts_by_class(plan, ipu, on_ipu[ipu.ipu]) for ipu in plan.ipus]
+    parts_of = [parts_by_class(plan, ipu, on_ipu[ipu.ipu]) for ipu in plan.ipus]
     fullest = max(plan.ipus, key=lambda ipu: (int(ipu.needed_bytes.max()), -ipu.ipu))
     most_code = max(plan.ipus, key=lambda ipu: (int(ipu.code_bytes.max()), -ipu.ipu))
     full_class, code_class = int(fullest.needed_bytes.argmax()), int(most_code.code_bytes.argmax())
@@ -71,9 +71,7 @@ def memory_report(
     )
 
 
-def _parts_by_class(
-    plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]
-) -> dict[Category, Numbers]:
+def parts_by_class(plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]) -> dict[Category, Numbers]:
     """Return what each class of tiles is filled with at its own peak."""
     parts = {category: np.zeros(ipu.classes.count, np.int64) for category in Category}
     parts.update(ipu.fixed)

@@ -3,6 +3,7 @@
 None shows a traceback, each ends with an exit code of its own, and no file is left half-written.
 """
 
+import gzip
 import json
 import os
 import signal
@@ -42,11 +43,24 @@ CALLS: dict[str, str] = {
     "reduce": "FILE --test true -o out.hlo",
     "emit": "FILE --stage program --target tiny",
     "feed-bench": "rows.npy",
+    "report": "FILE --target tiny -o out.html",
+    "trace": "FILE --target tiny -o out.json.gz",
     "compare": "profile.json profile.json",
     "init": "--target bow",
     "explain": "E5020",
 }
+
+
+def _page(path: Path) -> None:
+    assert path.read_bytes().endswith(b"</html>\n")
+
+
+def _trace(path: Path) -> None:
+    json.loads(gzip.decompress(path.read_bytes()))
+
+
 READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,
+           "out.html": _page, "out.json.gz": _trace,
            "dumps": lambda folder: json.loads((folder / "capture.json").read_bytes())}  # fmt: skip
 
 

@@ -48,6 +48,8 @@ CALLS: dict[str, list[list[str]]] = {
              for stage in ("hlo", "step", "front", "plans", "program", "memory", "costs")
              for form in ("text", "json", "dot", "graphml", "node-link"))],
     "feed-bench": [[]],
+    "report": [["-o", "/dev/null"]],
+    "trace": [["-o", "/dev/null"]],
     "compare": [[]],
     "init": [],
     "explain": [[]],

@@ -1,0 +1,121 @@
+"""What reports draw of a module: its ops with work, places in the user's program, and edges."""
+
+from typing import Any
+
+from hloipu_compiler.analysis.op_cost import NO_COST
+from hloipu_compiler.analysis.source_lines import SourceLines
+from hloipu_compiler.analysis.tally import tally
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_runtime.plain_text import printable
+
+SCHEMA = "hloipu.module/1"
+MOST_INSTRUCTIONS = 200_000
+"""Of a module that is described; a page of more would not open."""
+_COLUMNS = (
+    "name", "opcode", "shape", "scope", "frame", "computation", "operands", "calls", "runs",
+    "flops", "bytes",
+)  # fmt: skip
+_LONGEST_SHAPE = 120
+_DEEPEST_STACK = 64
+
+
+def module_facts(module: Module) -> dict[str, Any]:
+    """Return the instructions of a module as JSON data, in columns of equal length.
+
+    `name`, `opcode` (number in `opcodes`), `shape`, `scope` (number in `scopes`: the op's path in
+    the user's program), `frame` (number in `frames`, -1: unknown), `computation` (number in
+    `computations`), `operands` (lists of rows), `calls` (lists of computations), `runs`, and of all
+    runs together `flops` and `bytes`. `frames` are `[parent, function, file, line]`, outermost
+    first. Work in loops that data ends counts once.
+    """
+    work, lines = tally(module), SourceLines(module)
+    frames, scopes, opcodes = _Frames(lines), _Numbers(), _Numbers()
+    computations = {c.name: number for number, c in enumerate(module.computations)}
+    columns: dict[str, list[Any]] = {key: [] for key in _COLUMNS}
+    left_out = 0
+    for number, computation in enumerate(module.computations):
+        base = len(columns["name"])
+        if base + len(computation.instructions) > MOST_INSTRUCTIONS:
+            left_out += len(computation.instructions)
+            continue
+        runs = work.runs[computation.name].count if computation.name in work.runs else 0
+        costs = work.costs.get(computation.name)
+        for position, x in enumerate(computation.instructions):
+            cost = costs[position] if costs else NO_COST
+            row = (
+                printable(x.name),
+                opcodes.number(x.opcode),
+                _shape(x),
+                scopes.number(lines.op_name(x)),
+                frames.number(x),
+                number,
+                [base + operand for operand in x.operands],
+                [computations[name] for name in x.attributes.called if name in computations],
+                runs,
+                float((cost.flops + cost.transcendentals) * runs),
+                float((cost.bytes_read + cost.bytes_written) * runs),
+            )
+            for column, value in zip(columns.values(), row, strict=True):
+                column.append(value)
+    return {
+        "schema": SCHEMA,
+        "entry": computations[module.entry.name],
+        "computations": [printable(c.name) for c in module.computations],
+        "roots": _roots(module, left_out),
+        "opcodes": opcodes.values,
+        "scopes": scopes.values,
+        "frames": frames.rows,
+        "left_out": left_out,
+        **columns,
+    }
+
+
+def _roots(module: Module, left_out: int) -> list[int]:
+    """Return the row of each computation's root; none where rows were left out."""
+    found, base = [], 0
+    for computation in () if left_out else module.computations:
+        found.append(base + computation.root)
+        base += len(computation.instructions)
+    return found
+
+
+def _shape(x: Instruction) -> str:
+    text = str(x.shape)
+    return text if len(text) <= _LONGEST_SHAPE else f"{text[: _LONGEST_SHAPE - 1]}…"
+
+
+class _Numbers:
+    """Numbers for values, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, int] = {}
+
+    def number(self, value: str) -> int:
+        return self._of.setdefault(value, len(self._of))
+
+    @property
+    def values(self) -> list[str]:
+        return list(self._of)
+
+
+class _Frames:
+    """Call stacks as a tree: each frame once for each way in which it is reached."""
+
+    def __init__(self, lines: SourceLines) -> None:
+        self.lines = lines
+        self.rows: list[tuple[int, str, str, int]] = []
+        self._of: dict[tuple[int, str, str, int], int] = {}
+        self._known: dict[str, int] = {}
+
+    def number(self, x: Instruction) -> int:
+        """Return the innermost frame of an instruction, or -1."""
+        found = self._known.get(x.metadata)
+        if found is None:
+            found = -1
+            for frame in reversed(self.lines.frames(x, _DEEPEST_STACK)):
+                row = (found, printable(frame.function), printable(frame.file), frame.line)
+                found = self._of.setdefault(row, len(self.rows))
+                if found == len(self.rows):
+                    self.rows.append(row)
+            self._known[x.metadata] = found
+        return found

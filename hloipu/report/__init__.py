@@ -1,0 +1,1 @@
+"""Reports as pictures: one offline HTML file, and traces for Perfetto."""

@@ -1,0 +1,77 @@
+"""The report as one HTML file that needs nothing from elsewhere.
+
+Scripts and styles stand in the file and run by their hashes alone (Content-Security-Policy); the
+record is in a block that no browser runs, compressed, and reaches the page as text only.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from hloipu.report.record import report_record
+from hloipu_runtime.arguments import checked
+from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.compiled import CompiledProgram
+
+_SCRIPTS = (
+    "vendor/uPlot.js", "vendor/dagre.js", "core.js", "overview.js", "flame.js", "roofline.js",
+    "memory.js", "program.js", "trace.js", "graph.js", "main.js",
+)  # fmt: skip
+_STYLES = ("vendor/uPlot.css", "style.css")
+VENDORED = {
+    "vendor/uPlot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+    "vendor/uPlot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
+    "vendor/dagre.js": "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578",
+}
+"""SHA-256 of what others wrote: uPlot 1.6.32 (MIT) and @dagrejs/dagre 3.1.3 (MIT), from npm."""
+
+
+@checked
+def write_report(program: CompiledProgram, path: str | Path) -> None:
+    """Write a page that shows what a program does, by estimate, for any browser.
+
+    `hloipu report` writes the same. Call stacks, scopes, roofline and graph are in it where the
+    program was compiled in this process, with `cache=False`, and not read from a file or the cache.
+    Raises UsageError E3004 where the file cannot be written.
+    """
+    write_page(report_record(program), Path(path))
+
+
+def write_page(record: Mapping[str, Any], path: Path) -> int:
+    """Write the page of a record, whole or not at all; return its size in bytes."""
+    page = report_page(record)
+    with replacing(path) as stream:
+        stream.write(page)
+    return len(page)
+
+
+def report_page(record: Mapping[str, Any]) -> bytes:
+    """Return the page of a report's record."""
+    style = "\n".join(_asset(name) for name in _STYLES)
+    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    )
+    title = html.escape(f"hloipu: {record['profile']['program'] or 'report'}")
+    page = Template(_asset("page.html")).substitute(
+        policy=policy, title=title, style=style, script=script, data=data
+    )
+    return page.encode()
+
+
+def _asset(name: str) -> str:
+    return files("hloipu.report").joinpath("assets", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
