@@ -32,6 +32,10 @@ test: install ## run the tests
 test-all: install ## run all cases of all tests, the thinned ones too
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --all-cases
 
+.PHONY: test-large
+test-large: install ## the large tests, which `make test` leaves out (3 minutes)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m large
+
 .PHONY: check
 check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check

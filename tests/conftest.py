@@ -1,6 +1,7 @@
 """Options and fixtures of the whole test suite.
 
-`--zoo`, `--update-goldens`, `--all-cases`, the mark `thinned`, XLA as `oracle` and `xla_cpu`.
+`--zoo`, `--update-goldens`, `--all-cases`, the marks `thinned` and `large`, XLA as `oracle` and
+`xla_cpu`.
 """
 
 import gc
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run one of every n cases of tests marked `thinned(n)`, unless `--all-cases` is given.
 
+    Tests marked `large` take seconds each and run where they are asked for: `-m large`.
     Which of n successive cases runs is drawn by the test's name and the place of the n: a fixed
     place would always meet the same value of a parameter that has n values.
     """
@@ -65,7 +67,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[str] = Counter()
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
+    wants_large = "large" in config.getoption("markexpr")
     for item in items:
+        if item.get_closest_marker("large") and not wants_large:
+            left.append(item)
+            continue
         mark = item.get_closest_marker("thinned")
         test = item.nodeid.partition("[")[0]
         cases = mark.args[0] if mark else 1

@@ -107,6 +107,7 @@ def types_in_pipeline(program: CompiledProgram) -> tuple[set[str], set[str]]:
     return there, kept
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("form", "options"),
     [

@@ -45,6 +45,7 @@ def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     "device_map", [((0, 1), (2, 3), 4), ((0, 1), (0, 1), 0), ((0, 1), (1, 0), 2)]
 )

@@ -29,6 +29,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.large
 @pytest.mark.thinned(9)
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_scanned_steps_train_in_stages_as_in_jax(cut: Cut) -> None:

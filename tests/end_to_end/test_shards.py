@@ -168,6 +168,7 @@ def test_replicas_fill_a_system_and_shards_divide_it() -> None:
     assert told.value.code == "E0551"
 
 
+@pytest.mark.large
 def test_as_few_shards_are_taken_as_have_room() -> None:
     cut = Cut("transformer_adam", 1, "grouped", 1)
     plenty = sharded(cut, "auto", ipus=1, set={"bytes_per_tile": 2**20, "executable_bytes": 2**20})

@@ -122,6 +122,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("command", ["eval", "run"])
 @pytest.mark.thinned(2)
 def test_a_bomb_takes_no_memory(command: str, bomb: Path, tmp_path: Path) -> None:

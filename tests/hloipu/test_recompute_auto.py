@@ -31,6 +31,7 @@ def most_that_does_not_fit(recompute: str) -> int:
     return bytes_per_tile
 
 
+@pytest.mark.large
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(("fitting", "fewer"), [("cheap", "none"), ("full", "cheap")])
 def test_the_mildest_that_fits_is_taken(fitting: str, fewer: str) -> None:

@@ -65,6 +65,7 @@ def remote(program: CompiledProgram) -> int:
     return sum(use.remote_bytes for use in program.memory.ipus)
 
 
+@pytest.mark.large
 def test_what_only_the_update_reads_is_offloaded() -> None:
     large = STEPS["transformer_adam"]
     first = large.state_count

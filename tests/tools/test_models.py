@@ -83,6 +83,7 @@ def test_every_measured_run_is_there() -> None:
     assert all(x.samples and x.unit.endswith("/s") for x in measured)
 
 
+@pytest.mark.large
 def test_what_is_said_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     network = "bert-base --tiny --train --batch 2 --stages 1,1,0"
     options = {"micro_batches": 4, "recompute": "none"}

@@ -15,6 +15,7 @@ EVERY = 60
 """Of some 8,600 invalid texts this test takes every 60th; `make parse-conformance` takes all."""
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(
     ("group", "texts"),
     [

@@ -45,6 +45,7 @@ def drawn(originals: list[Original], kind: str, rng: Random) -> Verdict:
             return judged(original, kind, changed)
 
 
+@pytest.mark.large
 def test_mutants_of_many_kinds_are_caught(originals: list[Original]) -> None:
     """Every second kind; `make prove-exchanges` has all, many times."""
     rng = Random(4)
@@ -56,6 +57,7 @@ def test_mutants_of_many_kinds_are_caught(originals: list[Original]) -> None:
     assert len([x for x in ran if x.exact in CAUGHT]) > 0.85 * len(ran)
 
 
+@pytest.mark.large
 def test_the_referee_finds_nothing_in_what_the_compiler_made(originals: list[Original]) -> None:
     for original in originals:
         subject = original.subject

@@ -36,6 +36,7 @@ def programs() -> list[Subject]:
     return subjects(16, 3, large=False, cut=False, samples=SAMPLES)
 
 
+@pytest.mark.large
 def test_mutants_of_every_kind_are_caught_twice(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
     verdicts = [v for _, v in verdicts_of(originals, 3, range(3 * len(KINDS)), KINDS)]
@@ -89,6 +90,7 @@ def test_the_referee_finds_nothing_in_what_the_compiler_made(programs: list[Subj
             assert violations(subject.program, subject.tiles_per_ipu) == []
 
 
+@pytest.mark.large
 def test_the_referee_sees_whatever_a_run_shows(programs: list[Subject]) -> None:
     originals = [Original(x) for x in programs]
     rng = Random(9)

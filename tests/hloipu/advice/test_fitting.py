@@ -135,6 +135,7 @@ def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
     assert change.line() == "--x: 10 of 20 bytes, 9 of 8 bytes for code, 110 cycles (+10.0 %)"
 
 
+@pytest.mark.large
 def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
     step = STEPS["mlp_adam"]
     first = step.state_count

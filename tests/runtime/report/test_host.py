@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 import hloipu
 from hloipu_runtime.report.profile import Profile
 from tests.support.io_tile_steps import SLOW_HOST, built
@@ -26,6 +28,7 @@ def looped(**options: Any) -> Profile:
     return hloipu.compile(STEP, target="tiny", cache=False, **given).profile()
 
 
+@pytest.mark.large
 def test_the_device_takes_as_long_whatever_its_host_does() -> None:
     for profiles in (
         [looped(set=x) for x in ((), SLOW_HOST)],
