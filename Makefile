@@ -47,6 +47,11 @@ check: install ## what CI runs: format, lint, types, tests
 keras: install ## Keras models trained in every way, against Keras's own fit (3 minutes)
 	$(BIN)/python -m tools.keras_models
 
+.PHONY: report-pages
+report-pages: install ## reports in Chromium: every screen looked at, driven and judged
+	$(BIN)/python -m pip install --quiet --group browser
+	$(BIN)/python -m tools.report_pages
+
 .PHONY: samples
 samples: install ## print hlo_samples/ anew from JAX
 	$(BIN)/python -m tools.make_samples

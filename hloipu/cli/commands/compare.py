@@ -1,18 +1,21 @@
-"""`hloipu compare A.json B.json`: two profiles side by side, and what makes the difference."""
+"""`hloipu compare A B`: two programs side by side, and what makes the difference."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
+from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.text import read_file
-from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS
-from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
+from hloipu_runtime.errors import LimitError, MismatchError, UsageError
 from hloipu_runtime.report.profile import SCHEMA
 
 Record = Mapping[str, Any]
@@ -22,25 +25,125 @@ MOST_BYTES = 1 << 26
 _WIDTH = 40
 
 
-@click.command("compare")
-@click.argument("first", type=click.Path())
-@click.argument("second", type=click.Path())
+_CONDITION = re.compile(
+    r"\s*([^<>]+?)\s*([<>])\s*([+-]?)\s*([0-9][0-9_.]*(?:[eE][+-]?\d+)?)\s*(%?)\s*"
+)
+
+
+class Condition(NamedTuple):
+    """What a comparison is not to find: `cycles>+2%`, `bytes on the fullest tile > 600000`."""
+
+    text: str
+    figure: str
+    is_above: bool
+    sign: int
+    """Of a change from the first to the second; 0: the figure of the second itself."""
+    amount: float
+    is_percent: bool
+
+    def holds(self, first: float, second: float) -> bool:
+        """Whether the figures are what the condition says."""
+        value, limit = (
+            (second - first, self.sign * self.amount) if self.sign else (second, self.amount)
+        )
+        if self.is_percent:
+            if not first:
+                return value > 0 if self.is_above else value < 0
+            value = 100 * value / first
+        return value > limit if self.is_above else value < limit
+
+
+def condition_of(text: str) -> Condition:
+    """Return a condition that is written as text; UsageError E2073 where it is none."""
+    parts = _CONDITION.fullmatch(text)
+    if parts is None or (parts[5] and not parts[3]):
+        raise UsageError(
+            "E2073",
+            f"--fail-if {text!r} is no condition",
+            hint="write a figure of the table, > or <, and a change or a limit: "
+            "'cycles>+2%', 'device cycles > +1000', 'bytes on the fullest tile > 600000'",
+        )
+    sign = {"+": 1, "-": -1, "": 0}[parts[3]]
+    return Condition(text, parts[1], parts[2] == ">", sign, float(parts[4]), bool(parts[5]))
+
+
+@click.command("compare", cls=GroupedCommand)
+@click.argument("first", type=HLO_FILE, required=False)
+@click.argument("second", type=HLO_FILE, required=False)
 @click.option("--most-rows", type=click.IntRange(0), default=MOST_ROWS, show_default=True,
               metavar="N", help="Show the N instructions that differ most.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(first: str, second: str, most_rows: int, as_json: bool) -> None:
-    """Compare two profiles, as --profile FILE writes them: of runs or of estimates.
+@click.option("--fail-if", "conditions", multiple=True, metavar="CONDITION",
+              help="End with exit code 6 where it holds: 'cycles>+2%'; repeatable.")  # fmt: skip
+@limit_option
+@option_group("estimate")
+def command(
+    first: str | None,
+    second: str | None,
+    most_rows: int,
+    as_json: bool,
+    conditions: tuple[str, ...],
+    limits: Limits,
+    asked: Asked,
+) -> None:
+    """Compare two programs: profiles (as --profile FILE writes them), executables or HLO text.
+
+    HLO text and executables are estimated; options say how both are compiled. A condition of
+    --fail-if names a figure of the table, then > or <, and a change (+2%, -100) or a limit.
 
     \b
-      hloipu compare before.json after.json
+      hloipu compare before.json after.json --fail-if 'device cycles>+2%'
+      hloipu compare old.hlo new.hlo --target bow
     """
-    records = [read_profile(path) for path in (first, second)]
-    if as_json:
-        say(json.dumps(figures(*records)))
+    if asked.print_config:
+        say(config_text(asked.resolved(), as_json))
         return
-    names = [Path(path).stem for path in (first, second)]
-    say(comparison(*records, names=names if names[0] != names[1] else (first, second),
-                          most_rows=most_rows))  # fmt: skip
+    if first is None or second is None:
+        raise click.UsageError("Missing argument 'FIRST' or 'SECOND'.")
+    asking = [condition_of(text) for text in conditions]
+    records = [record_of(path, limits, asked) for path in (first, second)]
+    found = figures(*records)
+    failing = [text for each in asking if (text := failed(each, found["figures"]))]
+    if as_json:
+        say(json.dumps(found | ({"failed": failing} if asking else {})))
+    else:
+        names = [Path(path).stem for path in (first, second)]
+        say(comparison(*records, names=names if names[0] != names[1] else (first, second),
+                       most_rows=most_rows))  # fmt: skip
+    for text in failing:
+        say(text, err=True)
+    if failing:
+        raise click.exceptions.Exit(MismatchError.exit_code)
+
+
+def failed(condition: Condition, known: Mapping[str, Sequence[Any]]) -> str:
+    """Say that a condition holds, or nothing; UsageError E2073 for a figure that is not there."""
+    numbers = {
+        name.strip().removeprefix("of these ").removeprefix("and "): values
+        for name, values in known.items()
+        if all(isinstance(value, int | float) for value in values)
+    }
+    values = numbers.get(condition.figure)
+    if values is None:
+        raise UsageError(
+            "E2073",
+            f"--fail-if {condition.text!r}: no figure {condition.figure!r} in both",
+            hint=f"there are {', '.join(numbers)}",
+        )
+    first, second = values
+    if not condition.holds(first, second):
+        return ""
+    return f"{condition.text}: {condition.figure} {_number(first)} -> {_number(second)}"
+
+
+def record_of(path: str, limits: Limits, asked: Asked) -> Record:
+    """Return the profile of a file: as it is there, or of an estimate of its program."""
+    if path.endswith(".json"):
+        return read_profile(path)
+    from hloipu.cli.compiling import program_of
+    from hloipu.phases import Phases
+
+    return program_of(path, limits, asked, Phases()).profile().record()
 
 
 def read_profile(path: str) -> Record:

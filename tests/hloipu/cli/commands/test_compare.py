@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from hloipu.cli.commands.compare import comparison, figures
+from hloipu.cli.commands.compare import comparison, condition_of, figures
+from hloipu_runtime.errors import UsageError
 from tests.support.command_line import run
 from tests.support.sessions import sums
+
+SAMPLES = Path(__file__).parents[4] / "hlo_samples"
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +81,39 @@ def test_a_profile_of_wrong_kinds_is_refused(
 
 def test_a_file_that_is_not_there(files: list[str]) -> None:
     assert "E3001" in run("compare", files[0], "nowhere.json").err
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second", "holds"),
+    [
+        ("cycles>+2%", 100, 102, False),
+        ("cycles>+2%", 100, 103, True),
+        ("cycles > +10", 100, 110, False),
+        ("cycles>+10", 100, 111, True),
+        ("cycles<-5%", 100, 94, True),
+        ("cycles<-5%", 100, 96, False),
+        ("bytes on the fullest tile > 600_000", 1, 600_001, True),
+        ("seconds>1e-3", 0.1, 0.001, False),
+        ("remote>+1%", 0, 5, True),
+        ("remote>+1%", 0, 0, False),
+    ],
+)
+def test_conditions(text: str, first: float, second: float, holds: bool) -> None:
+    assert condition_of(text).holds(first, second) is holds
+
+
+@pytest.mark.parametrize("text", ["", "cycles", "cycles>", "cycles=3", "cycles>2%", "a>b>3"])
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="E2073"):
+        condition_of(text)
+
+
+def test_text_is_compiled_and_conditions_decide_the_exit_code(tmp_path: Path) -> None:
+    files = [str(SAMPLES / f"{name}.hlo") for name in ("mnist_train_step", "mnist_adam_step")]
+    outcome = run("compare", *files, "--fail-if", "device cycles>+2%", "--json")
+    assert outcome.code == 6
+    record = json.loads(outcome.out)
+    first, second = record["figures"]["device cycles"]
+    assert record["failed"] == [f"device cycles>+2%: device cycles {first:,} -> {second:,}"]
+    assert run("compare", *reversed(files), "--fail-if", "device cycles>+2%").code == 0
+    assert "E2073" in run("compare", *files, "--fail-if", "cyles>+2%").err
