@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
     from hloipu.report.page import write_report
+    from hloipu.report.reading import Report, open_report, report_of
     from hloipu.report.trace import write_trace
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
@@ -41,6 +42,9 @@ _HOMES = {
     "register_custom_call": "hloipu_compiler.interpret.ops.custom_calls",
     "parse": "hloipu.modules",
     "verify": "hloipu.modules",
+    "Report": "hloipu.report.reading",
+    "open_report": "hloipu.report.reading",
+    "report_of": "hloipu.report.reading",
     "write_report": "hloipu.report.page",
     "write_trace": "hloipu.report.trace",
     "Module": "hloipu_compiler.ir.graph",
@@ -74,6 +78,7 @@ __all__ = [
     "Limits",
     "Module",
     "ParseError",
+    "Report",
     "RunResult",
     "Trainer",
     "UnsupportedError",
@@ -82,8 +87,10 @@ __all__ = [
     "compile",
     "evaluate",
     "load",
+    "open_report",
     "parse",
     "register_custom_call",
+    "report_of",
     "verify",
     "write_report",
     "write_trace",

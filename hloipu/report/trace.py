@@ -186,6 +186,15 @@ class Unfolded:
             found.append((position, begin, end))
         return found
 
+    def positions(self, number: int) -> Iterator[tuple[float, float, int, int]]:
+        """Yield begin, end, position and micro-batch of all work of the inner record `number`."""
+        inner, slots = self.inner[number], self._slots(number)
+        table = self._table(inner)
+        for slot, begin in enumerate(slots[:-1]):
+            for position, start, end in self._starts(inner, table.active(slot)):
+                batch = table.micro_batch(position, slot)
+                yield begin + start, begin + end, position, -1 if batch is None else batch
+
     def _pipeline(self, number: int, begin: float, where: str) -> Iterator[Event]:
         inner, slots = self.inner[number], self._slots(number)
         table = self._table(inner)

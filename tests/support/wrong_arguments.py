@@ -49,7 +49,7 @@ CLASSES = (
 MODULES = (hloipu, hloipu.jax, made, arrays)
 
 NOT_CHECKED = {
-    "Module Computation Instruction Fault RunResult History": "records that hloipu makes",
+    "Module Computation Instruction Fault RunResult History Report": "records that hloipu makes",
     "CompiledProgram": "made by compile and load",
     "HloipuError LimitError UnsupportedError InvalidHloError ParseError VerifyError GraphError "
     "DoesNotFit "
@@ -122,6 +122,8 @@ Call = Callable[[], tuple[Callable[..., Any], dict[str, Any]]]
 CALLS: Mapping[str, Call] = {
     "compile": lambda: (hloipu.compile, {"given": ADD}),
     "write_report": lambda: (hloipu.write_report, {"program": program(), "path": os.devnull}),
+    "open_report": lambda: (hloipu.open_report, {"path": "nowhere.json"}),
+    "report_of": lambda: (hloipu.report_of, {"program": program()}),
     "write_trace": lambda: (hloipu.write_trace, {"program": program(), "path": os.devnull}),
     "parse": lambda: (hloipu.parse, {"given": ADD}),
     "verify": lambda: (hloipu.verify, {"given": ADD}),
