@@ -22,7 +22,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_att
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.framework.registry import added_passes_forgotten
-from hloipu_compiler.passes.runner import PassRun, run_passes
+from hloipu_compiler.passes.runner import PassRun, pass_rows, run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import kept_between_runs
@@ -375,7 +375,7 @@ def compile_once(
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
-            describe=_Describe(made.module),
+            describe=_Describe(made.module, module, options),
             known_memory=made.memory,
         )
 
@@ -397,14 +397,18 @@ def _parameter_names(module: Module) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Describe:
-    """Tells of a module what reports draw."""
+    """Tells reports of a module: its ops, and what passes made of the one that was read."""
 
-    module: Module
+    lowered: Module
+    given: Module
+    options: Options
 
     def __call__(self) -> Mapping[str, Any]:
         from hloipu_compiler.analysis.module_facts import module_facts
 
-        return module_facts(self.module)
+        with plugins(self.options), without_collection():
+            passes = pass_rows(self.given, pipeline_of(self.options))
+        return {**module_facts(self.lowered), "passes": passes}
 
 
 @dataclass(frozen=True)

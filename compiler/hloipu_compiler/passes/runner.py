@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 from hloipu_compiler.errors import VerifyError
 from hloipu_compiler.ir.graph import Module
@@ -125,3 +126,37 @@ class _Run:
             self.watch(PassRun(one.name, number, *spent, before, self.module))
         if one.name == self.stop_after:
             raise _StoppedError
+
+
+def pass_rows(module: Module, pipeline: Pipeline | str) -> list[dict[str, Any]]:
+    """Return a row for each run of a pass over the module as it was read, as JSON data.
+
+    `flops` and `bytes` are those of one run of the module, loops multiplied through; `live_bytes`
+    the most that is live at once if ops run in the order of the text. Each has `_before`, too.
+    Steps that are cut or wrapped have passes of their own besides, which are not among these.
+    """
+    from hloipu_compiler.analysis.live_bytes import peak_bytes
+    from hloipu_compiler.analysis.tally import tally
+
+    def measured(module: Module) -> dict[str, float]:
+        work = tally(module).total
+        return {
+            "instructions": module.instruction_count,
+            "flops": float(work.flops + work.transcendentals),
+            "bytes": float(work.bytes_read + work.bytes_written),
+            "live_bytes": float(peak_bytes(module)),
+        }
+
+    rows: list[dict[str, Any]] = []
+    known: dict[str, float] = measured(module)
+
+    def watch(run: PassRun) -> None:
+        nonlocal known
+        before, known = known, measured(run.after) if run.changed else known
+        rows.append(
+            {"name": run.name, "round": run.round, "seconds": run.seconds, **known}
+            | {f"{key}_before": value for key, value in before.items()}
+        )
+
+    run_passes(module, Plan(), pipeline, verify_each=False, watch=watch)
+    return rows

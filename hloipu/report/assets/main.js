@@ -4,6 +4,7 @@ const SCREENS = [
   ["overview", "Overview", overviewScreen], ["flame", "Flame graph", flameScreen], ["roofline", "Roofline", rooflineScreen],
   ["memory", "Memory", memoryScreen], ["liveness", "Liveness", livenessScreen], ["program", "Program", programScreen], ["ops", "Operations", opsScreen],
   ["trace", "Trace", traceScreen], ["pipeline", "Pipelines", pipelineScreen], ["graph", "Graph", graphScreen],
+  ["passes", "Passes", passesScreen],
 ];
 let report = null, current = null;
 
