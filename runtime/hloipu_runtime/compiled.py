@@ -72,6 +72,7 @@ class RunResult:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: where the cycles went, and the arrays."""
+        from hloipu_runtime.report.overview import overview_html
         from hloipu_runtime.report.ports import html_table
 
         arrays = [
@@ -81,7 +82,8 @@ class RunResult:
         left_out = len(self.outputs) - len(arrays)
         more = [("…", f"{left_out} more")] if left_out else []
         device = ("device cycles", f"{self.profile.device_cycles:,}")
-        return html_table("run", [("cycles", f"{self.cycles:,}"), device, *arrays, *more])
+        facts = [("cycles", f"{self.cycles:,}"), device, *arrays, *more]
+        return html_table("run", facts) + overview_html(self.profile)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class CompiledProgram:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: whether it fits, how full its tiles are, its cycles."""
+        from hloipu_runtime.report.overview import overview_html
         from hloipu_runtime.report.ports import html_table, size_bytes
 
         memory, profile = self.memory, self.profile()
@@ -149,7 +152,8 @@ class CompiledProgram:
             ("takes", f"{len(self.inputs)} arrays, {size_bytes(self.inputs):,} bytes"),
             ("gives", f"{len(self.outputs)} arrays, {size_bytes(self.outputs):,} bytes"),
         ]
-        return html_table(self.program.name, facts)
+        with_findings = replace(profile, findings=self.findings(profile))
+        return html_table(self.program.name, facts) + overview_html(with_findings)
 
     @cached_property
     def inputs(self) -> "tuple[ArrayPort, ...]":
