@@ -52,6 +52,11 @@ report-pages: install ## reports in Chromium: every screen looked at, driven and
 	$(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m tools.report_pages
 
+.PHONY: docs
+docs: install ## the documentation as a site, in out/site/html
+	$(BIN)/python -m pip install --quiet --group site
+	$(BIN)/python -m tools.site
+
 .PHONY: samples
 samples: install ## print hlo_samples/ anew from JAX
 	$(BIN)/python -m tools.make_samples

@@ -22,7 +22,8 @@ from hloipu_runtime.compiled import CompiledProgram
 
 _SCRIPTS = (
     "vendor/uPlot.js", "vendor/dagre.js", "core.js", "overview.js", "flame.js", "roofline.js",
-    "memory.js", "program.js", "trace.js", "graph.js", "passes.js", "main.js",
+    "memory.js", "program.js", "trace.js", "graph.js", "passes.js", "compare.js",
+    "main.js",
 )  # fmt: skip
 _STYLES = ("vendor/uPlot.css", "style.css")
 VENDORED = {

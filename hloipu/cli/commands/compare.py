@@ -11,6 +11,7 @@ import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.text import read_file
@@ -73,6 +74,8 @@ def condition_of(text: str) -> Condition:
 @click.option("--most-rows", type=click.IntRange(0), default=MOST_ROWS, show_default=True,
               metavar="N", help="Show the N instructions that differ most.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="PAGE.html",
+              help="Write a page that shows both, and all of the second.")  # fmt: skip
 @click.option("--fail-if", "conditions", multiple=True, metavar="CONDITION",
               help="End with exit code 6 where it holds: 'cycles>+2%'; repeatable.")  # fmt: skip
 @limit_option
@@ -82,6 +85,7 @@ def command(
     second: str | None,
     most_rows: int,
     as_json: bool,
+    output: str | None,
     conditions: tuple[str, ...],
     limits: Limits,
     asked: Asked,
@@ -103,17 +107,31 @@ def command(
     asking = [condition_of(text) for text in conditions]
     records = [record_of(path, limits, asked) for path in (first, second)]
     found = figures(*records)
+    names = [Path(path).stem for path in (first, second)]
+    names = names if names[0] != names[1] else [first, second]
+    if output is not None:
+        _write_page(output, records, names, found)
     failing = [text for each in asking if (text := failed(each, found["figures"]))]
     if as_json:
         say(json.dumps(found | ({"failed": failing} if asking else {})))
     else:
-        names = [Path(path).stem for path in (first, second)]
-        say(comparison(*records, names=names if names[0] != names[1] else (first, second),
-                       most_rows=most_rows))  # fmt: skip
+        say(comparison(*records, names=names, most_rows=most_rows))
     for text in failing:
         say(text, err=True)
     if failing:
         raise click.exceptions.Exit(MismatchError.exit_code)
+
+
+def _write_page(
+    output: str, records: Sequence[Record], names: Sequence[str], found: Mapping[str, Any]
+) -> None:
+    """Write the page of two profiles."""
+    from hloipu.report.page import write_page
+    from hloipu.report.record import of_profile
+
+    first, second = (of_profile(record, "", "") for record in records)
+    compared = {"names": names, "profile": first["profile"], "figures": found["figures"]}
+    write_page({**second, "compared": compared}, Path(output))
 
 
 def failed(condition: Condition, known: Mapping[str, Sequence[Any]]) -> str:
@@ -235,11 +253,12 @@ def _totals(record: Record) -> dict[str, Any]:
     return {name: value for name, value in totals.items() if value is not None}
 
 
-def _device_and_host(record: Record) -> dict[str, int | None]:
+def _device_and_host(record: Record) -> dict[str, float | None]:
     """Return what the device takes on its own, and what the host adds; first versions lack both."""
-    host = record.get("host") or {}
+    host, cycles = record.get("host") or {}, record.get("device_cycles")
     return {
-        "device cycles": record.get("device_cycles"),
+        "device seconds": None if cycles is None else cycles / record["machine"]["clock_hz"],
+        "device cycles": cycles,
         "  of these assumed": record.get("device_assumed_cycles"),
         "host stops the device": host.get("each_run_cycles"),
         "  and once": host.get("once_cycles") or None,

@@ -158,7 +158,7 @@ function sortedTable(columns, rows, { caption, most = 200, sort = -1, chosen, on
       const line = element("tr", { class: chosen && chosen(row) ? "on" : "" });
       columns.forEach((column, place) => {
         const content = value(row, column);
-        const text = typeof content !== "number" ? content : column[2] === "share" ? percent(content, 1) : Number.isInteger(content) ? whole(content) : short(content);
+        const text = typeof content !== "number" ? String(content ?? "") : column[2] === "share" ? percent(content, 1) : Number.isInteger(content) ? whole(content) : short(content);
         const inside = onRow && place === 0
           ? element("button", { type: "button", class: "link", onclick: () => onRow(row) }, text || "(none)") : text;
         line.append(element("td", { class: styleOf(column) }, inside));

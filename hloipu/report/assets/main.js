@@ -4,7 +4,7 @@ const SCREENS = [
   ["overview", "Overview", overviewScreen], ["flame", "Flame graph", flameScreen], ["roofline", "Roofline", rooflineScreen],
   ["memory", "Memory", memoryScreen], ["liveness", "Liveness", livenessScreen], ["program", "Program", programScreen], ["ops", "Operations", opsScreen],
   ["trace", "Trace", traceScreen], ["pipeline", "Pipelines", pipelineScreen], ["graph", "Graph", graphScreen],
-  ["passes", "Passes", passesScreen],
+  ["passes", "Passes", passesScreen], ["compare", "Compared", compareScreen],
 ];
 let report = null, current = null;
 
@@ -12,7 +12,7 @@ function go(screen, what = "") { location.hash = what ? `${screen}/${encodeURICo
 
 function route() {
   const [name, what = ""] = location.hash.slice(1).split("/");
-  const [key, title, make] = SCREENS.find((each) => each[0] === name) || SCREENS[0];
+  const [key, title, make] = SCREENS.find((each) => each[0] === (name || (report.compared ? "compare" : ""))) || SCREENS[0];
   for (const link of document.querySelectorAll("#tabs a")) {
     if (link.hash === `#${key}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
@@ -62,7 +62,7 @@ read().then((record) => {
   const p = report.profile;
   document.getElementById("title").textContent = p.program || "program";
   document.getElementById("subtitle").textContent = `${p.machine.name}, ${machineText(p.machine)}, ${p.mode}`;
-  document.getElementById("tabs").replaceChildren(...SCREENS.map(([key, title], n) => element("a", { href: `#${key}`, title: `key ${(n + 1) % 10}` }, title)));
+  document.getElementById("tabs").replaceChildren(...SCREENS.filter((each) => each[0] !== "compare" || report.compared).map(([key, title], n) => element("a", { href: `#${key}`, title: `key ${(n + 1) % 10}` }, title)));
   document.getElementById("theme").addEventListener("click", theme);
   document.getElementById("keys").addEventListener("click", keys);
   document.getElementById("find").addEventListener("input", (event) => {
