@@ -98,6 +98,7 @@ def sources(folder: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
         text = page.read_text("utf-8").replace("](../README.md", "](index.md")
         (folder / page.name).write_text(text.replace("](../CHANGELOG.md", "](CHANGELOG.md"))
+    shutil.copytree(ROOT / "docs/pictures", folder / "pictures")
     shutil.copy(ROOT / "CHANGELOG.md", folder)
     shutil.copy(Path(__file__).with_name("conf.py"), folder)
     for name, text in (("index", index()), ("commands", commands()), ("python", python_face()),

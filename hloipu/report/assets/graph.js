@@ -46,7 +46,7 @@ function graphScreen(report, wanted) {
     picture.append(svgElement("defs", {}, arrow));
     for (const edge of graph.edges()) picture.append(svgElement("path", { class: "edge", "marker-end": "url(#arrow)", d: graph.edge(edge).points.map((point, n) => `${n ? "L" : "M"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`).join("") }));
     for (const each of nodes) {
-      const place = graph.node(String(each)), spent = cycles.get(module.name[each]) || 0, node = svgElement("g", { class: each === centre ? "node on" : "node", tabindex: 0, role: "button", "aria-label": `${label(each).join(" ")}, ${whole(spent)} cycles` });
+      const place = graph.node(String(each)), spent = cycles.get(module.name[each]) || 0, node = svgElement("g", { class: each === centre ? "node on" : "node", tabindex: 0, role: "button" });
       const rect = svgElement("rect", { x: place.x - place.width / 2, y: place.y - 19, width: place.width, height: 38, rx: 4 });
       rect.style.fill = spent ? `color-mix(in srgb, ${colour("exchange")} ${Math.round(15 + 70 * Math.sqrt(spent / most))}%, ${colour("ground")})` : colour("panel");
       const texts = label(each).map((text, n) => { const node = svgElement("text", { x: place.x, y: place.y - 4 + 14 * n, "text-anchor": "middle" }); node.textContent = text; return node; });
