@@ -1,6 +1,5 @@
 """The click application: finds subcommands lazily and turns errors into messages and exit codes."""
 
-import difflib
 import gc
 import json
 import os
@@ -18,6 +17,7 @@ from hloipu.cli.saying import say, say_error, unwritten
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.errors import HloipuError, LimitError, UsageError
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.faults import Fault as ProofFault
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
@@ -49,9 +49,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; where there is none, name the nearest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
+            hint = did_you_mean(args[0], COMMANDS, "hloipu --help lists them")
+            ctx.fail(f"no such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:

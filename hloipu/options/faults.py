@@ -1,18 +1,10 @@
 """The errors of option values, worded in one place."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import UsageError
-
-_LONGEST_WORD = 64
-
-
-def near(word: str, candidates: Iterable[str]) -> str:
-    """Return `did you mean …?` with up to three candidates near `word`, or ''."""
-    close = get_close_matches(word, list(candidates), 3) if len(word) <= _LONGEST_WORD else []
-    return f"did you mean {' or '.join(close)}?" if close else ""
+from hloipu_runtime.nearest import did_you_mean
 
 
 def fault(code: str, message: str, *, place: str = "", hint: str = "") -> UsageError:
@@ -31,5 +23,7 @@ def unknown(name: str, candidates: Iterable[str], *, place: str = "") -> UsageEr
         "E3010",
         f"there is no option {shown(name)}",
         place=place,
-        hint=near(name, candidates) or "hloipu compile --print-config lists the options",
+        hint=did_you_mean(
+            name, candidates, "hloipu compile --print-config lists the options", most=3
+        ),
     )

@@ -6,11 +6,12 @@ configuration written for IPUConfig can be used as it is.
 
 from collections.abc import Iterator
 
-from hloipu.options.faults import fault, near, wrong_value
+from hloipu.options.faults import fault, wrong_value
 from hloipu.options.ipu_keys import DICTIONARIES, KEYS, POPLAR_FLAGS, Key, library_option
 from hloipu.options.origin import Assignment, Origin, assign
 from hloipu.options.table import OPTIONS
 from hloipu_runtime.arguments import shown
+from hloipu_runtime.nearest import did_you_mean
 
 
 def known(name: str) -> bool:
@@ -32,7 +33,9 @@ def translate(
             "E3010",
             f"IPUConfig has no key {shown(name)}",
             place=origin.place,
-            hint=near(name, [*KEYS, *DICTIONARIES]) or "docs/options.md lists the keys",
+            hint=did_you_mean(
+                name, [*KEYS, *DICTIONARIES], "docs/options.md lists the keys", most=3
+            ),
         )
     if name in DICTIONARIES:
         if value != {} and value != "{}":

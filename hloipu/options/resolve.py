@@ -12,11 +12,12 @@ from typing import Any
 
 from hloipu.options.composite_kinds import Pairs
 from hloipu.options.config_file import nearest_file, read_file
-from hloipu.options.faults import fault, near, unknown
+from hloipu.options.faults import fault, unknown
 from hloipu.options.flags import VARIABLE, read_flags, unread_variables
 from hloipu.options.origin import DEFAULT, Assignment, Level, Origin, assign, assign_text
 from hloipu.options.table import COMMANDS, OPTIONS, Options
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.nearest import did_you_mean
 
 ATTRIBUTE_PREFIX = "ipu_"
 """How a module's own attributes begin that state options."""
@@ -231,6 +232,6 @@ def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[As
             raise fault(
                 "E3014",
                 f"{command} takes no option {name}, {listed} {verb}",
-                hint=near(name, allowed),
+                hint=did_you_mean(name, allowed, most=3),
             )
         yield assign(option, value, Origin(Level.GIVEN, place))

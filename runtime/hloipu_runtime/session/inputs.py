@@ -1,7 +1,6 @@
 """Inputs of a session: state, constants of a run and queues."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.replica_keys import folded
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.program import Array, Port, Program, Queue
 from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_of
@@ -338,8 +338,8 @@ def _same_names(kind: str, given: Iterable[str], known: Mapping[str, Queue]) -> 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = get_close_matches(name, names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
     shown = ", ".join(map(repr, names[:6]))
-    return f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"
+    otherwise = (
+        f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"
+    )
+    return did_you_mean(name, names, otherwise)
