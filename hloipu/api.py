@@ -11,7 +11,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
-from hloipu.places import in_system
+from hloipu.places import in_system, taken_lines
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -358,6 +358,7 @@ def compile_once(
     machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(program, machine, options)
+    lines = cut_lines(module, made, options) + taken_lines(program, machine, options)
     with phase("proof"):
         return CompiledProgram(
             program,
@@ -368,7 +369,7 @@ def compile_once(
             parameter_names=_parameter_names(module),
             options={
                 **shown_options(options),
-                **cut_lines(module, made, options),
+                **({"cut": lines} if lines else {}),
                 **({"hoisting": dict(made.hoisting)} if made.hoisting else {}),
                 **_kept_between_runs(module, made.request, program),
             },

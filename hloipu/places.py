@@ -5,7 +5,7 @@ from dataclasses import replace
 from hloipu.options.table import Options
 from hloipu_compiler.compilation import Compilation
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, places_of
+from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, ipus_along_links, places_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
@@ -26,6 +26,30 @@ def system_ipus(machine: Machine, options: Options) -> int:
             hint="leave --ipus out",
         )
     return found
+
+
+def taken_lines(program: Program, machine: Machine, options: Options) -> list[str]:
+    """Return which IPUs of a system a program takes, for people, where something says which.
+
+    A program with 64 IPUs or more tells those of its first and last copy.
+    """
+    taken = program.ipus * program.participants
+    if not program.places and not options.ipu_ids:
+        return []
+    places = program.places or tuple(range(taken))
+    numbers = ipus_along_links(machine) if options.ipu_ids else tuple(range(taken))
+    copies = [
+        ",".join(str(numbers[place]) for place in places[first : first + program.ipus])
+        for first in range(0, taken, program.ipus)
+    ]
+    if taken >= _MANY_IPUS and len(copies) > 2:
+        copies = [copies[0], "…", copies[-1]]
+    ids = [str(number) for number in options.ipu_ids or ()]
+    on = f" (device{'s'[: len(ids) > 1]} {','.join(ids)} of a system of {len(numbers)})"
+    return [f"takes IPU{'s'[: taken > 1]} {' | '.join(copies)}{on if ids else ''}"]
+
+
+_MANY_IPUS = 64
 
 
 def in_system(made: Compilation, machine: Machine, options: Options) -> Program:

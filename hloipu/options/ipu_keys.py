@@ -91,8 +91,13 @@ def _tiles(value: object) -> Meaning | None:
     return ("set", {"tiles_per_ipu": value}) if value else None
 
 
-def _one_device(value: object) -> Meaning | None:
-    return ("ipus", value[0]) if isinstance(value, tuple) and len(value) == 1 else None
+def _first(option: str) -> Callable[[object], Meaning | None]:
+    """Several are those of `/device:IPU:0`, `/device:IPU:1`, …; a program is for one of them."""
+    return lambda value: (
+        (option, value[0] if option == "ipus" else value[:1])
+        if isinstance(value, tuple) and value
+        else None
+    )
 
 
 def _no_effect(kind: Kind, default: object, names: str) -> dict[str, Key]:
@@ -103,8 +108,8 @@ KEYS: Mapping[str, Key] = MappingProxyType({
     "allow_recompute": Key(
         _BOOLEAN, False, lambda value: ("recompute", "auto" if value else "none")
     ),
-    "auto_select_ipus": Key(_IDS, (), _one_device),
-    "select_ipus": Key(_IDS, (), lambda value: ("ipu_ids", value) if value else None),
+    "auto_select_ipus": Key(_IDS, (), _first("ipus")),
+    "select_ipus": Key(_IDS, (), _first("ipu_ids")),
     "device_connection.version": Key(Choice(("", *_VERSION.words)), "", _machine),
     "io_tiles.num_io_tiles": Key(Integer(0, 192), 0, _means("io_tiles")),
     "ipu_model.compile_ipu_code": Key(_BOOLEAN, True, _means("code_memory")),

@@ -56,6 +56,7 @@ def test_ids_name_the_ipus_and_values_stay(tmp_path: Path) -> None:
     program = chain(ipu_ids=(25,))
     assert program.program.places == (4, 5, 6, 7)
     assert program.program.system_ipus == 16
+    assert program.options["cut"][-1] == "takes IPUs 4,5,6,7 (device 25 of a system of 16)"
     apart = chain(ipu_ids=(0, 15, 8, 3))
     machine = apart.machine
     wanted = [
