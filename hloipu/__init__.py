@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
+    from hloipu.options.resolve import OptionWarning
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
@@ -31,6 +32,7 @@ _HOMES = {
     "load": "hloipu_runtime.compiled",
     "Device": "hloipu_runtime.session.device",
     "EngineSwapWarning": "hloipu_runtime.session.device",
+    "OptionWarning": "hloipu.options.resolve",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
     "Callback": "hloipu.training.callbacks",
     "History": "hloipu.training.record",
@@ -69,6 +71,7 @@ __all__ = [
     "LimitError",
     "Limits",
     "Module",
+    "OptionWarning",
     "ParseError",
     "RunResult",
     "Trainer",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from hloipu.compile_request import compile_request, machine_of, pipeline_of
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
-from hloipu.options.resolve import resolve
+from hloipu.options.resolve import options_of_call
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
 from hloipu.places import in_system, taken_lines
@@ -81,7 +81,7 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     verify(module)
     step, _ = plain_step(module, options)
     plain = without_definitions(options)
-    found = resolve("compile", plain, attributes=module_attributes(step)).options
+    found = options_of_call(plain, module_attributes(step))
     text = key_text(step, source.text, options)
     asked = settled_options(step, text, found)
     return compile_cached(step, text, asked.options, ready=asked.program)
@@ -150,7 +150,7 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     verify(module)
     module, _ = plain_step(module, options)
     plain = without_definitions(options)
-    found = resolve("compile", plain, attributes=module_attributes(module)).options
+    found = options_of_call(plain, module_attributes(module))
     text = key_text(module, source.text, options)
     chosen_one, choice = settled_options(module, text, found)
     if choice is None:

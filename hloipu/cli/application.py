@@ -136,7 +136,7 @@ def outcome() -> int | str | None:
         return INTERRUPTED
     except click.ClickException as error:
         shown = StringIO()
-        error.show(shown)
+        (_no_option(error) if isinstance(error, click.NoSuchOption) else error).show(shown)
         say_error(shown.getvalue().rstrip("\n"))
         return 2
     except OSError as error:
@@ -160,6 +160,17 @@ def outcome() -> int | str | None:
         report(gone)
         return gone.exit_code
     return found if isinstance(found, int) else 0
+
+
+def _no_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error of an unknown option, with what it is here, or the nearest ones."""
+    from hloipu.options.poplar_keys import served_by
+
+    name = error.option_name
+    params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+    known = [text for one in params for text in (*one.opts, *one.secondary_opts)]
+    hint = served_by(name) or did_you_mean(name, known, "-h lists the options", most=3)
+    return click.UsageError(f"no such option {name}; {hint}", error.ctx)
 
 
 def report(error: HloipuError) -> None:

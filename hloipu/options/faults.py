@@ -18,12 +18,15 @@ def wrong_value(name: str, expected: str, value: object, *, place: str = "") -> 
 
 
 def unknown(name: str, candidates: Iterable[str], *, place: str = "") -> UsageError:
-    """Return the error of a name that no option has, with the nearest ones that exist."""
+    """Return the error of a name that no option has, with what it is here, or the nearest ones."""
+    from hloipu.options.poplar_keys import served_by  # few runs need it, and it reads the table
+
     return fault(
         "E3010",
         f"there is no option {shown(name)}",
         place=place,
-        hint=did_you_mean(
+        hint=served_by(name)
+        or did_you_mean(
             name, candidates, "hloipu compile --print-config lists the options", most=3
         ),
     )

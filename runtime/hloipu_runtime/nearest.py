@@ -1,9 +1,11 @@
 """Did-you-mean hints: the names nearest to one that does not exist."""
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 
 _LONGEST_WORD = 64
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MOST_CANDIDATES = 2_000
 """Comparing takes some 10 us each, and there may be hundred thousands that came from outside."""
 
@@ -11,8 +13,8 @@ _MOST_CANDIDATES = 2_000
 def nearest(word: str, candidates: Iterable[str], most: int = 1) -> list[str]:
     """Return up to `most` of the first 2,000 candidates that are like `word`, the nearest first.
 
-    Case does not count, nor whether words are parted by `-` or `_`. Words of more than 64
-    characters are near to nothing.
+    Case does not count, nor whether words are parted by `-`, `_` or humps (`outOfMemory`). Words of
+    more than 64 characters are near to nothing.
     """
     if len(word) > _LONGEST_WORD:
         return []
@@ -22,8 +24,9 @@ def nearest(word: str, candidates: Iterable[str], most: int = 1) -> list[str]:
     for name in islice(candidates, _MOST_CANDIDATES):
         if len(name) <= _LONGEST_WORD:
             found.setdefault(_folded(name), []).append(name)
-    close = get_close_matches(_folded(word), found, most)
-    return [name for folded in close for name in found[folded]][:most]
+    folded = _folded(word)
+    close = [folded] if folded in found else get_close_matches(folded, found, most)
+    return [name for near in close for name in found[near]][:most]
 
 
 def did_you_mean(
@@ -40,7 +43,7 @@ def did_you_mean(
 
 
 def _folded(name: str) -> str:
-    return name.casefold().replace("_", "-")
+    return _HUMP.sub("-", name).casefold().replace("_", "-")
 
 
 class Suggestions:

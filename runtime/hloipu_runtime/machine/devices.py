@@ -85,9 +85,10 @@ def places_of(machine: Machine, ids: Sequence[int]) -> tuple[int, ...]:
         found += known[number].places
     if len(set(found)) < len(found):
         shared = next(place for place in found if found.count(place) > 1)
+        ipu = ipus_along_links(machine)[shared]
         raise MachineError(
             "E0554",
-            f"IPU {ipus_along_links(machine)[shared]} is in two of the devices {', '.join(map(str, ids))}",
+            f"IPU {ipu} is in two of the devices {', '.join(map(str, ids))}",
             hint="name devices that are apart",
         )
     return tuple(found)
