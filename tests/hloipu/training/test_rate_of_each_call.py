@@ -72,8 +72,11 @@ def assert_like(found: Weights, wanted: Weights) -> None:
         np.testing.assert_allclose(found[key], array, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("cut", CUTS, ids=str)
-@pytest.mark.parametrize("role", ["call", "hyper"])
+@pytest.mark.parametrize(
+    ("cut", "role"),
+    [*((cut, "call") for cut in CUTS), (CUTS[0], "hyper"), (CUTS[3], "hyper")],
+    ids=str,
+)
 def test_each_call_has_its_rate(cut: dict[str, Any], role: str) -> None:
     constants = {} if role == "call" else {"constants": {"lr": 9.0}}
     with opened(cut, role, **constants) as session:
@@ -112,7 +115,7 @@ def test_a_trainer_takes_schedules(cut: dict[str, Any]) -> None:
     )  # fmt: skip
     assert len(history.steps["loss"]) == len(RATES) * STEPS_PER_CALL
     assert trainer.state is not None
-    assert_like(dict(trainer.state), wanted)  # type: ignore[arg-type]
+    assert_like(dict(trainer.state), wanted)
     with pytest.raises(UsageError, match="has 3 values; there are 2 calls of 2 steps"):
         trainer.fit((X, Y), steps_per_epoch=4, steps_per_execution=2, progress=False)
 
@@ -128,7 +131,7 @@ def test_what_a_rate_costs_and_what_is_refused() -> None:
             ({"schedules": {"lr": [1.0]}}, "has 1 values; there are 2 calls of 2 steps"),
             ({"schedules": {"lr": 1.0}}, "has no values"),
             ({"inputs": {"rl": 1.0}}, "takes no 'rl' from a session"),
-            ({"inputs": {"lr": [1.0, 2.0]}}, "shape"),
+            ({"inputs": {"lr": np.zeros(2, np.float32)}}, "shape"),
         ):
             with pytest.raises(UsageError, match=said):
                 session.run(4, **given)
