@@ -11,7 +11,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.resolve import options_of_call
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
-from hloipu.places import in_system, taken_lines
+from hloipu.places import in_system, taken_ipus, taken_lines
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -357,7 +357,7 @@ def compile_once(
         made = compile_module(module, compile_request(options), clock=phase)
     machine = made.request.machine
     program = in_system(made, machine, options)
-    check_ipus(program, machine, options)
+    check_ipus(taken_ipus(made), machine, options)
     lines = cut_lines(module, made, options) + taken_lines(program, machine, options)
     with phase("proof"):
         return CompiledProgram(

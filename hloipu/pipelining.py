@@ -197,12 +197,11 @@ def shard_request(options: Options) -> ShardRequest:
     return ShardRequest(int(options.shards) if options.shards is not None else None)
 
 
-def check_ipus(program: Program, machine: Machine, options: Options) -> None:
+def check_ipus(taken: int, machine: Machine, options: Options) -> None:
     """Raise where the system asked for has not as many IPUs as a program, or the machine has not.
 
     UnsupportedError E0475, MachineError E3210.
     """
-    taken = program.ipus * program.participants
     wanted = system_ipus(machine, options)
     check_system(machine, max(taken, wanted))
     if options.ipu_ids is not None and wanted != taken:
