@@ -164,13 +164,13 @@ def outcome() -> int | str | None:
 
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
     """Return the error of an unknown option, with what it is here, or the nearest ones."""
-    from hloipu.options.poplar_keys import served_by
+    from hloipu.options.poplar_keys import option_hint
 
-    name = error.option_name
+    name = error.option_name.lstrip("-")
     params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
-    known = [text for one in params for text in (*one.opts, *one.secondary_opts)]
-    hint = served_by(name) or did_you_mean(name, known, "-h lists the options", most=3)
-    return click.UsageError(f"no such option {name}; {hint}", error.ctx)
+    known = [x[2:] for one in params for x in (*one.opts, *one.secondary_opts) if x[:2] == "--"]
+    hint = option_hint(name, known, "-h lists the options", "--")
+    return click.UsageError(f"no such option {error.option_name}; {hint}", error.ctx)
 
 
 def report(error: HloipuError) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.nearest import did_you_mean
 
 
 def fault(code: str, message: str, *, place: str = "", hint: str = "") -> UsageError:
@@ -19,14 +18,11 @@ def wrong_value(name: str, expected: str, value: object, *, place: str = "") -> 
 
 def unknown(name: str, candidates: Iterable[str], *, place: str = "") -> UsageError:
     """Return the error of a name that no option has, with what it is here, or the nearest ones."""
-    from hloipu.options.poplar_keys import served_by  # few runs need it, and it reads the table
+    from hloipu.options.poplar_keys import option_hint  # few runs need it, and it reads the table
 
     return fault(
         "E3010",
         f"there is no option {shown(name)}",
         place=place,
-        hint=served_by(name)
-        or did_you_mean(
-            name, candidates, "hloipu compile --print-config lists the options", most=3
-        ),
+        hint=option_hint(name, candidates, "hloipu compile --print-config lists the options"),
     )

@@ -7,12 +7,12 @@ Capturing IPU reports; graphcore/poplibs: tools/ and graphcore/examples, which u
 Those of an engine differ from release to release: what this table lacks is taken with a warning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from hloipu.options.ipu_keys import KEYS, AnyText, Key, no_effect, tiles
 from hloipu.options.kinds import Choice, Flag, Integer, Proportion
-from hloipu_runtime.nearest import did_you_mean
+from hloipu_runtime.nearest import did_you_mean, nearest
 
 _BOOLEAN = Flag()
 _COUNT = Integer(0, 2**62)
@@ -211,18 +211,33 @@ def key_of(name: str) -> Key | None:
     return None
 
 
-def served_by(name: str) -> str:
-    """Return what serves here for a name of Graphcore's, as a hint; '' for others.
+def option_hint(name: str, candidates: Iterable[str], otherwise: str, prefix: str = "") -> str:
+    """Return a hint for a name that no option has, without dashes before it.
 
-    The name is that of an option of a pipeline, of IPUConfig, of an engine or of a library.
+    A name of Graphcore's gets what it is here, any other the nearest names, of Graphcore's the
+    nearest one alone; `prefix` goes before those of options.
     """
-    plain = name.removeprefix("--")
-    written = plain.replace("-", "_")
+    if said := _served_by(name):
+        return said
+    own = list(dict.fromkeys(candidates))
+    close = nearest(name, [*own, *_NAMES], 3)
+    if close and close[0] not in own:
+        return f"did you mean {close[0]}? {_served_by(close[0])}"
+    shown = [prefix + each for each in close if each in own]
+    return f"did you mean {' or '.join(shown)}?" if shown else otherwise
+
+
+_NAMES = (*ARGUMENTS, *KEYS, *POPLAR_FLAGS, *ENGINE, *_PLANNED, *_COLLECTIVES)
+
+
+def _served_by(name: str) -> str:
+    """Return what serves here for a name of Graphcore's, as a hint; '' for others."""
+    written = name.replace("-", "_")
     if written in ARGUMENTS:
         return f"it is --{ARGUMENTS[written].replace('_', '-')} here"
-    key = key_of(plain) or key_of(written)
+    key = key_of(name) or key_of(written)
     for table in (ENGINE, POPLAR_FLAGS, _PLANNED, _COLLECTIVES):
-        key = key or table.get(plain) or table.get(written)
+        key = key or table.get(name) or table.get(written)
     if key is None:
         return ""
     if key.option:

@@ -147,6 +147,8 @@ def test_variables_that_cannot_be_read_are_refused(variable: str, text: str, cod
         ("autoReport.all", "without a meaning here: --profile FILE"),
         ("availableMemoryProportion", "it is --available-memory-proportion here"),
         ("microBatches", "did you mean micro_batches?"),
+        ("auto_select_ipu", "did you mean auto_select_ipus? it is --ipus here"),
+        ("debug.allowOutOfMem", "did you mean debug.allowOutOfMemory? it is --over-memory here"),
     ],
 )
 def test_keywords_that_are_graphcores_names_are_told_what_they_are_here(
