@@ -62,7 +62,7 @@ at the fullest moment seldom take more than that off it."""
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
-    "seed max_iterations".split()
+    "seed max_iterations synthetic_data".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 

@@ -25,7 +25,7 @@ _NO_DEVICE = "no device is attached, the machine is a model"
 _PROFILE = "--profile FILE writes a profile, with every step's cycles and every tile's bytes"
 _ESTIMATED = "cycles of every step are known without instrumentation; --profile FILE writes them"
 _ONE_THREAD = "compiling takes one thread"
-_MADE_UP = "--infeed NAME=synthetic feeds made-up elements; `device` leaves out the host"
+_MADE_UP = "--synthetic-data feeds made-up elements, and transfers count as with real ones"
 
 
 class _Hex(Integer):
@@ -79,7 +79,8 @@ POPLAR_FLAGS: Mapping[str, Key] = MappingProxyType({
     "executable_cache_path": Key(_TEXT, "", "cache_dir", lambda value: value or None),
     "ipu_model_tiles": Key(_COUNT, 0, "set", tiles),
     "use_ipu_model": Key(_BOOLEAN, True, instead="programs always run on a model"),
-    **no_effect(_BOOLEAN, False, "use_synthetic_data null_data_feed", _MADE_UP),
+    "use_synthetic_data": Key(_BOOLEAN, False, "synthetic_data"),
+    "null_data_feed": Key(_BOOLEAN, False, "synthetic_data"),
     **no_effect(_TEXT, "", "synthetic_data_categories synthetic_data_initializer", _MADE_UP),
     **no_effect(_BOOLEAN, False, "use_on_demand sync_replica_start", _NO_DEVICE),
     "on_demand_device_poll_time": Key(_COUNT, 1000, instead=_NO_DEVICE),

@@ -64,10 +64,12 @@ def run_in_session(
     check_steps_asked(program.program, asked)
     seen = seen_by_users(program.program)
     state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
+    made_up = {queue.name: SYNTHETIC for queue in seen.queues if options.synthetic_data}
+    files = {**made_up, **asked.infeeds}
     infeeds = {
-        queue.name: source_of_file(queue, asked.infeeds[queue.name], asked.repeats, options.seed)
+        queue.name: source_of_file(queue, files[queue.name], asked.repeats, options.seed)
         for queue in seen.queues
-        if queue.to_device and queue.name in asked.infeeds
+        if queue.to_device and queue.name in files
     }
     check_queue_names(program.program, asked)
     numbers = numbers_asked(program, asked)

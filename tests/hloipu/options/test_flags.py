@@ -92,9 +92,9 @@ def test_other_words_are_refused(text: str, code: str, said: str) -> None:
          {"set": (("tiles_per_ipu", "8"),)}, []),
         ({"TF_POPLAR_FLAGS": " --executable_cache_path=/c", "HLOIPU_FLAGS": "--cache-dir=/d"},
          {"cache_dir": "/d"}, []),
-        ({"TF_POPLAR_FLAGS": "--use_synthetic_data --synthetic_data_initializer=normal"}, {},
-         ["'use_synthetic_data' is accepted and has no effect here: --infeed NAME=synthetic",
-          "'synthetic_data_initializer'"]),
+        ({"TF_POPLAR_FLAGS": "--use_synthetic_data --synthetic_data_initializer=normal"},
+         {"synthetic_data": True},
+         ["'synthetic_data_initializer' is accepted and has no effect here: --synthetic-data"]),
         ({"TF_POPLAR_FLAGS": "--use_syntetic_data"}, {}, ["did you mean use_synthetic_data?"]),
         ({"POPLAR_ENGINE_OPTIONS": '{"debug.allowOutOfMemory": "true", "prng.seed": "0x10",'
           ' "target.workerStackSizeInBytes": 512, "debug.instrument": false}'},

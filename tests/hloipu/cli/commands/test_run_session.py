@@ -300,3 +300,18 @@ def test_a_number_goes_over_what_a_plain_run_draws(folder: Path) -> None:
     outcome = run("run", str(folder / "rated.hlo"), *LOOP[:2], "--random", "0", "--input", "rate=0")
     last = outcome.out.rpartition("out_1 f32[3] =")[2].strip()
     assert [abs(float(x)) for x in last.strip("[]").split(",")] == [0.0] * 3
+
+
+def test_made_up_elements_are_fed_where_no_file_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = ("run", str(folder / "sums.hlo"), *LOOP, "--inputs", str(folder / "start.npz"))
+    named = run(*step, "--infeed", "data=synthetic")
+    assert named.code == 0, named.err
+    assert run(*step).code == 2
+    assert run(*step, "--synthetic-data").out == named.out
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
+    assert run(*step).out == named.out
+    real = run(*session(folder))
+    assert real.code == 0
+    assert real.out != named.out
