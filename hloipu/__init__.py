@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hloipu.report.page import write_report
     from hloipu.report.reading import Report, open_report, report_of
     from hloipu.report.trace import write_trace
+    from hloipu.options.resolve import OptionWarning
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
@@ -34,6 +35,7 @@ _HOMES = {
     "load": "hloipu_runtime.compiled",
     "Device": "hloipu_runtime.session.device",
     "EngineSwapWarning": "hloipu_runtime.session.device",
+    "OptionWarning": "hloipu.options.resolve",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
     "Callback": "hloipu.training.callbacks",
     "History": "hloipu.training.record",
@@ -77,6 +79,7 @@ __all__ = [
     "LimitError",
     "Limits",
     "Module",
+    "OptionWarning",
     "ParseError",
     "Report",
     "RunResult",

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from hloipu.compile_request import compile_request, machine_of, pipeline_of
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
-from hloipu.options.resolve import resolve
+from hloipu.options.resolve import options_of_call
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
-from hloipu.places import in_system
+from hloipu.places import in_system, taken_ipus, taken_lines
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -62,7 +62,7 @@ at the fullest moment seldom take more than that off it."""
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
-    "seed max_iterations".split()
+    "seed max_iterations synthetic_data".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
@@ -81,7 +81,7 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     verify(module)
     step, _ = plain_step(module, options)
     plain = without_definitions(options)
-    found = resolve("compile", plain, attributes=module_attributes(step)).options
+    found = options_of_call(plain, module_attributes(step))
     text = key_text(step, source.text, options)
     asked = settled_options(step, text, found)
     return compile_cached(step, text, asked.options, ready=asked.program)
@@ -150,7 +150,7 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     verify(module)
     module, _ = plain_step(module, options)
     plain = without_definitions(options)
-    found = resolve("compile", plain, attributes=module_attributes(module)).options
+    found = options_of_call(plain, module_attributes(module))
     text = key_text(module, source.text, options)
     chosen_one, choice = settled_options(module, text, found)
     if choice is None:
@@ -357,7 +357,8 @@ def compile_once(
         made = compile_module(module, compile_request(options), clock=phase)
     machine = made.request.machine
     program = in_system(made, machine, options)
-    check_ipus(program, machine, options)
+    check_ipus(taken_ipus(made), machine, options)
+    lines = cut_lines(module, made, options) + taken_lines(program, machine, options)
     with phase("proof"):
         return CompiledProgram(
             program,
@@ -368,7 +369,7 @@ def compile_once(
             parameter_names=_parameter_names(module),
             options={
                 **shown_options(options),
-                **cut_lines(module, made, options),
+                **({"cut": lines} if lines else {}),
                 **({"hoisting": dict(made.hoisting)} if made.hoisting else {}),
                 **_kept_between_runs(module, made.request, program),
             },

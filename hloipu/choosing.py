@@ -269,7 +269,15 @@ def _map_of(options: Options) -> tuple[tuple[int, ...], ...]:
     Raises StagingError E0507 for a map that does not fit the stages, E0565 for several IPUs of one
     stage.
     """
-    found = pipeline_request(options).device_map
+    asked = pipeline_request(options).without_gaps()
+    if asked.numbers:
+        raise StagingError(
+            "E0507",
+            f"the device map leaves out some of {max(asked.numbers) + 1} IPUs",
+            hint="number IPUs without gaps where ways to cut a step are looked at; --ipu-ids takes "
+            "those of your choice",
+        )
+    found = asked.device_map
     require_map(found, options.stages or len(found))
     if any(len(ipus) != 1 for ipus in found):
         raise StagingError(

@@ -1,6 +1,6 @@
 """Arrays that a session begins with, from files or at random: state, and constants of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hloipu.inputs import flat, parameter_leaves, stored_arrays
@@ -33,8 +33,12 @@ def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
     return dict(sorted(found.items()))
 
 
-def read_arrays(path: str, program: Program, module: Module | None) -> dict[int, Any]:
+def read_arrays(
+    path: str, program: Program, module: Module | None, apart: Collection[int] = ()
+) -> dict[int, Any]:
     """Read them from an .npz file: by name of the state or of the parameter, by path, or as in_N.
+
+    But for those `apart`, by number, which are given otherwise.
 
     One for each replica where an array has one more dimension, the first.
 
@@ -45,7 +49,7 @@ def read_arrays(path: str, program: Program, module: Module | None) -> dict[int,
         if module is not None
         else []
     )
-    needed = needed_arrays(program)
+    needed = {n: x for n, x in needed_arrays(program).items() if n not in apart}
     own = {} if module is None else {x.number: x.name for x in parameter_arrays(module)}
     names = [
         [name, f"in_{number}", *said[number : number + 1], own.get(number, name)]

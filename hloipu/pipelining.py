@@ -59,7 +59,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
     )
 
 
-def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, list[str]]:
+def cut_lines(module: Module, made: Compilation, options: Options) -> list[str]:
     """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
     if made.pipelining is not None:
         passes = options.passes
@@ -70,7 +70,7 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
         lines += _key_lines(made, options) + _outline_lines(options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
-        return {"cut": lines}
+        return lines
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
     lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
@@ -85,7 +85,7 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> dict[str, 
             f"ops are annotated with {stages} stages, and the step is not cut: --micro-batches K "
             "or --stages N asks for it"
         )
-    return {"cut": lines} if lines else {}
+    return lines
 
 
 def _outline_lines(options: Options) -> list[str]:
@@ -197,12 +197,11 @@ def shard_request(options: Options) -> ShardRequest:
     return ShardRequest(int(options.shards) if options.shards is not None else None)
 
 
-def check_ipus(program: Program, machine: Machine, options: Options) -> None:
+def check_ipus(taken: int, machine: Machine, options: Options) -> None:
     """Raise where the system asked for has not as many IPUs as a program, or the machine has not.
 
     UnsupportedError E0475, MachineError E3210.
     """
-    taken = program.ipus * program.participants
     wanted = system_ipus(machine, options)
     check_system(machine, max(taken, wanted))
     if options.ipu_ids is not None and wanted != taken:

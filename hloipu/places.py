@@ -5,7 +5,7 @@ from dataclasses import replace
 from hloipu.options.table import Options
 from hloipu_compiler.compilation import Compilation
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, places_of
+from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, ipus_along_links, places_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 
@@ -28,22 +28,52 @@ def system_ipus(machine: Machine, options: Options) -> int:
     return found
 
 
+def taken_ipus(made: Compilation) -> int:
+    """Return the IPUs that a program takes, with those that a device map leaves out."""
+    program, cut = made.program, made.pipelining
+    return (cut.span if cut and cut.numbers else program.ipus) * program.participants
+
+
+def taken_lines(program: Program, machine: Machine, options: Options) -> list[str]:
+    """Return which IPUs of a system a program takes, for people, where something says which.
+
+    A program with 64 IPUs or more tells those of its first and last copy.
+    """
+    taken = program.ipus * program.participants
+    if not program.places and not options.ipu_ids:
+        return []
+    places = program.places or tuple(range(taken))
+    along = ipus_along_links(machine)
+    numbers = [along[place] for place in places] if options.ipu_ids else places
+    copies = [
+        ",".join(map(str, numbers[first : first + program.ipus]))
+        for first in range(0, taken, program.ipus)
+    ]
+    if taken >= _MANY_IPUS and len(copies) > 2:
+        copies = [copies[0], "…", copies[-1]]
+    ids = [str(number) for number in options.ipu_ids or ()]
+    on = f" (device{'s'[: len(ids) > 1]} {','.join(ids)} of a system of {len(along)})"
+    return [f"takes IPU{'s'[: taken > 1]} {' | '.join(copies)}{on if ids else ''}"]
+
+
+_MANY_IPUS = 64
+
+
 def in_system(made: Compilation, machine: Machine, options: Options) -> Program:
     """Return the program with the places of its IPUs in the system."""
-    program, order = made.program, options.selection_order
+    program, order, cut = made.program, options.selection_order, made.pipelining
     if order == "auto":
         order = SNAKE if _is_chain(made) else ZIGZAG
-    inner = in_order(order, program.ipus)
-    taken = program.ipus * program.participants
+    taken, span = taken_ipus(made), taken_ipus(made) // program.participants
+    used = cut.numbers if cut is not None and cut.numbers else range(program.ipus)
+    inner = [in_order(order, span)[n] for n in used]
     there = places_of(machine, options.ipu_ids) if options.ipu_ids else tuple(range(taken))
     if len(there) < taken:
         return program  # `check_ipus` refuses it
     places = tuple(
-        there[participant * program.ipus + n]
-        for participant in range(program.participants)
-        for n in inner
+        there[participant * span + n] for participant in range(program.participants) for n in inner
     )
-    if places == tuple(range(taken)):
+    if places == tuple(range(program.ipus * program.participants)):
         return program
     system = machine.links.system_ipus if options.ipu_ids else taken
     return replace(program, places=places, system_ipus=system)
@@ -51,5 +81,5 @@ def in_system(made: Compilation, machine: Machine, options: Options) -> Program:
 
 def _is_chain(made: Compilation) -> bool:
     """Whether stages follow each other from IPU to IPU."""
-    stages = made.pipelining.ipus if made.pipelining else ()
+    stages = made.pipelining.ipus if made.pipelining and not made.pipelining.numbers else ()
     return len(stages) > 1 and stages == tuple((n,) for n in range(len(stages)))

@@ -134,6 +134,7 @@ STAIRS = (
     "hloipu_runtime.machine",
     "hloipu_runtime.errors",
     "hloipu_runtime.frozen",
+    "hloipu_runtime.nearest",
     "hloipu_runtime.plain_text",
 )
 

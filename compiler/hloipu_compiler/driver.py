@@ -98,6 +98,7 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
     check_system(request.machine, copies * partitions * least)
+    cut = cut.without_gaps()
     meets = meets_others(module)
     fills = request.replicas is None and request.ipus > 1 and not meets
     averages = copies > 1 and not meets
@@ -258,7 +259,8 @@ def _cut(current: Compilation) -> Compilation:
     from hloipu_compiler.partition.stages.pipelining import pipelined
 
     cut, pipelining = pipelined(cutting, wrapping, asked)
-    pipelining = replace(pipelining, loops=current.step.lines if current.step else ())
+    loops = current.step.lines if current.step else ()
+    pipelining = replace(pipelining, loops=loops, numbers=asked.numbers)
     from hloipu_compiler.partition.placement.placing import placed, placed_cut
 
     if shards.is_placed:
@@ -266,7 +268,7 @@ def _cut(current: Compilation) -> Compilation:
         shards.check(pipelining.ipu_count)
     copies = plan.replicas
     if shards.fills:
-        most_replicas = shards.ipus // pipelining.ipu_count
+        most_replicas = shards.ipus // pipelining.span
         copies = max(copies, shards.replicas(plan.shards) if plan.ipus else most_replicas)
     averages = copies > 1 and shards.averages
     plan = replace(plan, replicas=copies, averages_gradients=averages)

@@ -14,6 +14,7 @@ from hloipu_compiler.interpret.widen import widened, widened_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import HloipuError, UnsupportedError, UsageError
 from hloipu_runtime.kernels.core.storage import user_dtype
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.plain_text import printable
 
 XLA_CPU, EVALUATOR_F64 = "xla-cpu", "evaluator-f64"
@@ -36,7 +37,9 @@ class Against:
             raise UsageError(
                 "E3111",
                 f"there is no reference {name!r}",
-                hint="give xla-cpu, evaluator-f64, or an .npz file",
+                hint=did_you_mean(
+                    name, (XLA_CPU, EVALUATOR_F64), "give xla-cpu, evaluator-f64, or an .npz file"
+                ),
             )
 
     def __enter__(self) -> Self:

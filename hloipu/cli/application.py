@@ -1,6 +1,5 @@
 """The click application: finds subcommands lazily and turns errors into messages and exit codes."""
 
-import difflib
 import gc
 import json
 import os
@@ -18,6 +17,7 @@ from hloipu.cli.saying import say, say_error, unwritten
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.errors import HloipuError, LimitError, UsageError
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.faults import Fault as ProofFault
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
@@ -49,9 +49,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; where there is none, name the nearest."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            ctx.fail(f"No such command {args[0]!r}.{hint}")
+            hint = did_you_mean(args[0], COMMANDS, "hloipu --help lists them")
+            ctx.fail(f"no such command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -137,7 +136,7 @@ def outcome() -> int | str | None:
         return INTERRUPTED
     except click.ClickException as error:
         shown = StringIO()
-        error.show(shown)
+        (_no_option(error) if isinstance(error, click.NoSuchOption) else error).show(shown)
         say_error(shown.getvalue().rstrip("\n"))
         return 2
     except OSError as error:
@@ -161,6 +160,17 @@ def outcome() -> int | str | None:
         report(gone)
         return gone.exit_code
     return found if isinstance(found, int) else 0
+
+
+def _no_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error of an unknown option, with what it is here, or the nearest ones."""
+    from hloipu.options.poplar_keys import option_hint
+
+    name = error.option_name.lstrip("-")
+    params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+    known = [x[2:] for one in params for x in (*one.opts, *one.secondary_opts) if x[:2] == "--"]
+    hint = option_hint(name, known, "-h lists the options", "--")
+    return click.UsageError(f"no such option {error.option_name}; {hint}", error.ctx)
 
 
 def report(error: HloipuError) -> None:

@@ -1,6 +1,5 @@
 """Inputs that several subcommands take."""
 
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -13,6 +12,7 @@ from hloipu.text import read_file, read_stream
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.source import Source
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 HLO_FILE = click.Path(allow_dash=True)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,11 +54,10 @@ def with_limits(given: Sequence[str], *records: Any) -> list[Any]:
     for text in given:
         name, _, number = text.partition("=")
         if name not in homes:
-            near = difflib.get_close_matches(name, homes, 1)
             raise UsageError(
                 "E3117",
                 f"there is no limit {name!r}",
-                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(homes)}",
+                hint=did_you_mean(name, homes, f"one of {', '.join(homes)}"),
             )
         if not number.isdecimal() or len(number) > 20:
             raise UsageError("E3117", f"--limit {name}= takes a number, not {number!r}")

@@ -31,6 +31,8 @@ class SessionOptions:
     timeout: float
     rates: Mapping[str, str] = field(default_factory=dict)
     """Queue -> elements per second, or `measured`."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Parameter -> a number, or one for each call."""
 
     @property
     def given(self) -> str:
@@ -48,6 +50,10 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
         "--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
         help="Feed a queue with the rows of an .npz or .npy file's arrays, "
         f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
+    "input": click.option(
+        "--input", multiple=True, metavar="NAME=X[,X…]",
+        help="Give a parameter that is one number, such as a learning rate, this number, or one "
+        "for each call of the device; repeatable."),
     "outfeed_to": click.option(
         "--outfeed-to", multiple=True, metavar="NAME=FILE",
         help="Write what an outfeed gave to this .npz file; repeatable."),
@@ -99,6 +105,7 @@ def _with(command: F, names: Sequence[str]) -> F:
             resumes=given.get("resume", False),
             timeout=given["timeout"],
             rates=_pairs("--producer-rate", given.get("producer_rate", ()), "RATE"),
+            inputs=_pairs("--input", given.get("input", ()), "X"),
         )
         return command(*arguments, session=found, **keywords)
 
@@ -118,6 +125,6 @@ def _pairs(flag: str, given: Sequence[str], value_name: str = "FILE") -> dict[st
         if not (name and mark and value):
             raise UsageError("E3011", f"{flag} {text!r}: expected is NAME={value_name}")
         if name in found:
-            raise UsageError("E3012", f"{flag}: the queue {name!r} is named twice")
+            raise UsageError("E3012", f"{flag}: {name!r} is named twice")
         found[name] = value
     return found

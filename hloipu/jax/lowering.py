@@ -1,6 +1,5 @@
 """JAX functions as HLO text, and nested arguments as the flat arrays of its parameters."""
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.source import Source
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.plain_text import plain_message
 
 try:
@@ -183,11 +183,10 @@ class LoweredFunction:
         numbers = [n for p, n in self.paths.items() if p == plain or p.startswith(plain + "/")]
         if not numbers:
             tops = dict.fromkeys(p.partition("/")[0] for p in self.paths)
-            near = difflib.get_close_matches(plain, [*tops, *self.paths], 1)
             raise UsageError(
                 "E2063",
                 f"there is no argument {path!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"there are {', '.join(tops)}",
+                hint=did_you_mean(plain, [*tops, *self.paths], f"there are {', '.join(tops)}"),
             )
         return numbers
 

@@ -1,18 +1,9 @@
 """The errors of option values, worded in one place."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import UsageError
-
-_LONGEST_WORD = 64
-
-
-def near(word: str, candidates: Iterable[str]) -> str:
-    """Return `did you mean …?` with up to three candidates near `word`, or ''."""
-    close = get_close_matches(word, list(candidates), 3) if len(word) <= _LONGEST_WORD else []
-    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def fault(code: str, message: str, *, place: str = "", hint: str = "") -> UsageError:
@@ -26,10 +17,12 @@ def wrong_value(name: str, expected: str, value: object, *, place: str = "") -> 
 
 
 def unknown(name: str, candidates: Iterable[str], *, place: str = "") -> UsageError:
-    """Return the error of a name that no option has, with the nearest ones that exist."""
+    """Return the error of a name that no option has, with what it is here, or the nearest ones."""
+    from hloipu.options.poplar_keys import option_hint  # few runs need it, and it reads the table
+
     return fault(
         "E3010",
         f"there is no option {shown(name)}",
         place=place,
-        hint=near(name, candidates) or "hloipu compile --print-config lists the options",
+        hint=option_hint(name, candidates, "hloipu compile --print-config lists the options"),
     )

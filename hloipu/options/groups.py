@@ -16,7 +16,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "partials_type".split()
         ),
         "Loops and feeds": ("loop", "role", "feed", "outfeed", "assume_trips", "max_iterations"),
-        "Values": ("mode", "poison", "seed", "random_bits"),
+        "Values": ("mode", "poison", "seed", "synthetic_data", "random_bits"),
         "Compiler": (
             "passes", "plugin", "define", "opaque", "cache", "cache_dir", "cache_size_bytes",
         ),

@@ -1,21 +1,23 @@
 """Graphcore's configuration, taken as far as it means something here.
 
 Some keys mean an option of ours, the others are accepted and have no effect, so that a
-configuration written for IPUConfig can be used as it is.
+configuration written for IPUConfig can be used as it is; a warning says so, and what serves.
 """
 
 from collections.abc import Iterator
 
-from hloipu.options.faults import fault, near, wrong_value
-from hloipu.options.ipu_keys import DICTIONARIES, KEYS, POPLAR_FLAGS, Key, library_option
+from hloipu.options.faults import fault, wrong_value
+from hloipu.options.ipu_keys import KEYS, Key
 from hloipu.options.origin import Assignment, Origin, assign
+from hloipu.options.poplar_keys import DICTIONARIES, ENGINE, POPLAR_FLAGS, key_of
 from hloipu.options.table import OPTIONS
 from hloipu_runtime.arguments import shown
+from hloipu_runtime.nearest import did_you_mean
 
 
 def known(name: str) -> bool:
     """Say whether IPUConfig has this key."""
-    return name in KEYS or name in DICTIONARIES or name.rpartition(".")[0] in DICTIONARIES
+    return name in DICTIONARIES or key_of(name) is not None
 
 
 def translate(
@@ -27,51 +29,69 @@ def translate(
     IPUConfig does not have, E3011 for a value of the wrong type, and
     E3014 for a value that cannot be had here.
     """
-    if not known(name):
-        raise fault(
-            "E3010",
-            f"IPUConfig has no key {shown(name)}",
-            place=origin.place,
-            hint=near(name, [*KEYS, *DICTIONARIES]) or "docs/options.md lists the keys",
-        )
     if name in DICTIONARIES:
         if value != {} and value != "{}":
             raise fault(
                 "E3011",
-                f"{name} holds options by name, such as {name}.partialsType",
+                f"{name} holds options by name, such as {name}.{next(iter(DICTIONARIES[name]))}",
                 place=origin.place,
             )
         return
-    yield from _meaning(name, KEYS.get(name) or library_option(name), value, origin, text=text)
+    key = key_of(name)
+    if key is None:
+        raise fault(
+            "E3010",
+            f"IPUConfig has no key {shown(name)}",
+            place=origin.place,
+            hint=did_you_mean(
+                name, [*KEYS, *DICTIONARIES], "docs/poplar-names.md lists the keys", most=3
+            ),
+        )
+    yield from meaning(name, key, value, origin, text=text)
 
 
-def translate_flag(name: str, text: str, origin: Origin) -> Iterator[Assignment | str]:
-    """Yield what a word of TF_POPLAR_FLAGS means here; raises as `translate` does."""
-    yield from _meaning(name, POPLAR_FLAGS[name], text, origin, text=True)
+def translate_word(name: str, text: str, origin: Origin) -> Iterator[Assignment | str] | None:
+    """Return what a word of HLOIPU_FLAGS means that is Graphcore's; None for another word.
+
+    It may be one of TF_POPLAR_FLAGS, an option of an engine, or a key of IPUConfig; raises as
+    `translate` does.
+    """
+    for table in (POPLAR_FLAGS, ENGINE):
+        for written in (name, name.replace("-", "_")):
+            if written in table:
+                return meaning(written, table[written], text, origin, text=True)
+    written = name.replace("-", "_")
+    return translate(written, text, origin, text=True) if known(written) else None
 
 
-def _meaning(
+def meaning(
     name: str, key: Key, value: object, origin: Origin, *, text: bool
 ) -> Iterator[Assignment | str]:
+    """Yield what a name of Graphcore's with a value means here; raises as `translate` does."""
     found = key.kind.read(str(value)) if text else key.kind.check(value)
     if found is None:
         raise wrong_value(name, key.kind.expected, value, place=origin.place)
-    meaning = key.meaning(found) if key.meaning else None
-    if meaning is not None:
-        yield assign(OPTIONS[meaning[0]], meaning[1], origin)
-    elif key.meaning and found != key.default:
+    if not key.option:
+        if found != key.default:
+            serves = f": {key.instead}" if key.instead else ""
+            yield f"{origin.place}: {shown(name)} is accepted and has no effect here{serves}"
+        return
+    meant = key.value(found)
+    if meant is not None:
+        yield assign(OPTIONS[key.option], meant, origin)
+    elif found != key.default:
         raise fault(
             "E3014",
             f"{name} = {key.kind.write(found)} cannot be had here",
             place=origin.place,
-            hint=_INSTEAD.get(name, ""),
+            hint=_INSTEAD if name.endswith("version") else "",
         )
-    elif found != key.default:
-        yield f"{origin.place}: {shown(name)} is accepted and has no effect here"
+    if name in _LISTS and isinstance(found, tuple) and len(found) > 1:
+        yield (
+            f"{origin.place}: {shown(name)} lists {len(found)} devices: the program is for the "
+            "first, /device:IPU:0; --ipu-ids takes another"
+        )
 
 
-_INSTEAD = {
-    "auto_select_ipus": "one program has one device: give a single number",
-    "ipu_model.version": "ipu1 is gc2, ipu2 is gc200; target takes other machines",
-    "device_connection.version": "ipu1 is gc2, ipu2 is gc200; target takes other machines",
-}
+_LISTS = ("auto_select_ipus", "select_ipus")
+_INSTEAD = "ipu1 is gc2, ipu2 is gc200; target takes other machines"

@@ -1,10 +1,12 @@
 """Putting the sources of option values in order: the value of each, and where it came from.
 
-Command line or keyword, then HLOIPU_FLAGS, then `hloipu.toml`, then the module's own attributes,
-then the default: the first that says something wins, as with XLA's flags.
+Command line or keyword, then HLOIPU_FLAGS, then the variables of Graphcore's stack, then
+`hloipu.toml`, then the module's own attributes, then the default: the first that says something
+wins, as with XLA's flags.
 """
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,11 +14,12 @@ from typing import Any
 
 from hloipu.options.composite_kinds import Pairs
 from hloipu.options.config_file import nearest_file, read_file
-from hloipu.options.faults import fault, near, unknown
-from hloipu.options.flags import VARIABLE, read_flags, unread_variables
+from hloipu.options.faults import fault, unknown
+from hloipu.options.flags import VARIABLE, read_flags, read_poplar_variables
 from hloipu.options.origin import DEFAULT, Assignment, Level, Origin, assign, assign_text
 from hloipu.options.table import COMMANDS, OPTIONS, Options
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.nearest import did_you_mean
 
 ATTRIBUTE_PREFIX = "ipu_"
 """How a module's own attributes begin that state options."""
@@ -79,7 +82,7 @@ def resolve(
     config: str | os.PathLike[str] | None = None,
     folder: Path | None = None,
 ) -> Resolved:
-    """Return every option's value, the first of: `given`, HLOIPU_FLAGS, file, attributes, default.
+    """Return every option's value, the first of: `given`, variables, file, attributes, default.
 
     `given` are the options of one call, by name; None says nothing. `place` is how messages call
     them: `keyword`, or `command line`. `attributes` are the module's frontend attributes, of which
@@ -91,21 +94,39 @@ def resolve(
     layers = (
         _module(attributes),
         _file(config, folder),
+        read_poplar_variables(environment),
         read_flags(environment.get(VARIABLE, "")),
         _given(command, given or {}, place),
     )
     found = _Values()
-    warnings = unread_variables(environment)
+    said: list[str] = []
     for layer in layers:
         made: list[Assignment] = []
         for item in layer:
             if isinstance(item, str):
-                warnings.append(item)
+                said.append(item)
             else:
                 made.append(item)
         for assignment in _without_repeats(made):
             found.take(assignment)
-    return found.resolved(warnings)
+    return found.resolved(said)
+
+
+class OptionWarning(UserWarning):
+    """An option that Graphcore's stack has was set, and has no effect."""
+
+
+def options_of_call(
+    given: Mapping[str, object], attributes: Mapping[str, str] = _NOTHING
+) -> Options:
+    """Return the options of `hloipu.compile`, and warn of those that have no effect.
+
+    Raises as `resolve` does.
+    """
+    found = resolve("compile", given, attributes=attributes)
+    for said in found.warnings:
+        warnings.warn(said, OptionWarning, stacklevel=4)  # the caller of `compile`
+    return found.options
 
 
 class _Values:
@@ -231,6 +252,6 @@ def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[As
             raise fault(
                 "E3014",
                 f"{command} takes no option {name}, {listed} {verb}",
-                hint=near(name, allowed),
+                hint=did_you_mean(name, allowed, most=3),
             )
         yield assign(option, value, Origin(Level.GIVEN, place))

@@ -399,6 +399,10 @@ class Options:
         ),
     ] = None
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0
+    synthetic_data: Annotated[
+        bool,
+        About(Flag(), _RUN, "Feed made-up elements to queues that no --infeed names."),
+    ] = False
 
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():

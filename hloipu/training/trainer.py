@@ -23,10 +23,12 @@ from hloipu.training.programs import (
 )
 from hloipu.training.record import History, Recorder, live, mean_of
 from hloipu.training.state import HostState
+from hloipu_compiler.plan.roles import CALL
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.session.inputs import scheduled
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.element import LeafSpec
 
@@ -88,6 +90,7 @@ class Trainer:
         constants: State = (),
         feeds: Feeds | None = None,
         metrics: Metrics | None = None,
+        schedules: Mapping[Any, Any] | None = None,
         evaluation: StepInput | None = None,
         prediction: StepInput | None = None,
         mode: str = "functional",
@@ -104,15 +107,19 @@ class Trainer:
         number; the attribute may be set anew, for the executions that follow. `feeds`: name of a
         queue -> parameters that it feeds; by default all that are no state, from one queue.
         `metrics`: names of the results besides the state, in order, or name -> number of the
-        result. `evaluation` and `prediction` are steps that take weights and data, weights named or
-        ordered as in the training step. `mode` to `max_iterations` are those of
-        `CompiledProgram.session`, `options` those of `hloipu.compile`.
+        result. `schedules`: parameters, by name or number, that differ from execution to
+        execution, such as a learning rate: each a function of the steps done before, or a list with
+        a value for each execution of a `fit`. `evaluation` and `prediction` are steps that take
+        weights and data, weights named or ordered as in the training step. `mode` to
+        `max_iterations` are those of `CompiledProgram.session`, `options` those of
+        `hloipu.compile`.
         Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
         queues.
         """
         require_options(options)
         self.constants = constants
+        self.schedules = dict(schedules or {})
         self.profile: Profile | None = None
         self._host = HostState(state)
         self.stop_training = False
@@ -123,7 +130,11 @@ class Trainer:
             "timeout": timeout,
             "max_iterations": max_iterations,
         }
-        self._training = training_programs(step, feeds, metrics, options)
+        stated: dict[str, Any] = dict(options)
+        if self.schedules:
+            called = dict.fromkeys(map(str, self.schedules), CALL)
+            stated["role"] = called | dict(stated.get("role", ()))
+        self._training = training_programs(step, feeds, metrics, stated)
         kept = self._training.state
         self._evaluation = self._prediction = None
         if evaluation is not None:
@@ -183,6 +194,8 @@ class Trainer:
         steps_per_epoch = steps_of_pass(sources, steps_per_epoch, elements)
         in_a_run = steps_per_epoch if steps_per_execution is None else steps_per_execution
         require_divides(epochs, steps_per_epoch, in_a_run)
+        executions = epochs * steps_per_epoch // in_a_run
+        calls = scheduled(self.schedules, executions, self.steps, in_a_run)
         program = self._training.program(in_a_run)
         infeeds = {name: source.wrap() for name, source in sources.items()}
         shown = [*callbacks, *([ProgressBar()] if progress and sys.stderr.isatty() else [])]
@@ -194,6 +207,7 @@ class Trainer:
             recorder = Recorder(session, elements * samples, epochs, steps_per_epoch)
             self.stop_training = False
             self._loaded = constants
+            self._calls = iter(calls)
             self._host.begin(session)
             try:
                 with live(recorder, shown):
@@ -277,7 +291,7 @@ class Trainer:
                 session.load_constants(self._loaded)
             self._host.run_begins()
             with recorder.timing():
-                session.run(in_a_run)
+                session.run(in_a_run, inputs=next(self._calls))
             self._host.run_ended(session)
             recorder.collect()
             done += in_a_run

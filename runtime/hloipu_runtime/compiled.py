@@ -344,7 +344,7 @@ class CompiledProgram:
         """Return a session, in which the program's state stays on the device from run to run.
 
         `state`: arrays by name or parameter number, or a list in the program's order; a checkpoint
-        may be loaded instead. `constants`: what no queue feeds, loaded once, by parameter number.
+        may be loaded instead. `constants`: what no queue feeds, loaded once, by name or number.
         `infeeds`: by name, arrays whose rows are elements, an iterable, a function of the element's
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
@@ -446,7 +446,11 @@ class CompiledProgram:
     @cached_property
     def _about(self) -> About:
         return About(
-            self.sources, self.options, machine_overrides(self.machine), self.memory.to_json()
+            self.sources,
+            self.options,
+            machine_overrides(self.machine),
+            self.memory.to_json(),
+            self.parameter_names,
         )
 
     @cached_property

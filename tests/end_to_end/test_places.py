@@ -56,6 +56,7 @@ def test_ids_name_the_ipus_and_values_stay(tmp_path: Path) -> None:
     program = chain(ipu_ids=(25,))
     assert program.program.places == (4, 5, 6, 7)
     assert program.program.system_ipus == 16
+    assert program.options["cut"][-1] == "takes IPUs 4,5,6,7 (device 25 of a system of 16)"
     apart = chain(ipu_ids=(0, 15, 8, 3))
     machine = apart.machine
     wanted = [
@@ -78,6 +79,42 @@ def test_ids_are_filled_with_replicas_and_stages_snake_along_them() -> None:
     single = compiled(cut)
     assert single.program.places == (0, 1, 3, 2)
     assert_equal_to_jax(cut, single)
+
+
+@pytest.mark.parametrize(
+    ("options", "places", "said"),
+    [
+        ({"device_map": [0, 2]}, (0, 2), "takes IPUs 0,2"),
+        ({"device_map": [3, 1], "selection_order": "snake"}, (1, 2), "takes IPUs 1,2"),
+        ({"device_map": [1, 1]}, (1,), "takes IPU 1"),
+        ({"device_map": [0, 2], "replicas": 2}, (0, 2, 4, 6), "takes IPUs 0,2 | 4,6"),
+        ({"device_map": [0, 3], "ipus": 8, "replicas": None}, (0, 3, 4, 7), "takes IPUs 0,3 | 4,7"),
+        ({"device_map": [0, 2], "ipu_ids": (27,)}, (12, 14),
+         "takes IPUs 12,14 (device 27 of a system of 16)"),
+    ],
+)  # fmt: skip
+def test_ipus_that_a_device_map_leaves_out_are_idle(
+    options: dict[str, Any], places: tuple[int, ...], said: str
+) -> None:
+    program = compiled(Cut("mlp_sgd", 2, "grouped", 2), **options)
+    assert program.program.ipus == len(set(options["device_map"]))
+    assert program.program.places == places
+    assert any("do nothing" in x or "does nothing" in x for x in program.options["cut"])
+    assert program.options["cut"][-1] == said
+
+
+def test_where_a_device_map_puts_stages_is_what_their_copies_cost() -> None:
+    def exchanged(device_map: list[int]) -> int:
+        program = compiled(Cut("mlp_sgd", 2, "grouped", 2), device_map=device_map)
+        assert_equal_to_jax(Cut("mlp_sgd", 2, "grouped", 2), program)
+        return sum(
+            step.spent.exchange.cycles
+            for step in program.costs.steps
+            if step.kind == "exchange" and len(step.ipus) == 2
+        )
+
+    # A rung has four links, a rail two, and 0 and 3 are two hops apart.
+    assert exchanged([0, 1]) < exchanged([0, 2]) < exchanged([0, 3])
 
 
 @pytest.mark.parametrize(

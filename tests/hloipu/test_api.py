@@ -96,7 +96,7 @@ def test_every_option_of_compiling_is_in_the_key() -> None:
     rest = set(OPTIONS) - set(key_options(Options()))
     assert rest == {
         "target", "set", "mode", "over_memory", "assume_trips", "plugin", "cache", "cache_dir",
-        "cache_size_bytes", "poison", "seed", "max_iterations",
+        "cache_size_bytes", "poison", "seed", "max_iterations", "synthetic_data",
     }  # fmt: skip
 
 

@@ -54,6 +54,7 @@ NOT_CHECKED = {
     "HloipuError LimitError UnsupportedError InvalidHloError ParseError VerifyError GraphError "
     "DoesNotFit "
     "EngineSwapWarning": "errors that hloipu raises",
+    "OptionWarning": "errors that hloipu raises",
     "Callback Source": "take nothing; for users to derive from",
     "Session JaxProgram JaxFunction LoweredFunction": "made by other functions alone",
     "InfeedQueue.take InfeedQueue.require_resumable OutfeedQueue.put "

@@ -1,6 +1,5 @@
 """Pipelines as text: `inline-calls,(simplify-algebra,fold-constants{max-elements=64})*3`."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import fields
@@ -9,6 +8,7 @@ from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.registry import pass_named
 from hloipu_compiler.passes.pipeline import Group, Pipeline, Step, built
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_.+-]+)|(?P<mark>[(),{}=*]))")
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -126,12 +126,11 @@ def made(cls: type[Pass], options: Mapping[str, str]) -> Pass:
     for given, text in options.items():
         key = given.replace("_", "-")
         if key not in types:
-            near = difflib.get_close_matches(key, types, 1)
             names = ", ".join(types) or "none"
             raise UsageError(
                 "E3134",
                 f"the pass {cls.name} has no option {given!r}",
-                hint=f"did you mean {near[0]}?" if near else f"it has: {names}",
+                hint=did_you_mean(key, types, f"it has: {names}"),
             )
         kind = types[key].type
         values[types[key].name] = _value(

@@ -1,7 +1,7 @@
 """Pipeline requests and decisions: micro-batches, stages, update."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -31,6 +31,9 @@ class PipelineRequest:
     device_map: tuple[tuple[int, ...], ...] = ()
     """The IPUs of each stage, of which it has several where branches run at once; empty: one after
     the other."""
+    numbers: tuple[int, ...] = ()
+    """Of the IPUs in the device map that was given, where it left some out; `device_map` counts
+    those that are left."""
     carried: frozenset[int] = frozenset()
     """Parameters that go from micro-batch to micro-batch, as is said or seen."""
     assumed_carried: frozenset[int] = frozenset()
@@ -69,6 +72,14 @@ class PipelineRequest:
         if self.device_map:
             return max(max(places, default=0) for places in self.device_map) + 1
         return self.stages or 1
+
+    def without_gaps(self) -> "PipelineRequest":
+        """Return the request with the IPUs of the device map counted without gaps."""
+        numbers = sorted({ipu for here in self.device_map for ipu in here})
+        if numbers == list(range(len(numbers))):
+            return self
+        device_map = tuple(tuple(map(numbers.index, here)) for here in self.device_map)
+        return replace(self, device_map=device_map, numbers=tuple(numbers))
 
     @property
     def asks_remote(self) -> bool:
@@ -143,11 +154,18 @@ class Pipelining:
     """What the step was taken for, and why, for people."""
     compared: str = ""
     """Name of an op that compares samples of a batch, which micro-batches change."""
+    numbers: tuple[int, ...] = ()
+    """Of the IPUs, as the device map has them; empty: it leaves none out."""
 
     @property
     def ipu_count(self) -> int:
         """IPUs of one replica."""
         return max(map(max, self.ipus)) + 1
+
+    @property
+    def span(self) -> int:
+        """IPUs that a replica takes: with those that a device map leaves out, a power of two."""
+        return 1 << max(self.numbers).bit_length() if self.numbers else self.ipu_count
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -168,10 +186,19 @@ class Pipelining:
         found = [self.evidence] if self.evidence else []
         found.append(f"{self.micro_batches} micro-batch{plural} {each}, {said}")
         if self.schedule.stages > 1:
+            numbers = self.numbers or range(self.ipu_count)
+            on = device_map_text([numbers[ipu] for ipu in here] for here in self.ipus)
+            idle = self.span - self.ipu_count
             found.append(
-                f"{self.schedule.stages} stages on IPUs {device_map_text(self.ipus)}, "
+                f"{self.schedule.stages} stages on IPUs {on}, "
                 f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {each}"
             )
+            if idle:
+                used = device_map_text((number,) for number in numbers)
+                found.append(
+                    f"  of {self.span} IPUs {idle} {'do' if idle > 1 else 'does'} nothing; below, "
+                    f"IPUs {used} are counted from 0"
+                )
         elif self.ipu_count > 1:
             found.append(f"  each on {self.ipu_count} IPUs")
         if trains:
@@ -205,7 +232,7 @@ class Pipelining:
         else:
             combined = "the module's own collectives combine what they name, and nothing else is"
         return [
-            f"{replicas_text(replicas, self.ipu_count)}: {combined}; {', '.join(own)}: each "
+            f"{replicas_text(replicas, self.span)}: {combined}; {', '.join(own)}: each "
             "replica's own"
         ]
 

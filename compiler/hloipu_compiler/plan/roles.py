@@ -8,7 +8,6 @@ settle it, nothing is guessed.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from hloipu_compiler.ir.graph import Module
@@ -24,6 +23,7 @@ from hloipu_compiler.plan.wrapping import (
     looped,
 )
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
 CALL = "call"
@@ -226,13 +226,12 @@ def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
     ]
     if not found:
         names = list(dict.fromkeys(y for x in parameters for y in (x.name, x.group) if y))
-        close = get_close_matches(key, names, 1)
         raise UsageError(
             "E3151",
             f"there is no parameter {key!r} among {len(parameters)}",
-            hint=f"did you mean {close[0]!r}?"
-            if close
-            else "name it by its number; `hloipu show` lists the parameters",
+            hint=did_you_mean(
+                key, names, "name it by its number; `hloipu show` lists the parameters"
+            ),
         )
     return found
 

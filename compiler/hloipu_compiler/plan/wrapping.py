@@ -99,6 +99,11 @@ class Wrapping:
     io_tiles: int = 0
     """Tiles set apart for the queues of the loop, whose transfers go on beside computing."""
 
+    @property
+    def lasting(self) -> tuple[int, ...]:
+        """Parameters that are the same in all steps of a call, and are no state."""
+        return tuple(sorted((*self.constants, *self.inputs)))
+
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
         turns = "one step a run" if self.loop in (None, 1) else f"{self.loop} steps a run"

@@ -14,6 +14,7 @@ from hloipu_compiler.source import Source
 from hloipu_compiler.vendor.inlining import Given, inlined
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 Definition = Callable[[tuple[Array, ...], tuple[Array, ...]], Source]
 """The HLO text of a target, for operands and results of some element types and sizes."""
@@ -38,7 +39,7 @@ def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> M
             raise UsageError(
                 "E0533",
                 f"no custom call of {module.name!r} has the target {target!r}",
-                hint=f"it calls {known}",
+                hint=did_you_mean(target, targets, f"it calls {known}"),
             )
 
     def choose(x: Instruction) -> str:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from itertools import chain
 
 from hloipu_compiler.errors import Fault, VerifyError
-from hloipu_compiler.hlo.syntax.suggestions import Suggestions
 from hloipu_compiler.inference.faults import DECLARED_STRUCTURE, ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import Participants
@@ -26,6 +25,7 @@ from hloipu_compiler.verify.interface import check_interface_layouts, check_para
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
 from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
 from hloipu_compiler.verify.survey import WATCHED, Place, Survey
+from hloipu_runtime.nearest import Suggestions
 
 PlaceCheck = Callable[[Module, Place, Report], None]
 Key = tuple[object, ...]

@@ -134,7 +134,7 @@ class _Checked:
         step = reference_step(self.module, self.options, program.program.replicas)
         drawn = None if given.inputs is not None else seed
         inputs = Inputs(given.inputs, drawn, None, given.limits)
-        arrays = session_arrays(program.program, self.module, inputs)
+        arrays = session_arrays(program, self.module, inputs)
         steps = program.program.steps_per_run
         steps = steps if given.session.steps is None else given.session.steps
         count = steps * step.micro_batches * program.program.replicas

@@ -1,6 +1,5 @@
 """`hloipu eval FILE`: the values of a module."""
 
-import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from hloipu_compiler.interpret.planning.site import Effects, array_leaves
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import MismatchError, UsageError
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.plain_text import printable
 
 Array = np.ndarray[Any, Any]
@@ -93,11 +93,10 @@ def check_names(module: Module, watched: Sequence[str]) -> None:
     names = {x.name for computation in module.computations for x in computation.instructions}
     for name in watched:
         if name.lstrip("%") not in names:
-            near = difflib.get_close_matches(name.lstrip("%"), names, 3)
             raise UsageError(
                 "E3113",
                 f"{module.name!r} has no instruction {name!r} to watch",
-                hint=f"did you mean {', '.join(near)}?" if near else "hloipu emit prints them all",
+                hint=did_you_mean(name.lstrip("%"), names, "hloipu emit prints them all", most=3),
             )
 
 

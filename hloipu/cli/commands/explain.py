@@ -1,6 +1,5 @@
 """`hloipu explain E0102`: what an error code means; `hloipu explain plan OP FILE`: why so."""
 
-import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.planners.planned import PlannedOp, Record, plans_record, plans_text
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean, nearest
 
 _NEAREST = 5
 """Names of ops that an error offers."""
@@ -71,7 +71,7 @@ def records_of(records: Sequence[Record], op: str) -> list[Record]:
     found = [x for x in records if name(x) == wanted]
     if not found:
         known = sorted({name(x) for x in records})
-        near = difflib.get_close_matches(wanted, known, _NEAREST) or known[:_NEAREST]
+        near = nearest(wanted, known, _NEAREST) or known[:_NEAREST]
         raise UsageError(
             "E0490",
             f"no plan was made for an instruction {op!r}",
@@ -94,11 +94,10 @@ def _list_codes(*, as_json: bool) -> None:
 def _explain_code(code: str, *, as_json: bool) -> None:
     found = explain(code.upper())
     if found is None:
-        near = difflib.get_close_matches(code.upper(), all_codes(), 3)
         raise UsageError(
             "E3003",
             f"there is no error code {code!r}",
-            hint=f"did you mean {', '.join(near)}?" if near else "`hloipu explain` lists them all",
+            hint=did_you_mean(code, all_codes(), "`hloipu explain` lists them all", most=3),
         )
     if as_json:
         record = {"schema": "hloipu.explain/1", **asdict(found)}

@@ -22,6 +22,7 @@ from hloipu_compiler.passes.pipeline import option_texts
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 
 @click.command("opt")
@@ -97,11 +98,10 @@ def check_named(pipeline: Pipeline, names: tuple[str, ...]) -> None:
     known = {one.name for one in pipeline.passes()}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
             raise UsageError(
                 "E3135",
                 f"the pipeline has no pass {name!r}",
-                hint=f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}",
+                hint=did_you_mean(name, known, f"it has {', '.join(sorted(known))}"),
             )
 
 

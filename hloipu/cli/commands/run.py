@@ -8,7 +8,13 @@ import click
 
 from hloipu.api import compile_cached
 from hloipu.cli.commands.eval import shown
-from hloipu.cli.commands.run_session import needs_session, run_in_session, show_session
+from hloipu.cli.commands.run_session import (
+    needs_session,
+    numbers_asked,
+    ports_named,
+    run_in_session,
+    show_session,
+)
 from hloipu.cli.compiling import (
     Reporting,
     compiling_options,
@@ -41,8 +47,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.program.seen import number_of, seen_by_users
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Inputs:
     random: int | None
     fill: int | None
     limits: ValueLimits
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    """What `--input` gives, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +101,8 @@ def command(
     if shown_config(asked, reporting.as_json):
         return
     with timed(reporting) as phases:
-        work = prepared(given_file(file), Inputs(inputs, random, fill, limits), asked, phases)
+        given = Inputs(inputs, random, fill, limits, session.inputs)
+        work = prepared(given_file(file), given, asked, phases)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)
         if work.options.mode == "estimate":
@@ -109,6 +117,11 @@ def command(
                 f"{session.given}: the program keeps no state and has no queues",
                 hint="give --loop N, and --feed and --outfeed",
             )
+        if session.inputs:
+            arguments = list(work.arguments)
+            for number, values in numbers_asked(program, session).items():
+                arguments[number] = values[0]
+            work = replace(work, arguments=arguments)
         result = run(work, phases, reporting, shows_progress=not no_progress)
         report(result.profile, reporting)
         show_values(work.program, result, output, reporting)
@@ -123,7 +136,7 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
         if options.mode == "estimate":
             return Work(program, options)
         if program.program.is_resident:
-            return Work(program, options, arrays=session_arrays(program.program, None, inputs))
+            return Work(program, options, arrays=session_arrays(program, None, inputs))
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
     step, text = read_verified(file, inputs.limits.text, phases, asked)
@@ -137,7 +150,7 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
             text += f"\n// elided constants filled with seed {inputs.fill}"
         ready = ready if module is step else None
         program = compile_cached(module, text, options, phases, ready=ready)
-        arrays = session_arrays(program.program, module, inputs)
+        arrays = session_arrays(program, module, inputs)
         return Work(program, options, arrays=arrays)
     with phases("arguments"):
         module, leaves = arguments_of(module, inputs)
@@ -153,8 +166,12 @@ def arguments_of(module: Module, inputs: Inputs) -> tuple[Module, list[Any]]:
     return given_arguments(module, inputs.file, inputs.random, inputs.fill, inputs.limits.values)
 
 
-def session_arrays(program: Program, module: Module | None, inputs: Inputs) -> dict[int, Any]:
+def session_arrays(
+    program: CompiledProgram, module: Module | None, inputs: Inputs
+) -> dict[int, Any]:
     """Return what a session begins with, as the command line says; nothing where it says nothing.
+
+    What `--input` gives is left out of it.
 
     Raises UsageError E3112 for two sources of arrays.
     """
@@ -163,9 +180,10 @@ def session_arrays(program: Program, module: Module | None, inputs: Inputs) -> d
             "E3112", "--inputs and --random exclude each other", hint="give one of them"
         )
     if inputs.file is not None:
-        return read_arrays(inputs.file, program, module)
+        given = [number_of(port) for port, _ in ports_named(program, inputs.numbers)]
+        return read_arrays(inputs.file, program.program, module, given)
     if inputs.random is not None:
-        return random_arrays(inputs.random, program, module)
+        return random_arrays(inputs.random, program.program, module)
     return {}
 
 

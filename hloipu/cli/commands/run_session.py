@@ -19,11 +19,12 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.arguments import Progress
 from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.program.program import Program, Queue
+from hloipu_runtime.program.program import Port, Program, Queue
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.inputs import named_arrays, spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
@@ -63,15 +64,21 @@ def run_in_session(
     check_steps_asked(program.program, asked)
     seen = seen_by_users(program.program)
     state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
+    made_up = {queue.name: SYNTHETIC for queue in seen.queues if options.synthetic_data}
+    files = {**made_up, **asked.infeeds}
     infeeds = {
-        queue.name: source_of_file(queue, asked.infeeds[queue.name], asked.repeats, options.seed)
+        queue.name: source_of_file(queue, files[queue.name], asked.repeats, options.seed)
         for queue in seen.queues
-        if queue.to_device and queue.name in asked.infeeds
+        if queue.to_device and queue.name in files
     }
     check_queue_names(program.program, asked)
+    numbers = numbers_asked(program, asked)
     with program.session(
         state=state or None,
-        constants={n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
+        constants={
+            **{n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
+            **{number: values[0] for number, values in numbers.items()},
+        },
         infeeds=infeeds,
         mode=options.mode,
         poison=options.poison,
@@ -80,7 +87,7 @@ def run_in_session(
         rates=producer_rates(program.program, asked, options.seed),
         max_iterations=options.max_iterations,
     ) as session:
-        outputs = _all_steps(session, asked, progress)
+        outputs = _all_steps(session, asked, numbers, progress)
         drained = {
             queue.name: [x.element for x in session.stream(queue.name).drain()]
             for queue in program.program.queues
@@ -165,7 +172,51 @@ def check_queue_names(program: Program, asked: SessionOptions) -> None:
                 )
 
 
-def _all_steps(session: Session, asked: SessionOptions, progress: Progress | None) -> list[Any]:
+def numbers_asked(program: CompiledProgram, asked: SessionOptions) -> dict[int, list[Any]]:
+    """Return what `--input` gives parameters, by number: one value, or one for each call.
+
+    Raises UsageError E3154 for what no parameter is, or as many values as there are no calls,
+    E3011 for what is no number.
+    """
+    in_a_run = program.program.steps_per_run
+    calls = max(1, (in_a_run if asked.steps is None else asked.steps) // in_a_run)
+    found: dict[int, list[Any]] = {}
+    for port, text in ports_named(program, asked.inputs):
+        values = _values(port, text)
+        if len(values) not in (1, calls):
+            raise UsageError(
+                "E3154",
+                f"--input gives {len(values)} values for {calls} calls of {in_a_run} steps",
+                hint="give one for all, or one for each call; --steps says how many steps are done",
+            )
+        found[number_of(port)] = values
+    return found
+
+
+def ports_named(program: CompiledProgram, given: Mapping[str, str]) -> list[tuple[Port, str]]:
+    """Return the parameters that `--input` names, and what it gives them; raises E3154."""
+    ports = {port.stream: port for port in seen_by_users(program.program).parameters}
+    keys = {int(name) if name.isdecimal() else name: text for name, text in given.items()}
+    named = named_arrays(program.program, keys, program.parameter_names)
+    return [(ports[stream], text) for stream, text in named.items()]
+
+
+def _values(port: Port, text: str) -> list[Any]:
+    read = int if ELEMENT_TYPES[port.element_type].is_integer else float
+    try:
+        return [read(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            "E3011", f"--input {port.stream}={text[:40]}: expected are numbers between commas"
+        ) from None
+
+
+def _all_steps(
+    session: Session,
+    asked: SessionOptions,
+    numbers: Mapping[int, list[Any]],
+    progress: Progress | None,
+) -> list[Any]:
     """Run until all steps are done, with checkpoints between; return the last results."""
     place = None
     if asked.checkpoint:
@@ -185,7 +236,10 @@ def _all_steps(session: Session, asked: SessionOptions, progress: Progress | Non
     outputs: list[Any] = []
     while session.steps < total:
         left = total - session.steps
-        outputs = session.run(min(asked.every or left, left), progress=progress).outputs
+        steps = min(asked.every or left, left)
+        first, end = session.steps // in_a_run, (session.steps + steps) // in_a_run
+        schedules = {n: values[first:end] for n, values in numbers.items() if len(values) > 1}
+        outputs = session.run(steps, schedules=schedules, progress=progress).outputs
         if place is not None:
             session.save_state(place)
     return outputs

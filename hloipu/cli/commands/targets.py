@@ -88,13 +88,15 @@ def machine_text(machine: Machine) -> str:
 
 
 def _devices_text(machine: Machine) -> str:
-    """Return the ids of devices by their size, and a device's IPUs in each order."""
-    found = list(devices_of(machine))
+    """Return the ids of devices of several IPUs, and their IPUs in each order."""
     rows = []
-    for size in dict.fromkeys(len(device.ipus) for device in found):
-        ids = [device.id for device in found if len(device.ipus) == size]
-        orders = (",".join(map(str, in_order(order, size))) for order in ORDERS)
-        rows.append((f"{ids[0]}-{ids[-1]}" if len(ids) > 1 else str(ids[0]), str(size), *orders))
+    for device in devices_of(machine):
+        orders = [
+            ",".join(str(device.ipus[n]) for n in in_order(order, len(device.ipus)))
+            for order in ORDERS
+        ]
+        if len(device.ipus) > 1:
+            rows.append((str(device.id), str(len(device.ipus)), *orders))
     return table(("[devices]", "IPUs", *ORDERS), rows, left=5)
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeGuard
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.given import Given, Places
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.schema import SCHEMA, SECTIONS, near, shown, unknown_key
+from hloipu_runtime.machine.schema import SCHEMA, SECTIONS, shown, unknown_key
+from hloipu_runtime.nearest import did_you_mean
 
 ASSUMED = re.compile(r"assumed(?::|$)")
 """How the source of a number starts that nobody published."""
@@ -101,7 +102,7 @@ def _given(key: str, entry: object, place: str) -> Given:
                 f"{key} has a value and a source, no {shown(word)}",
                 key=key,
                 place=place,
-                hint=near(word, ["value", "source"]),
+                hint=did_you_mean(word, ["value", "source"]),
             )
     value, source = entry["value"], entry.get("source")
     if not isinstance(value, int) or isinstance(value, bool):
@@ -149,7 +150,7 @@ def unknown_section(name: str, place: str) -> MachineError:
         f"a machine has no section {shown(name)}",
         key=name[:64],
         place=place,
-        hint=near(name, [*SECTIONS, "description"]) or f"its sections: {', '.join(SECTIONS)}",
+        hint=did_you_mean(name, [*SECTIONS, "description"], f"its sections: {', '.join(SECTIONS)}"),
     )
 
 

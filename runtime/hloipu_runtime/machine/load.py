@@ -13,7 +13,8 @@ from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.build import build
 from hloipu_runtime.machine.given import Given, Places
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.schema import full_key, near, shown
+from hloipu_runtime.machine.schema import full_key, shown
+from hloipu_runtime.nearest import did_you_mean
 
 MACHINE_NAMES = ("gc2", "gc200", "bow", "tiny", "unit")
 """The built-in machines, in the order in which `hloipu targets` lists them."""
@@ -42,8 +43,11 @@ def load_machine(name_or_path: str, overrides: Mapping[str, str] | None = None) 
         raise MachineError(
             "E3201",
             f"there is no machine {shown(name_or_path)}",
-            hint=near(name_or_path, list(MACHINE_NAMES))
-            or f"built in are {', '.join(MACHINE_NAMES)}; another one is the path of a .toml file",
+            hint=did_you_mean(
+                name_or_path,
+                MACHINE_NAMES,
+                f"built in are {', '.join(MACHINE_NAMES)}; another one is the path of a .toml file",
+            ),
         )
     text, tables = parse(data, name_or_path)
     return build(name, tables, Places(name_or_path, text), parse_overrides(overrides or {}))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import get_type_hints
 
 from hloipu_runtime.errors import MachineError
@@ -20,6 +19,7 @@ from hloipu_runtime.machine.sections import (
     Sync,
     Tile,
 )
+from hloipu_runtime.nearest import did_you_mean
 
 Section = (
     Chip | Tile | Memory | Pointers | Amp | Exchange | Sync | Links | Host | Remote | Emulation
@@ -74,14 +74,8 @@ def unknown_key(name: str, *, place: str = "") -> MachineError:
         f"a machine has no number {shown(name)}",
         key=name[:_LONGEST_WORD],
         place=place,
-        hint=near(name, [*_SHORT, *SCHEMA]) or "`hloipu targets gc200` shows every key",
+        hint=did_you_mean(name, [*_SHORT, *SCHEMA], "`hloipu targets gc200` shows every key"),
     )
-
-
-def near(word: str, candidates: list[str]) -> str:
-    """Return `did you mean …?` for the candidate nearest to `word`, or ''."""
-    close = get_close_matches(word, candidates, 1) if len(word) <= _LONGEST_WORD else []
-    return f"did you mean {close[0]}?" if close else ""
 
 
 def shown(text: str) -> str:

@@ -55,6 +55,11 @@ class Seen:
     moved: Mapping[str, str]
     """The program's stream by the users', where pieces before it shift its number."""
 
+    def streams(self, stream: str) -> tuple[str, ...]:
+        """Return the program's streams of what users see as one."""
+        split = self.split.get(stream)
+        return split.streams if split is not None else (self.moved.get(stream, stream),)
+
     def into_pieces(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return arrays by the program's streams, from arrays by those that users see."""
         found: dict[str, Array] = {}

@@ -40,6 +40,7 @@ class About(NamedTuple):
     options: Mapping[str, Any] = _NOTHING
     overrides: Mapping[str, int] = _NOTHING
     memory: Mapping[str, Any] = _NOTHING
+    parameter_names: tuple[str, ...] = ()
 
 
 ABOUT_NOTHING = About()

@@ -9,7 +9,7 @@ host, loads the new one, and brings its state back. What such a load costs no so
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from hloipu_runtime.arguments import checked
@@ -51,9 +51,13 @@ def footprint(memory: Mapping[str, Any]) -> Footprint:
     )
 
 
-def constants_cycles(program: Program, machine: Machine) -> int:
-    """Return the cycles of bringing a program's loaded parameters to the device, all at once."""
-    lying = [program.variables[n] for n, (v, _) in program.constants.items() if v in program.loaded]
+def constants_cycles(
+    program: Program, machine: Machine, streams: Container[str] | None = None
+) -> int:
+    """Return the cycles of bringing loaded parameters to the device at once; by default all."""
+    loaded = zip(program.parameters, program.loaded, strict=False)
+    values = {v for port, v in loaded if streams is None or port.stream in streams}
+    lying = [program.variables[n] for n, (v, _) in program.constants.items() if v in values]
     size_bytes = sum(v.mapping.tiles.count * v.bytes_per_tile for v in lying)
     return host_transfer(
         machine,

@@ -1,7 +1,6 @@
 """Inputs of a session: state, constants of a run and queues."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.replica_keys import folded
+from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.program import Array, Port, Program, Queue
 from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_of
@@ -124,17 +124,22 @@ def _of_replica(
     return folded(given, replica) if number in program.keys and not is_own else given
 
 
-def loaded_arrays(program: Program, given: State, participants: int = 1) -> list[dict[str, Array]]:
+def loaded_arrays(
+    program: Program,
+    given: State,
+    participants: int = 1,
+    known: Sequence[Mapping[str, Array]] = (),
+) -> list[dict[str, Array]]:
     """Return the parameters that lie on the device as constants do, by program's stream, copied.
 
     One dictionary for each participant; all are the same one where no array differs. As
     `given_state`, numbers are those of parameters, and an array may have one more dimension, of
-    the replicas. Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those
-    that do not fit.
+    the replicas. `known` are what participants have of those that are not given. Raises
+    UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
     """
     seen = seen_by_users(program)
-    ports = seen.parameters[: seen.loaded]
-    named = _named(seen.parameters, given)
+    named = named_arrays(program, given)
+    ports = [x for x in seen.parameters[: seen.loaded] if x.stream in named or not known]
     missing = [port.stream for port in ports if port.stream not in named]
     if missing:
         raise UsageError(
@@ -152,6 +157,12 @@ def loaded_arrays(program: Program, given: State, participants: int = 1) -> list
             for replica, own in enumerate(others):
                 own[port.stream] = _of_replica(program, port, number, array, replica)
     whole = {stream: np.array(array) for stream, array in seen.into_pieces(first).items()}
+    if known:
+        found = [seen.into_pieces(own) for own in others] or [{}]
+        return [
+            {**there, **whole, **found[number // program.partitions % len(found)]}
+            for number, there in enumerate(known)
+        ]
     if not others or not others[0]:
         return [whole] * participants
     pieces = [whole | seen.into_pieces(own) for own in others]
@@ -161,7 +172,7 @@ def loaded_arrays(program: Program, given: State, participants: int = 1) -> list
 def called_with(program: Program, given: State) -> dict[str, Array]:
     """Return parameters that come in with each call, those that are given, by program's stream."""
     seen = seen_by_users(program)
-    named = _named(seen.parameters, given)
+    named = named_arrays(program, given)
     there = [port for port in seen.parameters[seen.loaded :] if port.stream in named]
     return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
 
@@ -170,8 +181,7 @@ def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
     """Raise UsageError E3154 where a parameter that comes in with each call is not given."""
     seen = seen_by_users(program)
     for port in seen.parameters[seen.loaded :]:
-        first = seen.split[port.stream].streams[0] if port.stream in seen.split else port.stream
-        if seen.moved.get(first, first) not in known:
+        if seen.streams(port.stream)[0] not in known:
             raise UsageError(
                 "E3154",
                 f"{port.stream!r} is not given, which comes in with each call",
@@ -179,9 +189,41 @@ def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
             )
 
 
-def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
-    """Return arrays by stream; a list has the first parameters in their order."""
+def scheduled(
+    schedules: Mapping[Any, Any], calls: int, steps_done: int, steps_per_call: int
+) -> list[dict[Any, Any]]:
+    """Return the arrays that come in with each call, of schedules by name or number.
+
+    A schedule is a function of the steps done before the call, or a list with a value for each
+    call. Raises UsageError E3154 for a list of another length.
+    """
+    columns: dict[Any, Any] = {}
+    for key, schedule in schedules.items():
+        if callable(schedule):
+            starts = range(steps_done, steps_done + calls * steps_per_call, steps_per_call or 1)
+            columns[key] = [schedule(start) for start in starts]
+            continue
+        if not isinstance(schedule, Sequence | np.ndarray) or len(schedule) != calls:
+            count = len(schedule) if isinstance(schedule, Sequence | np.ndarray) else "no"
+            raise UsageError(
+                "E3154",
+                f"the schedule of {key!r} has {count} values; there are {calls} calls of "
+                f"{steps_per_call} steps",
+                hint="give a value for each call, or a function of the steps done",
+            )
+        columns[key] = schedule
+    return [{key: values[k] for key, values in columns.items()} for k in range(calls)]
+
+
+def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what is given for parameters by the streams that users see.
+
+    Keys are numbers, streams or `names`, of all parameters by number; a list has the first ones in
+    their order. Raises UsageError E3154 for what the program does not take, or takes twice.
+    """
+    ports = seen_by_users(program).parameters
     streams = [port.stream for port in ports]
+    called = {names[n]: port.stream for port in ports if (n := number_of(port)) < len(names)}
     if not isinstance(given, Mapping):
         if len(given) > len(streams):
             raise UsageError(
@@ -193,13 +235,14 @@ def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for given_key, array in given.items():
         key = f"parameter.{given_key}" if isinstance(given_key, int) else given_key
+        key = called.get(key, key)
         _require_new(key, found)
         found[key] = array
         if key not in streams:
             raise UsageError(
                 "E3154",
                 f"the program takes no {key!r} from a session",
-                hint=_suggestion(str(key), streams),
+                hint=_suggestion(str(key), [*called, *streams]),
             )
     return found
 
@@ -338,8 +381,8 @@ def _same_names(kind: str, given: Iterable[str], known: Mapping[str, Queue]) -> 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = get_close_matches(name, names, 1)
-    if close:
-        return f"did you mean {close[0]!r}?"
     shown = ", ".join(map(repr, names[:6]))
-    return f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"
+    otherwise = (
+        f"it has {shown}" if names else "it has none: compile with --feed NAME=N,… or --outfeed"
+    )
+    return did_you_mean(name, names, otherwise)

@@ -29,9 +29,11 @@ from hloipu_runtime.session.inputs import (
     called_with,
     known_rates,
     loaded_arrays,
+    named_arrays,
     opened_infeeds,
     opened_outfeeds,
     require_inputs,
+    scheduled,
 )
 from hloipu_runtime.session.state import (
     begun_states,
@@ -129,7 +131,9 @@ class Session:
         self._lost = ""
         self._left_at: dict[str, int] | None = None
         """After a run that failed: where each feed stood when the state was made."""
-        self._arrays = Arrays(called_with(program, constants))
+        given = named_arrays(program, constants, about.parameter_names)
+        self._arrays = Arrays(called_with(program, given))
+        self._loaded = loaded_arrays(program, given, self._participants)
         timeout = self.settings.timeout
         self._host = StreamHost(
             opened_infeeds(program, infeeds or {}, timeout, self._replicas),
@@ -144,7 +148,7 @@ class Session:
             self._participants,
             self._host,
             self._now,
-            loaded_arrays(program, constants, self._participants),
+            self._loaded,
         )
 
     @property
@@ -171,11 +175,29 @@ class Session:
         fit, E3156 where the state is lost.
         """
         self._require_no_run()
-        arrays = loaded_arrays(self.program, constants, self._participants)
+        arrays = loaded_arrays(self.program, self._named(constants), self._participants)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)
+        self._loaded = arrays
         self._clock.load(constants_cycles(self.program, self.costs.machine))
+
+    def _named(self, given: State) -> dict[str, Any]:
+        return named_arrays(self.program, given, self.about.parameter_names)
+
+    def _take(self, given: State) -> None:
+        """Have other arrays from here on: with the next call, or by a transfer, if loaded."""
+        named, seen = self._named(given), self._seen
+        called = called_with(self.program, named)
+        anew = [port.stream for port in seen.parameters[: seen.loaded] if port.stream in named]
+        if anew:
+            self._loaded = loaded_arrays(
+                self.program, named, self._participants, known=self._loaded
+            )
+            self._engine.load(self._loaded)
+            streams = {own for stream in anew for own in seen.streams(stream)}
+            self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
+        self._arrays.inputs |= called
 
     @checked
     def run(
@@ -183,12 +205,15 @@ class Session:
         steps: int | None = None,
         *,
         inputs: State | None = None,
+        schedules: Mapping[Any, Any] | None = None,
         progress: Progress | None = None,
     ) -> SessionRun:
         """Do so many steps; by default those of one run of the program.
 
-        `inputs`: parameters that come in with each call, by number; they stay until others are
-        given.
+        `inputs`: parameters that come in with each call, or others in place of constants, by name
+        or number; they stay until others are given. `schedules`: for such parameters, functions of
+        the steps done before each call of the device, or lists with a value for each call. A
+        constant's takes a transfer of its bytes each time: see `loading_cycles`.
         `steps` is a multiple of the program's steps in a run. Raises UsageError E3153 for any
         other number, E3156 where the state is not there, and what queues raise; after that, the
         state is that of the last whole step where the failure left one: see `steps`.
@@ -204,21 +229,22 @@ class Session:
         self._host.refuse_run()
         self._require_state()
         self._require_feeds_with_state()
-        if inputs is not None:
-            self._arrays.inputs |= called_with(self.program, inputs)
+        calls = scheduled(schedules or {}, steps // in_a_run, self.steps, in_a_run)
+        begun, waited, loading = self.cycles, self.idle_cycles, self.loading_cycles
+        self._take({**self._named(inputs or {}), **self._named(calls[0] if calls else {})})
         if steps:
             require_inputs(self.program, self._arrays.inputs)
         counts = self._counts = Counts(progress=progress, limit=self._turn_limit)
-        begun, waited = self.cycles, self.idle_cycles
-        swapped = self._device.bring(self._resident) if steps else 0
-        self._clock.load(swapped)
+        self._clock.load(self._device.bring(self._resident) if steps else 0)
         self._calls_done = 0
         elements = {name: steps * each for name, each in self._taken.items()}
         with self._host.running(elements), computing():
-            for _ in range(steps // in_a_run):
+            for number, given in enumerate(calls):
+                if number and given:
+                    self._take(given)
                 self._run_once(counts)
         self._runs.update(counts.runs)
-        idle = self.idle_cycles - waited + swapped
+        idle = self.idle_cycles - waited + self.loading_cycles - loading
         if not self._times.is_exact:
             found = self._charges.counts(counts.runs or {"body": 0})
             spent = spent_of(self.costs, found).total.cycles

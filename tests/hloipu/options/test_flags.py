@@ -1,10 +1,16 @@
 """HLOIPU_FLAGS: its words, and what is said of those that are none."""
 
+import warnings
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+import hloipu
 from hloipu.options.flags import read_flags
 from hloipu.options.origin import Assignment
 from hloipu.options.resolve import resolve
+from hloipu.options.table import Options
 from hloipu_runtime.errors import UsageError
 
 
@@ -44,10 +50,13 @@ def test_words_are_assignments(text: str, assignments: list[tuple[str, object]])
 
 
 def test_graphcore_s_words_without_a_meaning_are_warned_of() -> None:
-    said = list(read_flags("--use_ipu_model --norms.use_stable_statistics=true"))
+    said = list(
+        read_flags("--use_ipu_model --norms.use_stable_statistics=true --opt.useAutoloader=1")
+    )
     assert said == [
-        f"HLOIPU_FLAGS: '{name}' is accepted and has no effect here"
-        for name in ("use_ipu_model", "norms.use_stable_statistics")
+        "HLOIPU_FLAGS: 'norms.use_stable_statistics' is accepted and has no effect here",
+        "HLOIPU_FLAGS: 'opt.useAutoloader' is accepted and has no effect here: "
+        "no device is attached, the machine is a model",
     ]
 
 
@@ -76,7 +85,87 @@ def test_other_words_are_refused(text: str, code: str, said: str) -> None:
     assert said in caught.value.message
 
 
-def test_variables_of_graphcores_stack_are_said_to_be_unread() -> None:
-    environment = {"TF_POPLAR_FLAGS": "--use_synthetic_data", "POPLAR_ENGINE_OPTIONS": ""}
-    (warning,) = resolve("compile", {}, environment=environment).warnings
-    assert warning == "TF_POPLAR_FLAGS is set and is not read: give its words in HLOIPU_FLAGS"
+@pytest.mark.parametrize(
+    ("environment", "expected", "warned"),
+    [
+        ({"TF_POPLAR_FLAGS": "--use_ipu_model --ipu_model_tiles=8"},
+         {"set": (("tiles_per_ipu", "8"),)}, []),
+        ({"TF_POPLAR_FLAGS": " --executable_cache_path=/c", "HLOIPU_FLAGS": "--cache-dir=/d"},
+         {"cache_dir": "/d"}, []),
+        ({"TF_POPLAR_FLAGS": "--use_synthetic_data --synthetic_data_initializer=normal"},
+         {"synthetic_data": True},
+         ["'synthetic_data_initializer' is accepted and has no effect here: --synthetic-data"]),
+        ({"TF_POPLAR_FLAGS": "--use_syntetic_data"}, {}, ["did you mean use_synthetic_data?"]),
+        ({"POPLAR_ENGINE_OPTIONS": '{"debug.allowOutOfMemory": "true", "prng.seed": "0x10",'
+          ' "target.workerStackSizeInBytes": 512, "debug.instrument": false}'},
+         {"over_memory": "allow", "seed": 16, "set": (("stack_bytes", "3296"),)}, []),
+        ({"POPLAR_ENGINE_OPTIONS": '{"autoReport.all": true, "debug.new": 1}'}, {},
+         ["--profile FILE writes a profile", "'debug.new' has no effect"]),
+        ({"POPLAR_LOG_LEVEL": "DEBUG"}, {}, ["POPLAR_LOG_LEVEL is set and is not read: --timing"]),
+        ({"POPLAR_LOG_LEVEL": "", "POPLAR_ENGINE_OPTIONS": "{}", "TF_POPLAR_FLAGS": ""}, {}, []),
+    ],
+)  # fmt: skip
+def test_variables_of_graphcores_stack(
+    environment: dict[str, str], expected: dict[str, Any], warned: list[str]
+) -> None:
+    found = resolve("run", {}, environment=environment)
+    assert found.options == replace(Options(), **expected)
+    assert len(found.warnings) == len(warned)
+    for said, part in zip(found.warnings, warned, strict=True):
+        assert part in said
+        assert said.startswith(tuple(environment))
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "code"),
+    [
+        ("TF_POPLAR_FLAGS", "use_ipu_model", "E3017"),
+        ("TF_POPLAR_FLAGS", "'--use_ipu_model", "E3017"),
+        ("TF_POPLAR_FLAGS", "--ipu_model_tiles=few", "E3011"),
+        ("POPLAR_ENGINE_OPTIONS", "autoReport.all=true", "E3017"),
+        ("POPLAR_ENGINE_OPTIONS", "[" * 60_000, "E3017"),
+        ("POPLAR_ENGINE_OPTIONS", "[]", "E3017"),
+        ("POPLAR_ENGINE_OPTIONS", '{"debug.allowOutOfMemory": "perhaps"}', "E3011"),
+        ("POPLAR_ENGINE_OPTIONS", '{"target.workerStackSizeInBytes": "0xx"}', "E3011"),
+    ],
+)
+def test_variables_that_cannot_be_read_are_refused(variable: str, text: str, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve("run", {}, environment={variable: text})
+    assert caught.value.code == code
+    assert caught.value.message.startswith(variable)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("device_mapping", "it is --device-map here"),
+        ("gradient_accumulation_count", "it is --micro-batches here"),
+        ("device", "it is --ipu-ids here"),
+        ("auto_select_ipus", "it is --ipus here"),
+        ("debug.allowOutOfMemory", "it is --over-memory here"),
+        ("autoReport.all", "without a meaning here: --profile FILE"),
+        ("availableMemoryProportion", "it is --available-memory-proportion here"),
+        ("microBatches", "did you mean micro_batches?"),
+        ("auto_select_ipu", "did you mean auto_select_ipus? it is --ipus here"),
+        ("debug.allowOutOfMem", "did you mean debug.allowOutOfMemory? it is --over-memory here"),
+    ],
+)
+def test_keywords_that_are_graphcores_names_are_told_what_they_are_here(
+    name: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve("compile", {name: 1}, environment={})
+    assert (caught.value.code, hint in caught.value.hint) == ("E3010", True), caught.value.hint
+
+
+def test_python_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--log_cycle_count=0")
+    text = "HloModule m\nENTRY e {\n  ROOT a = f32[4] parameter(0)\n}\n"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            hloipu.compile(text, target="tiny")
+    (warning,) = told
+    assert warning.category is hloipu.OptionWarning
+    assert warning.filename == __file__

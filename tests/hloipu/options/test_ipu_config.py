@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hloipu.options.ipu_keys import KEYS, POPLAR_FLAGS
+from hloipu.options.ipu_keys import KEYS
+from hloipu.options.poplar_keys import POPLAR_FLAGS
 from hloipu.options.resolve import Resolved, resolve
 from hloipu.options.table import Options
 from hloipu_runtime.errors import UsageError
@@ -40,6 +41,11 @@ def resolved(folder: Path, text: str) -> Resolved:
             Options(available_memory_proportion=0.2),
         ),
         ("slices.poplar_options = {}", Options()),
+        ("select_ipus = 24", Options(ipu_ids=(24,))),
+        (
+            'compilation_poplar_options = {"debug.allowOutOfMemory" = "true"}',
+            Options(over_memory="allow"),
+        ),
         ('"ipu_model.tiles_per_ipu" = 8', Options(set=(("tiles_per_ipu", "8"),))),
     ],
 )
@@ -61,8 +67,31 @@ def test_keys_with_a_meaning(tmp_path: Path, line: str, expected: Options) -> No
 def test_keys_without_one_are_accepted_with_a_warning(tmp_path: Path, line: str) -> None:
     found = resolved(tmp_path, f"[ipu_config]\n{line}\n")
     key = line.partition(" =")[0]
-    assert found.warnings == (f"hloipu.toml:2: '{key}' is accepted and has no effect here",)
+    (warning,) = found.warnings
+    assert warning.startswith(f"hloipu.toml:2: '{key}' is accepted and has no effect here")
     assert found.options == Options()
+
+
+def test_a_library_s_option_that_is_like_another_names_it(tmp_path: Path) -> None:
+    line = 'matmuls.poplar_options.partialsTyp = "half"'
+    (warning,) = resolved(tmp_path, f"[ipu_config]\n{line}\n").warnings
+    assert warning.endswith("has no effect here: did you mean partialsType?")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("auto_select_ipus = [2, 4]", Options(ipus=2)),
+        ("select_ipus = [24, 25]", Options(ipu_ids=(24,))),
+    ],
+)
+def test_of_several_devices_a_program_takes_the_first(
+    tmp_path: Path, line: str, expected: Options
+) -> None:
+    found = resolved(tmp_path, f"[ipu_config]\n{line}\n")
+    assert found.options == expected
+    (warning,) = found.warnings
+    assert "lists 2 devices: the program is for the first, /device:IPU:0" in warning
 
 
 @pytest.mark.parametrize(
@@ -79,7 +108,6 @@ def test_what_is_so_anyway_needs_no_warning(tmp_path: Path, line: str) -> None:
         ("ipu_model = 4", "E3010", "IPUConfig has no key 'ipu_model'"),
         ("ipu_model.version = 2", "E3011", "ipu_model.version is one of ipu1, ipu2, ipu21, not 2"),
         ('ipu_model.version = "ipu21"', "E3014", "ipu_model.version = ipu21 cannot be had here"),
-        ("auto_select_ipus = [2, 4]", "E3014", "cannot be had here"),
         ("auto_select_ipus = 0", "E3011", "auto_select_ipus is an integer from 1"),
         ("io_tiles.num_io_tiles = 193", "E3011", "an integer from 0 to 192"),
         ('selection_order = "RANDOM"', "E3011", "selection_order is one of AUTO"),

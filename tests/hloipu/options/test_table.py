@@ -9,8 +9,9 @@ import click
 import pytest
 
 from hloipu.cli.options import Asked, TableOption, option_group
-from hloipu.options.document import document
+from hloipu.options.document import document, names_document
 from hloipu.options.ipu_keys import KEYS
+from hloipu.options.poplar_keys import ENGINE, POPLAR_FLAGS
 from hloipu.options.table import COMMANDS, OPTIONS, Options
 from hloipu_runtime.errors import UsageError
 
@@ -69,10 +70,13 @@ def test_the_page_lists_every_option_once() -> None:
 
 
 def test_the_page_says_what_every_key_of_ipu_config_is() -> None:
-    mapped, idle = document().split("| key | option |")[1].split("Without effect:")
-    for name, key in KEYS.items():
-        assert (f"| `{name}` |" in mapped) == (key.meaning is not None), name
-        assert (f"`{name}`" in idle) == (key.meaning is None), name
+    assert PAGE.with_name("poplar-names.md").read_text(encoding="utf-8") == names_document()
+    sections = names_document().split("\n## ")
+    for keys, section in zip((KEYS, POPLAR_FLAGS, ENGINE), sections[1:], strict=False):
+        mapped, idle = section.split("Without effect:")
+        for name, key in keys.items():
+            assert (f"| `{name}` |" in mapped) == bool(key.option), name
+            assert (f"`{name}`" in idle) == (not key.option), name
 
 
 def test_values_are_checked_where_they_are_assigned() -> None:

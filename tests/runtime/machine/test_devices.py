@@ -11,13 +11,29 @@ TINY = load_machine("tiny")
 
 
 def test_ids_of_a_system_of_sixteen() -> None:
-    found = {device.id: tuple(device.ipus) for device in devices_of(TINY)}
+    found = {device.id: device.ipus for device in devices_of(TINY)}
     assert list(found) == list(range(31))
     assert [len(found[n]) for n in range(31)] == [1] * 16 + [2] * 8 + [4] * 4 + [8] * 2 + [16]
     assert found[3] == (3,)
     assert found[17] == (2, 3)
     assert found[25] == (4, 5, 6, 7)
     assert found[29] == tuple(range(8, 16))
+
+
+def test_ids_of_a_server_of_cards_are_those_of_graphcores_listing() -> None:
+    machine = load_machine("gc2")
+    found = {device.id: device.ipus for device in devices_of(machine)}
+    # graphcore/tensorflow: tensorflow/python/ipu/utils.py, `gc-info -l` of 16 IPUs.
+    listed = {16: (5, 7), 19: (2, 0), 22: (9, 11), 24: (5, 7, 4, 6), 25: (3, 1, 2, 0)}
+    assert {number: found[number] for number in listed} == listed
+    assert found[28] == found[24] + found[25]
+    assert sorted(found[30]) == list(range(16))
+    assert places_of(machine, [24]) == places_of(machine, [5, 7, 4, 6]) == (0, 1, 2, 3)
+    for count in (1, 2, 4, 8, 16):
+        fewer = list(devices_of(load_machine("gc2", {"system_ipus": str(count)})))
+        assert sorted(fewer[-1].ipus) == list(range(count))
+    with pytest.raises(MachineError, match="IPU 7 is in two of the devices 24, 7"):
+        places_of(machine, [24, 7])
 
 
 def test_ids_count_in_the_system_that_the_machine_says() -> None:

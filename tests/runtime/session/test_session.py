@@ -98,8 +98,8 @@ ENTRY e {
         ({"constants": {}}, "E3154", "'parameter.3' is not given"),
         ({"constants": {2: 0}}, "E3154", "takes no 'parameter.2'"),
         ({"infeeds": {}}, "E3155", "'data' has no source"),
-        ({"infeeds": {"date": ROWS}}, "E3155", "did you mean 'data'"),
-        ({"outfeeds": {"sean": "last"}}, "E3155", "did you mean 'seen'"),
+        ({"infeeds": {"date": ROWS}}, "E3155", "did you mean data"),
+        ({"outfeeds": {"sean": "last"}}, "E3155", "did you mean seen"),
         ({"mode": "quick"}, "E3140", "no mode 'quick'"),
     ],
 )

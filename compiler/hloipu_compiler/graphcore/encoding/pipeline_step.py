@@ -145,7 +145,6 @@ def _stated(found: Survey, stages: Stages, count: int, iterations: int) -> State
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     config = pipeline.config
-    numbers = sorted({device for own in stages.devices for device in own})
     recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
     return Stated(
         count,
@@ -154,7 +153,7 @@ def _stated(found: Survey, stages: Stages, count: int, iterations: int) -> State
         recompute="full" if recomputes and found.updates else "",
         offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
         shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
-        device_map=tuple(tuple(numbers.index(n) for n in own) for own in stages.devices),
+        device_map=tuple(map(tuple, stages.devices)),
         offload_activations=config.state("OFFLOAD_ACTIVATIONS") == "on",
         offload_weights=config.state("OFFLOAD_VARIABLES") == "on",
         offload_accumulators=config.state("OFFLOAD_GRADIENT_ACCUMULATION_BUFFERS") == "on",

@@ -44,12 +44,11 @@ def in_stages(step: FlatStep) -> FlatStep:
     entry = replace(entry, instructions=instructions)
     stated = step.stated
     if stages:
-        order = sorted(stages)
         stated = replace(
             stated,
             stages=len(stages),
             schedule=_SEQUENTIAL,
-            device_map=tuple((order.index(device),) for device in stages),
+            device_map=tuple((device,) for device in stages),
         )
     return FlatStep(_with_entry(module, entry, stated), stated)
 

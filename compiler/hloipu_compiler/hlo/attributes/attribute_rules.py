@@ -5,9 +5,9 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (CreateInstruction and the en
 
 from collections.abc import Iterator, Mapping
 
-from hloipu_compiler.hlo.syntax.suggestions import Suggestions
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.attributes import Value
+from hloipu_runtime.nearest import Suggestions
 
 _DOT_ALGORITHMS = (
     "unset", "dot_any_f8_any_f8_f32", "dot_any_f8_any_f8_f32_fast_accum", "dot_any_f8_any_f8_any",
@@ -95,5 +95,5 @@ def _unknown_word(
     key: str, word: str, known: tuple[str, ...], suggestions: Suggestions
 ) -> TextFault:
     shown = word if len(word) <= 40 else f"{word[:37]}…"
-    hint = suggestions.hint(word, known) or suggestions.hint(word.upper(), known)
+    hint = suggestions.hint(word, known)
     return TextFault("E0139", f"{key}= cannot be {shown}", expected=" or ".join(known), hint=hint)

@@ -14,7 +14,6 @@ from hloipu_compiler.hlo.attributes.raw_checks import check_raw
 from hloipu_compiler.hlo.attributes.shape_text import ShapeReader
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.hlo.syntax.records import SyntaxStatement
-from hloipu_compiler.hlo.syntax.suggestions import Suggestions
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.attribute_kinds import (
     COMPUTATION_KINDS,
@@ -26,6 +25,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COMMON_ATTRIBUTES, LEGACY, OPS, Op
 from hloipu_compiler.ir.shapes import Shape
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.nearest import Suggestions
 
 KEPT_ASIDE = frozenset({"metadata", "backend_config"})
 """Attributes that differ on nearly every line; they stay text and outside of attribute lists."""

@@ -2,8 +2,8 @@
 
 import re
 
-from hloipu_compiler.hlo.syntax.suggestions import Suggestions
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.nearest import Suggestions
 from hloipu_runtime.plain_text import printable
 
 _WORDS = {

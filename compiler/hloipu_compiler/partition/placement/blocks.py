@@ -67,7 +67,7 @@ def block_candidates(
     """
     phases, trains = _phases(entry, wrapping, request)
     given = range(len(parameter_positions(entry)))
-    constants = wrapping.constants if wrapping and trains else given
+    constants = wrapping.lasting if wrapping and trains else given
     loads = loads_of(entry, phases, constants, costs.cycles)
     ops = len(loads.ahead)
     if shards.count is not None and ops < shards.count:

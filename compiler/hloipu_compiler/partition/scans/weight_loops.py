@@ -63,8 +63,8 @@ def layer_loops(module: Module, wrapping: Wrapping) -> list[LayerLoop]:
 def _weights(entry: Computation, wrapping: Wrapping) -> Mask:
     """Return what is made of parameters and does not differ by micro-batch."""
     places = parameter_positions(entry)
-    data = [at for feed in wrapping.feeds for n in feed.places for at in places[n]]
-    data += [at for n in wrapping.inputs for at in places[n]]
+    fed = [n for feed in wrapping.feeds for n in feed.places]
+    data = [at for n in fed or wrapping.inputs for at in places[n]]
     varying = dependants(entry, data)
     begun = dependants(entry, [at for each in places for at in each])
     return Mask(b and not v for b, v in zip(begun, varying, strict=True))

@@ -10,6 +10,7 @@ from hloipu_compiler.partition.search.candidate import AUTO, OFF, OFFLOADABLE, C
 from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.schedule import GROUPED, SCHEDULES, SEQUENTIAL
+from hloipu_runtime.nearest import did_you_mean
 
 T = TypeVar("T")
 
@@ -293,7 +294,11 @@ def _combined(start: Candidate, named: dict[str, object]) -> Candidate | None:
 
 def _value(key: str, text: str, step: Step) -> object:
     if key not in _READERS:
-        raise StagingError("E0520", f"cannot sweep over {key!r}", hint=f"keys: {', '.join(KEYS)}")
+        raise StagingError(
+            "E0520",
+            f"cannot sweep over {key!r}",
+            hint=did_you_mean(key, KEYS, f"keys: {', '.join(KEYS)}"),
+        )
     read, expected = _READERS[key]
     found = read(text)
     most = len(step.loads.ahead)

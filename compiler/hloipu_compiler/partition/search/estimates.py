@@ -379,7 +379,7 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     prices = op_prices(peeled.pieces.module, machine, tuning)
     priced = PricedOps(peeled.pieces.module, machine, tuning, prices)
     cycles = [price.cycles for price in prices]
-    constants = peeled.pieces.wrapping.constants
+    constants = peeled.pieces.wrapping.lasting
     trips = peeled.trips or layers_of(entry, phases)
     loads = loads_of(entry, phases, constants, cycles, trips)
     stages = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}

@@ -18,7 +18,6 @@ from hloipu_compiler.partition.stages.independent_parts import JOIN, independent
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import FORWARD, FREE, Phases
-from hloipu_compiler.plan.pipelining import device_map_text
 
 
 def marked_branches(entry: Computation) -> dict[int, int]:
@@ -203,13 +202,18 @@ def is_element(entry: Computation, inside: frozenset[int], position: int) -> boo
 
 def require_map(asked: Sequence[Sequence[int]], stages: int) -> None:
     """Raise StagingError E0507 for a device map, if there is one, that does not fit the stages."""
-    flat = {ipu for here in asked for ipu in here}
-    fits = len(asked) == stages and flat == set(range(len(flat)))
-    if asked and (not fits or any(len(set(here)) != max(len(here), 1) for here in asked)):
+    if not asked:
+        return
+    said = ""
+    if len(asked) != stages:
+        said = f"is for {len(asked)} stages; there {'is one' if stages == 1 else f'are {stages}'}"
+    elif any(len(set(here)) != max(len(here), 1) for here in asked):
+        said = "has a stage on no IPU, or on one twice"
+    if said:
         raise StagingError(
             "E0507",
-            f"the device map {device_map_text(asked)} does not fit {stages} stages",
-            hint="give an IPU for each stage, or several in brackets, numbered from 0 without gaps",
+            f"the device map {said}",
+            hint="give an IPU for each stage, or several in brackets: --device-map 0,[1,2],3",
         )
 
 
@@ -234,7 +238,7 @@ def stage_ipus(
         if count and len(here) not in (1, count):
             raise StagingError(
                 "E0561",
-                f"the device map {device_map_text(found)} puts stage {stage} on {len(here)} IPUs, "
+                f"the device map puts stage {stage} on {len(here)} IPUs, "
                 f"and its ops are annotated with {count} branch{'es' if count > 1 else ''}",
                 hint="give it an IPU for each branch, or one for all",
             )

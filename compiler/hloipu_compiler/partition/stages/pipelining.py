@@ -46,6 +46,7 @@ from hloipu_compiler.partition.training.evidence import check_forward, compared_
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
 from hloipu_compiler.partition.training.phases import phases_of
 from hloipu_compiler.partition.training.reach import (
+    data_of,
     parameter_positions,
     result_positions,
 )
@@ -183,9 +184,9 @@ def cutting_of(
         costs = assumed_costing(entry)
     require_map(request.device_map, step.count)
     recomputes = request.recompute in (BLOCKS, FULL)
-    ahead = with_branches(entry, phases, schedule, wrapping.constants, costs, request.device_map)
+    ahead = with_branches(entry, phases, schedule, wrapping.lasting, costs, request.device_map)
     ahead = ahead or cut(
-        entry, phases, schedule, wrapping.constants, costs, recomputes=recomputes, trips=trips,
+        entry, phases, schedule, wrapping.lasting, costs, recomputes=recomputes, trips=trips,
         ipus=[ipus[0] for ipus in request.device_map],
     )  # fmt: skip
     return Cutting(
@@ -251,9 +252,7 @@ def phases_and_kind(
     has no gradients.
     """
     state = tuple(Pair(x.parameter, x.result) for x in wrapping.state)
-    data = (*(place for feed in wrapping.feeds for place in feed.places), *wrapping.inputs)
-    # A step that nothing is fed to is made of what is loaded once, as it would be of data.
-    roles = Roles(state, data or wrapping.constants, request.carried, request.loss)
+    roles = Roles(state, data_of(entry, wrapping), request.carried, request.loss)
     return PHASES_MEMO.of((Same(entry), roles), lambda: _phases_of(entry, roles, request))
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.plan.wrapping import Wrapping
 
 Mask = bytearray
 """One byte a position: 1 or 0."""
@@ -61,6 +62,28 @@ def parameter_positions(computation: Computation) -> list[list[int]]:
     for position in computation.parameters:
         _add_leaves(computation, [position], computation.instructions[position], found)
     return found
+
+
+def data_of(computation: Computation, wrapping: Wrapping) -> tuple[int, ...]:
+    """Return the parameters that differ from micro-batch to micro-batch, by number.
+
+    They are what feeds bring. A step that nothing is fed to is made of what is loaded or given, as
+    it would be of data: of its arrays, for numbers such as a learning rate are the same for all.
+    """
+    fed = tuple(place for feed in wrapping.feeds for place in feed.places)
+    if fed:
+        return fed
+    places = parameter_positions(computation)
+    arrays = tuple(
+        number
+        for number in wrapping.lasting
+        if any(_is_array(computation.instructions[i].shape) for i in places[number])
+    )
+    return arrays or wrapping.lasting
+
+
+def _is_array(shape: Shape) -> bool:
+    return isinstance(shape, ArrayShape) and bool(shape.dimensions)
 
 
 def _add_leaves(

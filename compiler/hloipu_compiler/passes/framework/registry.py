@@ -1,6 +1,5 @@
 """The one table of passes by name; a user's file adds to it with `@register`."""
 
-import difflib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TypeVar
 
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.nearest import did_you_mean
 
 P = TypeVar("P", bound=type[Pass])
 
@@ -108,11 +108,12 @@ def pass_named(name: str) -> type[Pass]:
     _import_late(name)
     if name not in _PASSES:
         passes()
-        near = difflib.get_close_matches(name, (*_PASSES, *ALIASES), 1)
         raise UsageError(
             "E3131",
             f"there is no pass {asked!r}",
-            hint=f"did you mean {near[0]}?" if near else "hloipu opt --list-passes names them all",
+            hint=did_you_mean(
+                name, (*_PASSES, *ALIASES), "hloipu opt --list-passes names them all"
+            ),
         )
     return _PASSES[name]
 

@@ -254,3 +254,64 @@ def test_tiles_set_apart_change_no_values(folder: Path) -> None:
         assert outcome.code == 0, outcome.err
         assert apart.read_bytes() == plain.read_bytes()
     assert "E2044" in run(*session(folder, "--io-tiles", "4")).err
+
+
+RATED = """HloModule rated, input_output_alias={ {0}: (0, {}, may-alias) }
+ENTRY main {
+  a = f32[6]{0} parameter(0), metadata={op_name="a"}
+  rate = f32[] parameter(1), metadata={op_name="rate"}
+  x = f32[6]{0} parameter(2), metadata={op_name="x"}
+  rates = f32[6]{0} broadcast(rate), dimensions={}
+  scaled = f32[6]{0} multiply(rates, x)
+  sum = f32[6]{0} add(a, scaled)
+  some = f32[3]{0} slice(scaled), slice={[0:3]}
+  ROOT out = (f32[6]{0}, f32[3]{0}) tuple(sum, some)
+}
+"""
+
+
+@pytest.mark.parametrize("role", ["call", "hyper"])
+def test_a_number_may_differ_from_call_to_call(folder: Path, role: str) -> None:
+    (folder / "rated.hlo").write_text(RATED)
+    np.savez(folder / "a.npz", a=np.zeros(6, np.float32))
+    out, kept = folder / "out.npz", ("--checkpoint", str(folder / "kept"), "--every", "3")
+    given = ("--inputs", str(folder / "a.npz"), "--infeed", f"data={folder / 'rows.npy'}")
+    step = (
+        "run",
+        str(folder / "rated.hlo"),
+        *LOOP[:6],
+        *given,
+        "--role",
+        f"rate={role}",
+    )
+    assert run(*step, "--steps", "6", "--input", "rate=2,4", *kept).code == 0
+    more = ("--steps", "12", "--input", "rate=2,4,8,0.5", *kept, "--resume", "-o", str(out))
+    assert run(*step, *more).code == 0
+    wanted = sum(r * ROWS[3 * n : 3 * n + 3].sum(0) for n, r in enumerate((2, 4, 8, 0.5)))
+    with np.load(out) as made:
+        np.testing.assert_array_equal(made["out_0"], wanted)
+    for text, code in (("rate=1,2,3", "E3154"), ("rat=1", "E3154"), ("rate=fast", "E3011")):
+        outcome = run(*step, "--steps", "6", "--input", text)
+        assert (outcome.code, code in outcome.err) == (2, True), outcome.err
+
+
+def test_a_number_goes_over_what_a_plain_run_draws(folder: Path) -> None:
+    (folder / "rated.hlo").write_text(RATED)
+    outcome = run("run", str(folder / "rated.hlo"), *LOOP[:2], "--random", "0", "--input", "rate=0")
+    last = outcome.out.rpartition("out_1 f32[3] =")[2].strip()
+    assert [abs(float(x)) for x in last.strip("[]").split(",")] == [0.0] * 3
+
+
+def test_made_up_elements_are_fed_where_no_file_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = ("run", str(folder / "sums.hlo"), *LOOP, "--inputs", str(folder / "start.npz"))
+    named = run(*step, "--infeed", "data=synthetic")
+    assert named.code == 0, named.err
+    assert run(*step).code == 2
+    assert run(*step, "--synthetic-data").out == named.out
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--use_synthetic_data")
+    assert run(*step).out == named.out
+    real = run(*session(folder))
+    assert real.code == 0
+    assert real.out != named.out

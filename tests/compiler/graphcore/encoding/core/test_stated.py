@@ -71,9 +71,12 @@ def test_the_compiler_itself_follows_what_a_text_says() -> None:
     assert made.wrapping.loop == 2
 
 
-def test_devices_are_numbered_anew_without_gaps() -> None:
+def test_devices_keep_their_numbers_and_those_between_are_idle() -> None:
     text = TEXT
     for stage, device in enumerate((6, 2)):
         said = f'CALL_CONFIG_TYPE="PipelineStage",PIPELINE_STAGE_ID="{stage}"}}'
         text = changed((said, f"{said}, sharding={{maximal device={device}}}"), text=text)
-    assert stated(text) == replace(stated(TEXT), device_map=((1,), (0,)))
+    assert stated(text) == replace(stated(TEXT), device_map=((6,), (2,)))
+    made = compile_module(read(text), CompileRequest(load_machine("tiny"))).pipelining
+    assert made is not None
+    assert (made.ipus, made.numbers, made.span) == (((1,), (0,)), (2, 6), 8)
