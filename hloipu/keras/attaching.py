@@ -160,8 +160,8 @@ def detach(model: Any) -> None:
 
 
 _OF_FORWARD_STEPS = frozenset(
-    "replicas target set over_memory code_memory available_memory_proportion partials_type outline passes "
-    "plugin define cache cache_dir cache_size_bytes".split()
+    "replicas target set over_memory code_memory available_memory_proportion partials_type outline "
+    "passes plugin define cache cache_dir cache_size_bytes".split()
 )
 
 
