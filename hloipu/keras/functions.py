@@ -155,13 +155,14 @@ class _ReadsOtherState(Exception):
     """Results of metrics depend on more than the metrics' own variables."""
 
 
-class _NotRead:
-    """Stands for state that results of metrics are not expected to read."""
+class _MetricsAlone(keras.StatelessScope):  # type: ignore[misc]
+    """A scope in which no variables but those of metrics can be read."""
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise _ReadsOtherState
-
-    __jax_array__ = __array__
+    def get_current_value(self, ref: Any) -> Any:
+        value = super().get_current_value(ref)
+        if value is None:
+            raise _ReadsOtherState
+        return value
 
 
 class _Logs:
@@ -178,11 +179,7 @@ class _Logs:
         self._names: tuple[str, ...] = ()
         self._sent: dict[str, str] = {}
         """Name of the log -> name of the result that is sent for it."""
-        self._results: Callable[[Any], Any] | None = jax.jit(
-            lambda metrics: self._results_of(
-                [metrics if group == METRICS else None for group in groups]
-            )
-        )
+        self._results: Callable[[Any], Any] | None = jax.jit(self._results_of_metrics)
 
     def sent(self, logs: Mapping[str, Any], new: State, *, replicas: int) -> dict[str, Any]:
         """Return what the device has to send, while a step is traced."""
@@ -208,22 +205,23 @@ class _Logs:
         return {name: sent.get(name, known.get(name)) for name in self._names}
 
     def _of_metrics(self, state: State) -> Mapping[str, Any]:
-        metrics = state[self._groups.index(METRICS)]
         if self._results is not None:
+            metrics = state[self._groups.index(METRICS)]
             try:
-                return dict(self._results([jax.numpy.asarray(leaf) for leaf in metrics]))
+                return dict(self._results([np.asarray(leaf) for leaf in metrics]))
             except _ReadsOtherState:
                 self._results = None
         return self._results_of(state)
 
-    def _results_of(self, state: Sequence[Any]) -> Mapping[str, Any]:
-        lists = variables_of(self._model, self._groups)
+    def _results_of_metrics(self, metrics: Sequence[Any]) -> Mapping[str, Any]:
+        pairs = zip(self._model.metrics_variables, metrics, strict=True)
+        with _MetricsAlone(state_mapping=list(pairs)):
+            return dict(self._model.get_metrics_result())
+
+    def _results_of(self, state: State) -> Mapping[str, Any]:
+        lists = zip(variables_of(self._model, self._groups), state, strict=True)
         pairs = [
-            (variable, value)
-            for variables, values in zip(lists, state, strict=True)
-            for variable, value in zip(
-                variables, values or [_NotRead()] * len(variables), strict=True
-            )
+            pair for variables, values in lists for pair in zip(variables, values, strict=True)
         ]
         with keras.StatelessScope(state_mapping=pairs):
             return dict(self._model.get_metrics_result())
