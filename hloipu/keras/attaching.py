@@ -33,7 +33,7 @@ class Attached:
     options: Mapping[str, Any]
     batches_per_step: int
     """Batches that one weight update takes: those of all replicas and micro-batches."""
-    _executor: Executor = field(default_factory=Executor, repr=False)
+    _executor: Executor = field(repr=False)
 
     @property
     def spent(self) -> Mapping[str, Spent]:
@@ -119,8 +119,7 @@ def attach(
     resolve("compile", without_definitions(training))
     forward = {name: value for name, value in training.items() if name in _OF_FORWARD_STEPS}
     layers = layers_of_stages(model, stages)
-    attached = Attached(model, training, per_step)
-    executor = attached._executor
+    executor = Executor(model)
 
     def train() -> Any:
         _require(model, micro_batches)
@@ -135,7 +134,7 @@ def attach(
     detach(model)
     for name, make in zip(_FUNCTIONS, makers, strict=True):
         _put_in_place(model, name, make)
-    return attached
+    return Attached(model, training, per_step, executor)
 
 
 def _put_in_place(model: Any, name: str, make: Callable[[], Any]) -> None:
@@ -176,11 +175,7 @@ def _require(model: Any, micro_batches: int | None) -> None:
             "set KERAS_BACKEND=jax before Keras is imported; models without tf. ops run unchanged",
         ),
         (version < _LEAST_VERSION, f"Keras is {keras.__version__}", "install 3.7 or later"),
-        (
-            not isinstance(model, keras.Model) or optimizer is None,
-            "the model is not compiled",
-            "call model.compile(optimizer=…, loss=…) first",
-        ),
+        (not isinstance(model, keras.Model), "this is no Keras model", "give a keras.Model"),
         (
             bool(getattr(model, "run_eagerly", False)),
             "the model runs eagerly, op by op",

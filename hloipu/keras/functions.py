@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hloipu.jax import compile as compile_jax
-from hloipu.keras.loops import METRICS, OPTIMIZER, STATISTICS, TRAINABLE, DeviceLoop
+from hloipu.keras.loops import DeviceLoop
+from hloipu.keras.replicas import METRICS, OPTIMIZER, SEEDS, STATISTICS, TRAINABLE
 from hloipu.keras.stages import in_stages
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.session.device import Device
@@ -17,6 +18,9 @@ from hloipu_runtime.session.device import Device
 import jax  # isort: skip  # its absence is told by hloipu.jax
 import keras  # isort: skip  # its absence is told by hloipu.keras
 
+_SEED = "seed_generator_state"
+"""Keras's name of what a `SeedGenerator` keeps (keras-team/keras: keras/src/random/
+seed_generator.py)."""
 Batch = Any
 State = Sequence[Any]
 
@@ -52,17 +56,20 @@ class Kind:
     outfeed_mode: str = "last"
     kept: frozenset[str] = frozenset()
     """Groups that a step does not change."""
+    role: Mapping[str, str] | None = None
     layers: Mapping[Any, int] = field(default_factory=dict)
     """The stage of each layer that has one."""
+    loops: dict[Any, DeviceLoop] = field(default_factory=dict, repr=False)
+    """Those compiled, by numbers and shapes."""
 
 
 class Executor:
     """Compiles and runs the steps of one model."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any) -> None:
+        self.model = model
         self.device = Device(warns=False)
         self.spent = {name: Spent() for name in ("train", "test", "predict")}
-        self.loops: dict[Any, DeviceLoop] = {}
         self.last: dict[str, DeviceLoop] = {}
         """The loop of each kind that ran last."""
 
@@ -70,10 +77,10 @@ class Executor:
         """Run batches of equal shapes as one execution; return its loop and the new state."""
         steps = len(batches) // kind.batches_per_step
         leaves, structure = jax.tree.flatten(tuple(list(part) for part in state))
-        key = kind.name, kind.batches_per_step, steps, _shapes(state), _shapes(batches[0])
-        loop = self.loops.get(key)
+        key = kind.batches_per_step, steps, _shapes(state), _shapes(batches[0])
+        loop = kind.loops.get(key)
         if loop is None:
-            loop = self.loops[key] = self._compiled(kind, state, batches[0], steps)
+            loop = kind.loops[key] = self._compiled(kind, state, batches[0], steps)
         leaves = loop.run(
             tuple(leaves), [tuple(jax.tree.leaves(batch)) for batch in batches], kind.kept
         )
@@ -85,8 +92,11 @@ class Executor:
         return loop, jax.tree.unflatten(structure, leaves)
 
     def _compiled(self, kind: Kind, state: State, batch: Batch, steps: int) -> DeviceLoop:
+        variables = variables_of(self.model, kind.groups)
         groups = [
-            name for name, part in zip(kind.groups, state, strict=True) for _ in range(len(part))
+            SEEDS if variable.path.endswith(_SEED) else group
+            for group, each in zip(kind.groups, variables, strict=True)
+            for variable in each
         ]
         # Shapes alone: a program must not hold on to weights.
         shapes = jax.tree.map(
@@ -99,8 +109,11 @@ class Executor:
             return new, results
 
         with in_stages(kind.layers):
-            program = compile_jax(step, shapes, batch, donate=0, loop=steps, **kind.options)
-        return DeviceLoop(program, groups, kind.outfeed_mode, self.device)
+            program = compile_jax(
+                step, shapes, batch, donate=0, loop=steps, role=kind.role, **kind.options
+            )
+        paths = [variable.path for each in variables for variable in each]
+        return DeviceLoop(program, groups, paths, kind.outfeed_mode, self.device)
 
 
 def _shapes(nested: Any) -> Any:
@@ -353,7 +366,9 @@ def _forward(
     name: str, groups: tuple[str, ...], step: Callable[..., Any], options: Mapping[str, Any]
 ) -> Kind:
     replicas = options.get("replicas", 1)
-    return Kind(name, groups, step, options, replicas, kept=frozenset({TRAINABLE}))
+    # Metrics go on from batch to batch; nothing else in the state changes, or hloipu says what.
+    role = {f"state/{groups.index(METRICS)}": "carry"} if METRICS in groups else None
+    return Kind(name, groups, step, options, replicas, kept=frozenset({TRAINABLE}), role=role)
 
 
 def _parts(kind: Kind, batches: Sequence[Batch]) -> Iterator[tuple[Kind, list[Batch]]]:

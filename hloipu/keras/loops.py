@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hloipu.jax import JaxProgram
+from hloipu.keras.replicas import DIFFERING, METRICS, joined, require_sums, spread
 from hloipu.training.programs import DATA
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.errors import UsageError
@@ -26,9 +27,6 @@ import jax  # isort: skip  # its absence is told by hloipu.jax
 
 Array = np.ndarray[Any, Any]
 Leaves = tuple[Any, ...]
-
-TRAINABLE, STATISTICS, OPTIMIZER, METRICS = "trainable", "statistics", "optimizer", "metrics"
-"""Groups of a model's state: weights, what forward passes write, optimizer's, sums of metrics."""
 
 
 class DeviceArray:
@@ -82,27 +80,15 @@ class Moment:
         return self._arrays[number]
 
     def _group(self, session: Session, group: str) -> dict[int, Array]:
-        """Return the leaves of a group: one array for all replicas.
-
-        Weights and optimizer state are alike on all. Metrics hold sums over samples, so that what
-        each replica has added is added; statistics that are floats are means of the replicas'.
-        """
+        """Return the leaves of a group, as one array each for all replicas."""
         numbers = [n for n, name in enumerate(self.groups) if name == group]
-        differ = group in (STATISTICS, METRICS)
-        states = [
-            session.state(replica, names=[self.names[n] for n in numbers])
-            for replica in range(session.program.replicas if differ else 1)
-        ]
-        joined = {}
-        for n in numbers:
-            first, *others = parts = [state[self.names[n]] for state in states]
-            if others and group == METRICS:
-                before = self.begun[n]
-                first = before + sum(part - before for part in parts)
-            elif others and jax.numpy.issubdtype(first.dtype, jax.numpy.floating):
-                first = np.mean(parts, 0, dtype=np.float64).astype(first.dtype)
-            joined[n] = first
-        return joined
+        names = [self.names[n] for n in numbers]
+        replicas = session.program.replicas if group in DIFFERING else 1
+        states = [session.state(replica, names=names) for replica in range(replicas)]
+        return {
+            n: joined([state[name] for state in states], self.begun[n], group)
+            for n, name in zip(numbers, names, strict=True)
+        }
 
 
 class _Handed(Source):
@@ -130,11 +116,17 @@ class DeviceLoop:
     """A step compiled for a number of iterations, and the session that keeps its state."""
 
     def __init__(
-        self, program: JaxProgram, groups: Sequence[str], outfeed_mode: str, device: Device
+        self,
+        program: JaxProgram,
+        groups: Sequence[str],
+        paths: Sequence[str],
+        outfeed_mode: str,
+        device: Device,
     ) -> None:
-        """Take a program in a loop, whose first argument is the state and last one the data.
+        """Take a program in a loop, whose first argument is the state and whose second is data.
 
-        `groups` has the group of each leaf of the state; `outfeed_mode` is that of all queues.
+        `groups` has the group of each leaf of the state, `paths` its name in Keras; `outfeed_mode`
+        is that of all queues. Raises UsageError E3178 where metrics of replicas cannot be joined.
         """
         self.program = program
         self.groups = groups
@@ -143,6 +135,10 @@ class DeviceLoop:
         names = {x.number: x.name for x in parameter_arrays(program.lowered.module)}
         self._names = [names[number] for number in program.lowered.parameters[0]]
         queues = seen_by_users(program.program.program).queues
+        if self.replicas > 1:
+            metrics = [n for n, group in enumerate(groups) if group == METRICS]
+            parameters = [program.lowered.parameters[0][n] for n in metrics]
+            require_sums(program.lowered.module, parameters, metrics, paths)
         self._outfeeds = {queue.name: outfeed_mode for queue in queues if not queue.to_device}
         self._device = device
         self._session: Session | None = None
@@ -191,7 +187,10 @@ class DeviceLoop:
         if session is not None and moment is not None and is_here:
             return session, moment.begun
         begun = [np.asarray(leaf) for leaf in leaves]
-        state = dict(zip(self._names, begun, strict=True))
+        state = {
+            name: spread(array, group, self.replicas)
+            for name, array, group in zip(self._names, begun, self.groups, strict=True)
+        }
         if session is not None:
             session.give_state(state)
         else:
