@@ -101,9 +101,9 @@ def attach(
     `stages`: pipeline stages, a number of them, or the stage of each layer: in the order of
     `model.layers` without inputs, or by name or path; layers without one are put where their
     operands are. Other options are those of `hloipu.compile` (`target`, `recompute`, `offload`,
-    `reduction`, `device_map`, …); evaluation and prediction run on one IPU a replica, with
-    `target`, `set`, `over_memory` and what concerns products. Raises UsageError E3178 for a model
-    that cannot be attached, and what options raise.
+    `reduction`, `device_map`, …). Evaluation and prediction run over the same stages and replicas;
+    batches that these leave over run on one replica. Raises UsageError E3178 for a model that
+    cannot be attached, E3151 for options that are set here, and what options raise.
     """
     per_step = (replicas or 1) * (micro_batches or 1)
     _require(model, micro_batches)
@@ -117,19 +117,22 @@ def attach(
     if isinstance(stages, int):
         training["stages"] = stages
     resolve("compile", without_definitions(training))
-    forward = {name: value for name, value in training.items() if name in _OF_FORWARD_STEPS}
+    for name in training.keys() & _OWN_OPTIONS.keys():
+        raise UsageError("E3151", f"attach sets {name!r} itself", hint=_OWN_OPTIONS[name])
     layers = layers_of_stages(model, stages)
     executor = Executor(model)
+    left_out = _OF_UPDATES | (_OF_STAGES if stages is None else frozenset())
+    forward = {name: value for name, value in training.items() if name not in left_out}
 
     def train() -> Any:
         _require(model, micro_batches)
         _require_multiple(model, per_step)
-        return train_function(model, executor, training, per_step, layers)
+        return train_function(model, executor, training, layers)
 
     makers = (
         train,
-        lambda: test_function(model, executor, forward),
-        lambda: predict_function(model, executor, forward),
+        lambda: test_function(model, executor, forward, layers),
+        lambda: predict_function(model, executor, forward, layers),
     )
     detach(model)
     for name, make in zip(_FUNCTIONS, makers, strict=True):
@@ -158,10 +161,22 @@ def detach(model: Any) -> None:
         getattr(model, f"make_{name}")(force=True)
 
 
-_OF_FORWARD_STEPS = frozenset(
-    "replicas target set over_memory code_memory available_memory_proportion partials_type outline "
-    "passes plugin define cache cache_dir cache_size_bytes".split()
+_OF_UPDATES = frozenset(
+    "reduction accumulator accumulator_dtype loss_output recompute offload offload_activations "
+    "offload_accumulators shard_optimizer".split()
 )
+"""Options that say nothing of forward steps."""
+_OF_STAGES = frozenset(
+    "stages micro_batches schedule device_map batch_serialization offload_weights".split()
+)
+_OWN_OPTIONS = {
+    "loop": "compile the model with steps_per_execution=N",
+    "feed": "Keras's iterators feed the device",
+    "outfeed": "metrics and predictions come back by Keras's own ways",
+    "role": "the model's variables are the state, and its batches the data",
+    "plan": "give stages, replicas and micro_batches, which say how many batches a step takes; "
+    "hloipu compile --plan auto FILE tells which are best",
+}
 
 
 def _require(model: Any, micro_batches: int | None) -> None:

@@ -12,7 +12,9 @@ from hloipu.jax import compile as compile_jax
 from hloipu.keras.loops import DeviceLoop
 from hloipu.keras.replicas import METRICS, OPTIMIZER, SEEDS, STATISTICS, TRAINABLE
 from hloipu.keras.stages import in_stages
+from hloipu.training.programs import DATA
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.session.device import Device
 
 import jax  # isort: skip  # its absence is told by hloipu.jax
@@ -51,16 +53,19 @@ class Kind:
     step: Callable[[State, Batch], tuple[Mapping[str, Any], State]]
     """Returns results that queues bring to the host, and the new state."""
     options: Mapping[str, Any]
-    batches_per_step: int
-    """Of all replicas and micro-batches."""
+    layers: Mapping[Any, int]
+    """The stage of each layer that has one."""
     outfeed_mode: str = "last"
     kept: frozenset[str] = frozenset()
     """Groups that a step does not change."""
     role: Mapping[str, str] | None = None
-    layers: Mapping[Any, int] = field(default_factory=dict)
-    """The stage of each layer that has one."""
     loops: dict[Any, DeviceLoop] = field(default_factory=dict, repr=False)
     """Those compiled, by numbers and shapes."""
+
+    @property
+    def batches_per_step(self) -> int:
+        """Batches of all replicas and micro-batches."""
+        return int(self.options.get("replicas", 1) * self.options.get("micro_batches", 1))
 
 
 class Executor:
@@ -111,6 +116,15 @@ class Executor:
         with in_stages(kind.layers):
             program = compile_jax(
                 step, shapes, batch, donate=0, loop=steps, role=kind.role, **kind.options
+            )
+        taken = elements_per_step(program.program.program)[DATA]
+        if taken != kind.batches_per_step:
+            raise UsageError(
+                "E3178",
+                f"the IPUs given are used so that a step takes {taken} batches, not "
+                f"{kind.batches_per_step}",
+                hint="say it: replicas=, stages= and micro_batches=, whose numbers of batches "
+                "steps_per_execution has to be a multiple of",
             )
         paths = [variable.path for each in variables for variable in each]
         return DeviceLoop(program, groups, paths, kind.outfeed_mode, self.device)
@@ -266,14 +280,11 @@ def _given_back(model: Any, groups: Sequence[str], state: State) -> Iterator[Non
 _OF_TRAINING = (TRAINABLE, STATISTICS, OPTIMIZER, METRICS)
 _OF_TEST = (TRAINABLE, STATISTICS, METRICS)
 _OF_PREDICTION = (TRAINABLE, STATISTICS)
+_KEPT = frozenset({TRAINABLE})
 
 
 def train_function(
-    model: Any,
-    executor: Executor,
-    options: Mapping[str, Any],
-    batches_per_step: int,
-    layers: Mapping[Any, int],
+    model: Any, executor: Executor, options: Mapping[str, Any], layers: Mapping[Any, int]
 ) -> Callable[..., Any]:
     """Return what `fit` calls: it trains the batches of one execution."""
     is_own = type(model).train_step is not keras.Model.train_step
@@ -286,7 +297,8 @@ def train_function(
         loss = {"loss": logged["loss"]} if "loss" in logged else {}
         return loss | logs.sent(logged, new, replicas=replicas), new
 
-    kind = Kind("train", _OF_TRAINING, step, options, batches_per_step, layers=layers)
+    kind = Kind("train", _OF_TRAINING, step, options, layers)
+    batches_per_step = kind.batches_per_step
 
     def function(state: State, iterator: Iterator[Batch]) -> tuple[Any, State]:
         with _given_back(model, _OF_TRAINING, state):
@@ -311,7 +323,9 @@ def train_function(
     return function
 
 
-def test_function(model: Any, executor: Executor, options: Mapping[str, Any]) -> Callable[..., Any]:
+def test_function(
+    model: Any, executor: Executor, options: Mapping[str, Any], layers: Mapping[Any, int]
+) -> Callable[..., Any]:
     """Return what `evaluate` calls."""
     is_own = type(model).test_step is not keras.Model.test_step
     logs = _Logs(model, _OF_TEST, is_own_step=is_own)
@@ -320,7 +334,9 @@ def test_function(model: Any, executor: Executor, options: Mapping[str, Any]) ->
         logged, new = model.test_step(state, data)
         return logs.sent(logged, new, replicas=options.get("replicas", 1)), new
 
-    kind = _forward("test", _OF_TEST, step, options)
+    # Metrics go on from batch to batch; nothing else in the state changes, or hloipu says what.
+    role = {f"state/{_OF_TEST.index(METRICS)}": "carry"}
+    kind = Kind("test", _OF_TEST, step, options, layers, kept=_KEPT, role=role)
 
     def function(state: State, iterator: Iterator[Batch]) -> tuple[Any, State]:
         with _given_back(model, _OF_TEST, state):
@@ -333,7 +349,7 @@ def test_function(model: Any, executor: Executor, options: Mapping[str, Any]) ->
 
 
 def predict_function(
-    model: Any, executor: Executor, options: Mapping[str, Any]
+    model: Any, executor: Executor, options: Mapping[str, Any], layers: Mapping[Any, int]
 ) -> Callable[..., Any]:
     """Return what `predict` calls."""
     structures = []
@@ -344,7 +360,7 @@ def predict_function(
         structures.append(structure)
         return {f"out{n}": leaf for n, leaf in enumerate(leaves)}, (state[0], statistics)
 
-    kind = replace(_forward("predict", _OF_PREDICTION, step, options), outfeed_mode="all")
+    kind = Kind("predict", _OF_PREDICTION, step, options, layers, outfeed_mode="all", kept=_KEPT)
 
     def function(state: State, iterator: Iterator[Batch]) -> tuple[Any, State]:
         state = state[:2]
@@ -362,21 +378,13 @@ def predict_function(
     return function
 
 
-def _forward(
-    name: str, groups: tuple[str, ...], step: Callable[..., Any], options: Mapping[str, Any]
-) -> Kind:
-    replicas = options.get("replicas", 1)
-    # Metrics go on from batch to batch; nothing else in the state changes, or hloipu says what.
-    role = {f"state/{groups.index(METRICS)}": "carry"} if METRICS in groups else None
-    return Kind(name, groups, step, options, replicas, kept=frozenset({TRAINABLE}), role=role)
-
-
 def _parts(kind: Kind, batches: Sequence[Batch]) -> Iterator[tuple[Kind, list[Batch]]]:
-    """Yield executions of equal batches; what replicas leave over goes to one of them, alone."""
-    alone = {name: value for name, value in kind.options.items() if name != "replicas"}
+    """Yield executions of equal batches; what is left over goes one by one, to one replica."""
+    ones = {name: 1 for name in ("replicas", "micro_batches") if name in kind.options}
+    alone = replace(kind, options={**kind.options, **ones})
     for run in _runs_of_equal_batches(batches):
         whole = len(run) - len(run) % kind.batches_per_step
         if whole:
             yield kind, run[:whole]
         if run[whole:]:
-            yield replace(kind, options=alone, batches_per_step=1), run[whole:]
+            yield alone, run[whole:]
