@@ -210,9 +210,8 @@ class _Logs:
 
     def sent(self, logs: Mapping[str, Any], new: State, *, replicas: int) -> dict[str, Any]:
         """Return what the device has to send, while a step is traced."""
-        known = self._results_of(new).keys()
-        if self._is_own_step and replicas == 1:
-            known = ()
+        is_sent = self._is_own_step and replicas == 1
+        known = () if is_sent else tuple(self._results_of(new))
         self._names = tuple(logs)
         self._sent = {name: f"log{number}" for number, name in enumerate(logs) if name not in known}
         return {key: logs[name] for name, key in self._sent.items()}

@@ -97,7 +97,7 @@ class _Handed(Source):
     quick = True
 
     def __init__(self) -> None:
-        self.batches: deque[Any] = deque()
+        self.waiting: deque[Any] = deque()
 
     def elements(self, skip: int = 0) -> Iterator[Any]:
         """Return an iterator that goes on when more batches are handed to it."""
@@ -107,9 +107,9 @@ class _Handed(Source):
         return self
 
     def __next__(self) -> Any:
-        if not self.batches:
+        if not self.waiting:
             raise StopIteration
-        return self.batches.popleft()
+        return self.waiting.popleft()
 
 
 class DeviceLoop:
@@ -154,7 +154,7 @@ class DeviceLoop:
         Groups that are `kept` are not changed by the step, so that what is given is returned.
         """
         session, begun = self._with_state(leaves)
-        self._batches.batches.extend(batches)
+        self._batches.waiting.extend(batches)
         try:
             self.last_run = session.run()
         except BaseException:

@@ -132,7 +132,7 @@ def test_batches_that_are_left_over_are_told() -> None:
         fit(ours, ROWS[:24], 8)
 
 
-class Watcher(keras.callbacks.Callback):  # type: ignore[misc]
+class Watcher(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
     """Looks at weights and changes the learning rate within an epoch; else at the end of one."""
 
     def __init__(self, *, within: bool) -> None:
@@ -204,7 +204,7 @@ def test_an_array_that_the_device_has_replaced_is_told() -> None:
         np.asarray(kept[-2])
 
 
-class OwnStep(keras.Model):  # type: ignore[misc]
+class OwnStep(keras.Model):  # type: ignore[misc, name-defined]
     """Logs of its own, and layers that are built late."""
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ def test_replicas_have_seeds_of_their_own() -> None:
     assert spread(seed, TRAINABLE, 2) is seed
 
 
-class Largest(keras.metrics.Metric):  # type: ignore[misc]
+class Largest(keras.metrics.Metric):  # type: ignore[misc, name-defined]
     """Keeps no sum."""
 
     def __init__(self) -> None:
