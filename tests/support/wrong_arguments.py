@@ -150,6 +150,7 @@ CALLS: Mapping[str, Call] = {
     "Session.load_constants": lambda: (session().load_constants, {"constants": {}}),
     "Session.stream": lambda: (session().stream, {"name": "loss"}),
     "Session.state": lambda: (session().state, {"replica": 0}),
+    "Session.give_state": lambda: (session().give_state, {"state": [START]}),
     "Session.save_state": lambda: (session().save_state, {"path": "c"}),
     "Session.load_state": lambda: (session().load_state, {"path": "c"}),
     "Trainer": lambda: (hloipu.Trainer, {"step": STEP, "target": "tiny", "cache": False}),

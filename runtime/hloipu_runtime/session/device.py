@@ -100,18 +100,18 @@ class Device:
 
     Sessions take turns; which of them runs has to lie on the device. `swaps` counts how often
     another one had to be loaded, `swap_cycles` what that took; the first load is free, as that of a
-    session of its own is.
+    session of its own is. `warns=False`: executables that alternate are no cause for a warning.
     """
 
     @checked
-    def __init__(self) -> None:
+    def __init__(self, *, warns: bool = True) -> None:
         self.swaps = 0
         self.swap_cycles = 0
         self._lock = threading.Lock()
         self._here: weakref.ref[Resident] | None = None
         self._before: weakref.ref[Resident] | None = None
         self._alternations = 0
-        self._has_warned = False
+        self._has_warned = not warns
         self._machine: Machine | None = None
 
     @property

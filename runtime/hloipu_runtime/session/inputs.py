@@ -88,12 +88,17 @@ def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, 
     for key, array in state.items():
         name = numbers.get(key) if isinstance(key, int) else key
         if name not in names:
-            raise UsageError(
-                "E3154", f"the program keeps no state {key!r}", hint=_suggestion(str(key), names)
-            )
+            raise no_such_state(key, names)
         _require_new(str(name), found)
         found[str(name)] = array
     return found
+
+
+def no_such_state(key: Any, names: Iterable[str]) -> UsageError:
+    """Return what is raised for a name or number that no array of the state has."""
+    return UsageError(
+        "E3154", f"the program keeps no state {key!r}", hint=_suggestion(str(key), names)
+    )
 
 
 def _stored(

@@ -1,7 +1,7 @@
 """Sessions: resident state from run to run, fed by queues."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
@@ -286,10 +286,11 @@ class Session:
         )
 
     @checked
-    def state(self, replica: int = 0) -> dict[str, Any]:
+    def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return copies of a replica's state by name, in the user's types: its first partition's.
 
-        Raises UsageError E3156 where it is lost, E2072 where there is no such replica, StreamError
+        `names`: of the arrays that are wanted; by default all. Raises UsageError E3156 where it is
+        lost, E2072 where there is no such replica, E3154 where there is no such array, StreamError
         E2061 while a run is going on.
         """
         self._require_no_run()
@@ -301,7 +302,21 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
-        return in_users_types(self.program, self._engine.states, number)
+        return in_users_types(self.program, self._engine.states, number, names)
+
+    @checked
+    def give_state(self, state: State) -> None:
+        """Put other arrays in the place of the whole state; steps, cycles and queues go on.
+
+        `state` is what a session begins with; see `CompiledProgram.session`. Raises UsageError
+        E3154 for arrays that are missing or unknown, E3142 for those that do not fit, StreamError
+        E2061 while a run is going on.
+        """
+        self._require_no_run()
+        self._state = begun_states(self.program, state, self.settings.seed, self._participants)
+        self._left_at = None
+        self._has_state = False
+        self._lost = ""
 
     @checked
     def save_state(self, path: str | Path) -> None:

@@ -1,6 +1,6 @@
 """State of a session's participants: initial, visible, and after a failure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hloipu_runtime.program.program import Array, Program, StatePort
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.session.checkpoint import Checkpoint
-from hloipu_runtime.session.inputs import given_state
+from hloipu_runtime.session.inputs import given_state, no_such_state
 from hloipu_runtime.simulate.run.kept_state import Moment
 
 States = list[dict[str, Array]]
@@ -46,11 +46,21 @@ def resumed_states(program: Program, found: Checkpoint, participants: int) -> St
 
 
 def in_users_types(
-    program: Program, states: Sequence[Mapping[str, Array]], number: int
+    program: Program,
+    states: Sequence[Mapping[str, Array]],
+    number: int,
+    names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Return copies of a participant's state: parts of all replicas together, and all pieces."""
+    """Return copies of a participant's state: parts of all replicas together, and all pieces.
+
+    `names`: of the arrays that are wanted; UsageError E3154 for those that are not there.
+    """
     found = {}
-    for seen in seen_by_users(program).state:
+    ports = {port.name: port for port in seen_by_users(program).state}
+    for name in ports if names is None else names:
+        if name not in ports:
+            raise no_such_state(name, ports)
+        seen = ports[name]
         array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
         found[seen.name] = np.array(from_storage(array, seen.element_type))
     return found

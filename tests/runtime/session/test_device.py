@@ -86,6 +86,24 @@ def test_there_is_one_warning_where_they_alternate(
     assert device.swaps == 11
 
 
+def test_a_device_may_be_told_not_to_warn() -> None:
+    device = Device(warns=False)
+    with (
+        sums(3).session(
+            state=START, constants=SCALE, infeeds={"data": rows(60)}, device=device
+        ) as a,
+        sums(2).session(
+            state=START, constants=SCALE, infeeds={"data": rows(60)}, device=device
+        ) as b,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error")
+        for _ in range(4):
+            a.run(3)
+            b.run(2)
+    assert device.swaps == 7
+
+
 def test_state_stays_with_its_session(opened: tuple[Device, Session, Session]) -> None:
     _, first, second = opened
     first.run(3)

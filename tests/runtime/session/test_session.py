@@ -127,9 +127,13 @@ def test_steps_are_whole_runs_and_state_is_there() -> None:
     assert caught.value.code == "E3156"
 
 
-@pytest.mark.parametrize("what", ["state", "save_state", "load_state", "load_constants"])
+@pytest.mark.parametrize(
+    "what", ["state", "give_state", "save_state", "load_state", "load_constants"]
+)
 def test_the_state_is_not_touched_while_a_run_goes_on(tmp_path: Path, what: str) -> None:
-    arguments = {"state": (), "load_constants": (SCALE,)}.get(what, (tmp_path / "kept",))
+    arguments = {"state": (), "give_state": (START,), "load_constants": (SCALE,)}.get(
+        what, (tmp_path / "kept",)
+    )
 
     def source(_: int) -> Any:
         getattr(session, what)(*arguments)
@@ -356,6 +360,25 @@ def test_other_constants_may_be_loaded_between_runs(mode: str) -> None:
         found = session.state()
     np.testing.assert_array_equal(found["a"], 2 * ROWS[:6].sum(0) + 5 * ROWS[6:12].sum(0))
     assert found["b"] == 5 + 12
+
+
+def test_state_may_be_given_and_read_between_runs(mode: str) -> None:
+    """Feeds go on where they were, steps and cycles too; what is given is copied."""
+    other = {"a": np.full(6, 7, np.float32), "b": np.int32(40)}
+    with opened(mode=mode) as session:
+        session.run(3)
+        session.give_state(other)
+        assert session.state(names=["b"]) == {"b": 40}
+        session.run(3)
+        found = session.state(names=["a"])
+        with pytest.raises(UsageError, match="did you mean 'a'"):
+            session.state(names=["aa"])
+        with pytest.raises(UsageError, match="'b' is not given"):
+            session.give_state({"a": other["a"]})
+        assert session.steps == 6
+    assert found.keys() == {"a"}
+    np.testing.assert_allclose(found["a"], 7 + 2 * ROWS[3:6].sum(0), rtol=1e-6)
+    np.testing.assert_array_equal(other["a"], np.full(6, 7, np.float32))
 
 
 @pytest.mark.parametrize("loop", [None, 3])
