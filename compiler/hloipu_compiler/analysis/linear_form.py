@@ -95,16 +95,26 @@ def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) ->
 
 
 def followed(module: Module, frame: Frame, position: int) -> tuple[Frame, int]:
-    """Return where a value is made: the root of the call or fusion that gives it, if one does."""
+    """Return where a value is made: through calls and fusions, moves, and tuples made for it."""
+    path: Path = ()
+    made = frame, position
     for _ in range(LONGEST_CHAIN):
         instruction = frame.computation.instructions[position]
-        if instruction.opcode not in _CALLS:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "get-tuple-element":
+            path = (instruction.attributes.integer("index"), *path)
+            position = operands[0]
+        elif opcode == "tuple" and path and 0 <= path[0] < len(operands):
+            position, path = operands[path[0]], path[1:]
+        elif opcode in _FORWARDING - {"convert"}:
+            position = operands[0]
+        elif opcode in _CALLS and (inside := _entered(module, frame, instruction)) is not None:
+            frame, position = inside
+        else:
             break
-        inside = _entered(module, frame, instruction)
-        if inside is None:
-            break
-        frame, position = inside
-    return frame, position
+        if not path:
+            made = frame, position
+    return made
 
 
 def _entered(module: Module, frame: Frame, instruction: Instruction) -> tuple[Frame, int] | None:

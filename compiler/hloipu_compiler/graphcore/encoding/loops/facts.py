@@ -54,6 +54,23 @@ def facts_of(module: Module) -> Mapping[str, Facts]:
     return found
 
 
+def fed_body(module: Module) -> str:
+    """Return the body of the one `while` of the entry that reads queues; else nothing."""
+    reads: set[str] = set()
+    for computation in callees_first(module):
+        if any(
+            x.opcode == "infeed" or not reads.isdisjoint(x.attributes.called)
+            for x in computation.instructions
+        ):
+            reads.add(computation.name)
+    fed = [
+        x
+        for x in module.entry.instructions
+        if x.opcode == "infeed" or not reads.isdisjoint(x.attributes.called)
+    ]
+    return fed[0].attributes.text("body") if [x.opcode for x in fed] == ["while"] else ""
+
+
 def runs_along(x: Instruction) -> bool:
     """Whether an op is a call that is but a part of what is around it."""
     if x.opcode != "call":
