@@ -54,29 +54,51 @@ def _noted_trips(instruction: Instruction) -> int | None:
     return int(found[1]) if found else None
 
 
+_MOST_LOOPS = 2
+"""Followed from one to the one before: a loop that goes back ends where that forward did."""
+
+
 def counted_loop(
-    module: Module, computation: Computation, instruction: Instruction
+    module: Module, computation: Computation, instruction: Instruction, most: int = _MOST_LOOPS
 ) -> CountedLoop | None:
-    """Return the count of a `while` instruction of `computation`, or None where data decides."""
+    """Return the count of a `while` instruction of `computation`, or None where data decides.
+
+    Its limit may be what a loop before it has counted to; so many loops are followed at most.
+    """
     condition = module.computation.get(instruction.attributes.text("condition"))
     body = module.computation.get(instruction.attributes.text("body"))
     if instruction.opcode != "while" or condition is None or body is None:
         return None
-    state = instruction.operands[0]
+    before, change = _leaves(module, computation, instruction, most)
+    tests = _tests(module, Frame(condition), condition.root)
+    loops = [_counted(module, instruction, each, before, change) for each in tests]
+    known = [loop for loop in loops if loop is not None]
+    # The first test that fails ends the loop.
+    return min(known, key=lambda loop: loop.trips) if len(known) == len(tests) else None
+
+
+def _leaves(
+    module: Module, computation: Computation, loop: Instruction, most: int
+) -> tuple[_Lookup, _Lookup]:
+    """Return what leaves of a loop's state are before it, and by how much an iteration adds."""
+    body = module.computation[loop.attributes.text("body")]
+
+    def after(earlier: Instruction, path: Path) -> int | None:
+        counted = counted_loop(module, computation, earlier, most - 1) if most else None
+        if counted is None:
+            return None
+        start, step = (each(path) for each in _leaves(module, computation, earlier, most - 1))
+        return None if start is None or step is None else start + step * counted.trips
 
     def before(path: Path) -> int | None:
-        form = linear_form(module, Frame(computation), state, path)
+        form = linear_form(module, Frame(computation), loop.operands[0], path, after)
         return form.constant if form is not None and form.carried is None else None
 
     def change(path: Path) -> int | None:
         form = linear_form(module, Frame(body), body.root, path)
         return form.constant if form is not None and form.carried == path else None
 
-    tests = _tests(module, Frame(condition), condition.root)
-    loops = [_counted(module, instruction, each, before, change) for each in tests]
-    known = [loop for loop in loops if loop is not None]
-    # The first test that fails ends the loop.
-    return min(known, key=lambda loop: loop.trips) if len(known) == len(tests) else None
+    return before, change
 
 
 _MOST_TESTS = 8

@@ -210,3 +210,50 @@ ENTRY main {{
 }}""")
     entry = module.entry
     assert trip_count(module, entry, entry.instructions[entry.root]) == trips
+
+
+@each("limit, trips", [("index=0", 6), ("index=1", None)])
+def test_a_loop_may_end_where_the_one_before_it_did(limit: str, trips: int | None) -> None:
+    """As TensorFlow writes the gradient of a loop."""
+    state = "(s32[], s32[])"
+    module = parse(f"""HloModule back
+condition {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  most = s32[] get-tuple-element(s), index=1
+  ROOT few = pred[] compare(i, most), direction=LT
+}}
+body {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  most = s32[] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = {state} tuple(j, most)
+}}
+changing {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = s32[] get-tuple-element(s), index=1
+  two = s32[] constant(2)
+  j = s32[] add(i, two)
+  y = s32[] multiply(x, x)
+  ROOT r = {state} tuple(j, y)
+}}
+below_five {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  five = s32[] constant(5)
+  ROOT few = pred[] compare(i, five), direction=LT
+}}
+ENTRY main {{
+  zero = s32[] constant(0)
+  x = s32[] parameter(0)
+  s = {state} tuple(zero, x)
+  forward = {state} while(s), condition=below_five, body=changing
+  done = s32[] get-tuple-element(forward), {limit}
+  t = {state} tuple(zero, done)
+  ROOT back = {state} while(t), condition=condition, body=body
+}}""")
+    entry = module.entry
+    assert trip_count(module, entry, entry.instructions[entry.root]) == trips
