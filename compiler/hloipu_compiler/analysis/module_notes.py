@@ -41,9 +41,8 @@ def module_notes(module: Module) -> list[str]:
     elided = sum(x.literal is not None and x.literal.is_elided for x in everything)
     if elided:
         found.append(
-            f"{_counted(elided, 'constant')} left out of the text ({{...}}): compiles, and cannot "
-            "be run; print the module with its large constants, as hloipu capture does, or give "
-            "--fill-elided SEED where values do not matter"
+            f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is not "
+            "known; hloipu capture, and --xla_dump_large_constants, keep them"
         )
     return found
 
