@@ -88,6 +88,34 @@ ENTRY main {{
 }}
 """
 TEXT = _TEXT.replace("{total}", "copy(total)")
+# The body in a call, as TensorFlow has it; and a token that goes from iteration to iteration.
+CALLED = TEXT.replace("\nbody {", "\ninner {").replace(
+    "\nENTRY main {",
+    f"""
+body {{
+  carried = {_CARRIED} parameter(0)
+  ROOT called = {_CARRIED} call(carried), to_apply=inner
+}}
+
+ENTRY main {{""",
+)
+_REPEAT = '{"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"6"}}}'
+REPEATED = TEXT.replace(
+    "while(carried), condition=condition, body=body",
+    f"call(carried), to_apply=body, backend_config={_REPEAT}",
+)
+_WITH_TOKEN = _CARRIED.replace(")", ", token[])")
+TOKENS = (
+    TEXT.replace(_CARRIED, _WITH_TOKEN)
+    .replace("token[] after-all()\n  in", "token[] get-tuple-element(carried), index=5\n  in")
+    .replace("  element =", "  later = token[] get-tuple-element(in), index=1\n  element =")
+    .replace("outfeed(loss, ready)", "outfeed(loss, later)")
+    .replace("w2, b2, more)", "w2, b2, more, sent)")
+    .replace("  carried = (s32[], s32[], f32[4,3], f32[3], f32[], token[]) tuple(zero",
+             "  first = token[] after-all()\n"
+             "  carried = (s32[], s32[], f32[4,3], f32[3], f32[], token[]) tuple(zero")
+    .replace("w, b, nothing)", "w, b, nothing, first)")
+)  # fmt: skip
 SUMMING = _TEXT.replace("{total}", "add(total, loss)")
 """Carries something from step to step that is no parameter."""
 
@@ -130,6 +158,19 @@ def test_a_cut_loop_trains_as_its_text_says(
         found = list(session.state().values())
     np.testing.assert_allclose(sorted(sent), sorted(losses), rtol=1e-5)
     for ours, theirs in zip(found, weights, strict=True):
+        np.testing.assert_allclose(ours.reshape(-1, *theirs.shape)[0], theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", [CALLED, REPEATED, TOKENS], ids=["call", "repeat", "tokens"])
+def test_other_forms_of_the_loop_train_alike(text: str) -> None:
+    assert parse(text)
+    program = hloipu.compile(
+        text, target="tiny", over_memory="allow", cache=False, micro_batches=2, replicas=2
+    )
+    with program.session(state=[W, B], infeeds={"train": (X, Y)}) as session:
+        session.run(3)
+        found = list(session.state().values())
+    for ours, theirs in zip(found, trained(3, 4)[0], strict=True):
         np.testing.assert_allclose(ours.reshape(-1, *theirs.shape)[0], theirs, rtol=1e-5, atol=1e-6)
 
 

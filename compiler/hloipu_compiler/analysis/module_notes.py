@@ -41,8 +41,8 @@ def module_notes(module: Module) -> list[str]:
     elided = sum(x.literal is not None and x.literal.is_elided for x in everything)
     if elided:
         found.append(
-            f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is not "
-            "known; hloipu capture, and --xla_dump_large_constants, keep them"
+            f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is "
+            "not known; hloipu capture, and --xla_dump_large_constants, keep them"
         )
     return found
 

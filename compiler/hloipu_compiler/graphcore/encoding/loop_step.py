@@ -13,7 +13,7 @@ from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
 from hloipu_compiler.graphcore.encoding.core.survey import Survey, update_count
 from hloipu_compiler.graphcore.encoding.core.traces import Trace
-from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Value
+from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Token, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.graphcore.encoding.loops.facts import fed_body, window_in
 from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
@@ -43,7 +43,7 @@ class _Goes:
 class _LoopWriter(WindowWriter):
     """Writes an entry with a loop of steps in it; `fed`: what each micro-batch changes.
 
-    `body`: of a `while` without accumulators, each iteration of which is a step.
+    `body`: of a loop without accumulators, each iteration of which is a step.
     """
 
     def __init__(
@@ -61,24 +61,35 @@ class _LoopWriter(WindowWriter):
 
     def called(self, op: Op) -> Value:
         name = op.x.attributes.called[0]
-        if op.kind != LOOP or not self.loops.accumulates(name):
+        if op.kind != LOOP or not self._is_of_steps(name):
             return super().called(op)
         return self._looped(op, name, repeat_count(op.x, op.config))
 
     def plain(self, op: Op) -> Value:
         body = op.x.attributes.text("body")
-        if op.x.opcode != "while" or not (body == self.body or self.loops.accumulates(body)):
+        if op.x.opcode != "while" or not self._is_of_steps(body):
             return super().plain(op)
         return self._looped(op, body, while_count(self.module, self.current, op.x))
+
+    def _is_of_steps(self, body: str) -> bool:
+        return body == self.body or self.loops.accumulates(body)
 
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
         """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.x, self.module.computation[callee])
-        positions = form.opened(self, op)
+        given = form.values(self, op)
+        arrays = [n for n, value in enumerate(given) if not isinstance(value, Token)]
+        positions = [self.settled(given[n], op.x, op.here) for n in arrays]
         slots = self._begin(op.x, callee, positions, iterations)
         here = Context(device=self.inside(op).device)
-        result = self.computation(form.body, form.arguments(slots), here)
-        return form.result(self._end(op.x, positions, slots, form.parts(result, slots)))
+        inside: list[Value] = [Token() for _ in given]  # queues need no order among themselves
+        for n, slot in zip(arrays, slots, strict=True):
+            inside[n] = slot
+        result = form.parts(self.computation(form.body, form.arguments(inside), here), inside)
+        after = self._end(op.x, positions, slots, [result[n] for n in arrays])
+        for n, value in zip(arrays, after, strict=True):
+            inside[n] = value
+        return form.result(inside)
 
     def taken_once(self, op: Op, number: int, value: int) -> int:
         if self.micro_batches > 1:
@@ -199,7 +210,7 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
 
 
 def fed_step(module: Module, micro_batches: int) -> FlatStep | None:
-    """Return the step of a plain module that reads queues in one loop of its entry; None: other.
+    """Return the step of a module that reads queues in one loop of its entry; None: any other.
 
     An iteration is a micro-batch. A loop that is none of steps stays, and it is said why. Raises
     PoplarError E0546 where micro-batches do not divide the iterations.

@@ -29,8 +29,12 @@ def flat_step(
 def _read(given: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
     module = expanded(given)
     found = survey(module)
-    if found.is_plain and is_cut and (step := fed_step(module, micro_batches or 1)) is not None:
-        return step
+    if is_cut and not (found.pipeline or found.stages or found.updates or found.windows):
+        step = fed_step(module, micro_batches or 1)
+        if step is not None and step.stated.why and not found.is_plain:
+            return FlatStep(written_out(module, found, micro_batches), step.stated)
+        if step is not None:
+            return step
     if found.is_plain:
         return None if module is given else FlatStep(module, Stated())
     if found.pipeline is not None:
