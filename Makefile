@@ -186,6 +186,10 @@ trainers: install ## 125 training steps as people write them, with libraries and
 	$(BIN)/python -m pip install --quiet --group trainers
 	$(BIN)/python -m tools.trainers
 
+.PHONY: newcomer
+newcomer: install ## JAX, TensorFlow, PyTorch installed anew: docs/frontends.md, ten models each (half an hour)
+	$(BIN)/python -m tools.newcomer
+
 A ?= HEAD~1
 B ?= HEAD
 .PHONY: referee

@@ -27,7 +27,12 @@ INDEX = "capture.json"
 """Name of the list of modules in the folder; schema `hloipu.capture/1`."""
 
 _FLAGS = "--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_large_constants"
+_OF_TENSORFLOW = re.compile(r"a_inference_(.+?)_\d+__")
+"""Modules of functions: their name, a number, and settings of the session."""
 _DUMPED = re.compile(r"module_(\d+)\.(.*)\.before_optimizations\.txt")
+_WORTH = 10
+"""How many times less work than the largest module a training step may do to be chosen. Assumed:
+evaluation takes batches larger than training's, but not by more."""
 _STOP_SECONDS = 10
 """That a script is given to end after it was asked to; then it is killed."""
 
@@ -92,6 +97,13 @@ class Capture:
     def record(self) -> dict[str, object]:
         """Return this as JSON data of schema `hloipu.capture/1`."""
         return {"schema": "hloipu.capture/1"} | asdict(self)
+
+    @property
+    def chosen(self) -> CapturedModule:
+        """The module to go on with: the training step with most work, if it is worth it."""
+        first = self.modules[0]
+        steps = [x for x in self.modules if x.kind and x.flops * _WORTH >= first.flops]
+        return steps[0] if steps else first
 
 
 def capture(
@@ -276,14 +288,19 @@ def _framework(text: str) -> str:
     return "JAX" if 'op_name="jit(' in text or "HloModule jit_" in text[:200] else ""
 
 
-def _rank(module: CapturedModule) -> tuple[bool, int, int, str]:
-    """Most work first; what cannot be read last."""
-    return bool(module.error), -module.flops, -module.bytes_moved, module.name
+def _rank(module: CapturedModule) -> tuple[bool, int, int, int, str]:
+    """Most work first, of equal steps the one with most state; what cannot be read last.
+
+    The first step of an optimizer of PyTorch's makes its state, those that follow replace it.
+    """
+    work = -module.flops, -module.state, -module.bytes_moved
+    return bool(module.error), *work, module.name
 
 
 def _free_name(name: str, taken: set[str]) -> str:
     """Return a file name for a module; a number tells signatures of one name apart."""
-    plain = re.sub(r"[^\w.-]+", "_", name)[:100] or "module"
+    called = _OF_TENSORFLOW.match(name)
+    plain = re.sub(r"[^\w.-]+", "_", called[1] if called else name)[:100] or "module"
     names = (f"{plain}{'' if number == 1 else f'.{number}'}.hlo" for number in range(1, 1 << 30))
     return next(file for file in names if file not in taken)
 

@@ -20,13 +20,13 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, "FlatStep | None"]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
-    `given`: the options of the call, which come before what the module says. Raises what `verify`
-    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    Or if a loop of its entry reads queues. `given`: the options of the call, which come before what
+    the module says. Raises what `verify` raises, FormulaError E0530 and E0531, and PoplarError
+    E0540 to E0549.
     """
     verify(module)
     module = annotations_removed(defined(module, given))
-    count = given.get("micro_batches")
-    return module, flat_step(module, count if isinstance(count, int) else None)
+    return module, flat_step(module, _count(given), is_cut=True)
 
 
 def plain_step(
@@ -34,17 +34,31 @@ def plain_step(
 ) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read or left unused, for people.
 
-    Any other module is returned without annotations. `given`: the options of the call, which come
-    before what the module says; it states its own in its header. `config`: the configuration file,
-    if one is named. Custom calls are replaced by their definitions first. Raises what `defined`
-    raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    Any other module is returned without annotations; so is one with a loop that reads queues,
+    unless options cut it. `given`: the options of the call, which come before what the module says;
+    it states its own in its header. `config`: the configuration file, if one is named. Custom calls
+    are replaced by their definitions first. Raises what `defined` raises, FormulaError E0530 and
+    E0531, and PoplarError E0540 to E0549.
     """
     module = defined(module, given, config)
     lines = module_notes(module)
     module = annotations_removed(module)
-    count = given.get("micro_batches")
-    found = flat_step(module, count if isinstance(count, int) else None)
+    found = flat_step(module, _count(given), is_cut=_is_cut(module, given))
     return (module, lines) if found is None else (found.module, lines + found.stated.lines())
+
+
+def _count(given: Mapping[str, object]) -> int | None:
+    count = given.get("micro_batches")
+    return count if isinstance(count, int) else None
+
+
+def _is_cut(module: Module, given: Mapping[str, object]) -> bool:
+    """Whether options cut a module that reads queues; others need not know."""
+    if "infeed" not in module.source.text:
+        return False
+    from hloipu.step_elements import OF_CUTTING
+
+    return any(given.get(name) for name in OF_CUTTING | {"stages"})
 
 
 def with_plain_loops(

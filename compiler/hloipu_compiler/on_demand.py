@@ -16,14 +16,17 @@ _ENCODED_OPCODES = frozenset({"custom-call", "fifo", "inter-ipu-copy"})
 _CALL_CONFIGS = ("callConfig", "call_config")
 
 
-def flat_step(module: Module, micro_batches: int | None = None) -> "FlatStep | None":
-    """Return what `poplar.reading.flat_step` does: None unless the module is in an encoding."""
+def flat_step(
+    module: Module, micro_batches: int | None = None, *, is_cut: bool = False
+) -> "FlatStep | None":
+    """Return what `encoding.reading.flat_step` does: None unless a module is in an encoding."""
     has_opaque = "opaque[" in module.source.text
-    if not has_opaque and not any(_may_be_encoded(x) for x in _instructions(module)):
+    opcodes = _ENCODED_OPCODES | ({"infeed"} if is_cut else set())
+    if not has_opaque and not any(_may_be_encoded(x, opcodes) for x in _instructions(module)):
         return None
     from hloipu_compiler.graphcore.encoding.reading import flat_step as read
 
-    return read(module, micro_batches)
+    return read(module, micro_batches, is_cut=is_cut)
 
 
 def with_call_marks(module: Module) -> Module:
@@ -70,9 +73,9 @@ def _attributes(x: Instruction) -> str:
     return x.attributes.text("frontend_attributes")
 
 
-def _may_be_encoded(x: Instruction) -> bool:
+def _may_be_encoded(x: Instruction, opcodes: frozenset[str]) -> bool:
     if x.opcode != "call":
-        return x.opcode in _ENCODED_OPCODES
+        return x.opcode in opcodes
     said = "CALL_CONFIG_TYPE" in _attributes(x)
     return said or any(key in x.backend_config for key in _CALL_CONFIGS)
 

@@ -115,6 +115,10 @@ def training_programs(
     module, encoded = read_encoded(module, options)
     if encoded is not None:
         module, stated = encoded.module, encoded.stated
+        if not stated.is_encoded:  # the loop of the text is the trainer's now
+            from hloipu_compiler.hlo.printing.printer import print_module
+
+            text = print_module(module)
         request = replace(stated.wrapping(request), loop=1)
     found = wrapping_of(module, request)
     if found is None or not (asked or found.feeds):

@@ -77,6 +77,31 @@ def test_the_most_work_leads_and_the_last_text_of_a_name_is_kept(tmp_path: Path)
     ]
 
 
+STEP_OF_TENSORFLOW = "a_inference_step_51__XlaMustCompile_true_config_proto_1_executor_type_2_.9"
+BACKWARD = """', metadata={op_name="gradient_tape/a"}'"""
+
+
+@pytest.mark.parametrize(
+    ("compiled", "chosen"),
+    [
+        # A larger batch in evaluation; names of TensorFlow's functions.
+        (f'compiled("all", 6); compiled("{STEP_OF_TENSORFLOW}", 4, {BACKWARD})', "step.hlo"),
+        (f'compiled("work", 60); compiled("small", 4, {BACKWARD})', "work.hlo"),
+        # PyTorch's first step makes the optimizer's state.
+        (
+            f'compiled("a", 4, {BACKWARD}); '
+            f'compiled("b, input_output_alias={{{{}}: (0, {{}}, may-alias)}}", 4, {BACKWARD})',
+            "b_input_output_alias_0_may-alias_.hlo",
+        ),
+    ],
+)
+def test_the_training_step_is_what_to_go_on_with(
+    tmp_path: Path, compiled: str, chosen: str
+) -> None:
+    captured = capture(script(tmp_path, compiled), tmp_path / "dumps")
+    assert captured.chosen.file == chosen
+
+
 def test_processes_that_a_script_starts_are_captured_too(tmp_path: Path) -> None:
     worker = script(tmp_path, 'compiled("worker", 4)', name="worker.py")
     lines = ('compiled("main", 8)', f"import subprocess; subprocess.run({worker!r}, check=True)")

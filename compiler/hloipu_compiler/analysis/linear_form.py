@@ -4,6 +4,8 @@ A value is `constant`, or `carried + constant`, where carried names a leaf of th
 body or condition takes as its parameter.
 """
 
+from collections.abc import Callable
+
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.frozen import dataclass
@@ -53,11 +55,17 @@ def scalar_constant(instruction: Instruction) -> int | None:
         return None
 
 
-def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) -> LinearForm | None:
+def linear_form(
+    module: Module,
+    frame: Frame,
+    position: int,
+    path: Path = (),
+    after: Callable[[Instruction, Path], int | None] | None = None,
+) -> LinearForm | None:
     """Return the form of the leaf at `path` of an instruction's value, or None if it has none.
 
     Follows get-tuple-element, tuple, copies, add and subtract with one side constant, calls and
-    fusions.
+    fusions. `after`: what a leaf is after a loop of the outermost frame, if that is known.
     """
     offset = 0
     for _ in range(LONGEST_CHAIN):
@@ -88,6 +96,9 @@ def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) ->
                 return None
             position, change = step
             offset += change
+        elif opcode == "while" and after is not None and frame.caller is None:
+            last = after(instruction, path)
+            return None if last is None else LinearForm(last + offset)
         else:
             value = scalar_constant(instruction)
             return None if value is None else LinearForm(value + offset)
@@ -95,16 +106,26 @@ def linear_form(module: Module, frame: Frame, position: int, path: Path = ()) ->
 
 
 def followed(module: Module, frame: Frame, position: int) -> tuple[Frame, int]:
-    """Return where a value is made: the root of the call or fusion that gives it, if one does."""
+    """Return where a value is made: through calls and fusions, moves, and tuples made for it."""
+    path: Path = ()
+    made = frame, position
     for _ in range(LONGEST_CHAIN):
         instruction = frame.computation.instructions[position]
-        if instruction.opcode not in _CALLS:
+        opcode, operands = instruction.opcode, instruction.operands
+        if opcode == "get-tuple-element":
+            path = (instruction.attributes.integer("index"), *path)
+            position = operands[0]
+        elif opcode == "tuple" and path and 0 <= path[0] < len(operands):
+            position, path = operands[path[0]], path[1:]
+        elif opcode in _FORWARDING - {"convert"}:
+            position = operands[0]
+        elif opcode in _CALLS and (inside := _entered(module, frame, instruction)) is not None:
+            frame, position = inside
+        else:
             break
-        inside = _entered(module, frame, instruction)
-        if inside is None:
-            break
-        frame, position = inside
-    return frame, position
+        if not path:
+            made = frame, position
+    return made
 
 
 def _entered(module: Module, frame: Frame, instruction: Instruction) -> tuple[Frame, int] | None:

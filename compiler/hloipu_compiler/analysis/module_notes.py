@@ -1,4 +1,4 @@
-"""Notes on a module for people: annotations without effect, text that XLA has optimised."""
+"""Notes on a module for people: annotations without effect, optimised text, elided constants."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
@@ -10,7 +10,7 @@ _HOST = ("MoveToHost", "annotate_device_placement")
 def module_notes(module: Module) -> list[str]:
     """Return a line for each kind of annotation without effect on a verified module, for people.
 
-    One more tells of text that XLA has optimised for another device.
+    More tell of text that XLA has optimised for another device, and of constants left out of it.
 
     Shardings over devices have none, as a module is compiled as it is written. Those of parameters
     of a module that meets others say what was done already: it is written for one of the devices.
@@ -37,6 +37,12 @@ def module_notes(module: Module) -> list[str]:
             f"text after XLA's optimisation for another device ({_counted(fusions, 'fusion')}): "
             "taken as it stands; the text before it (before_optimizations in dumps, or hloipu "
             "capture) compiles faster and keeps source lines"
+        )
+    elided = sum(x.literal is not None and x.literal.is_elided for x in everything)
+    if elided:
+        found.append(
+            f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is "
+            "not known; hloipu capture, and --xla_dump_large_constants, keep them"
         )
     return found
 

@@ -1,5 +1,6 @@
 """Source lines of instructions, from metadata and stack tables."""
 
+import re
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -15,6 +16,8 @@ from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_runtime.plain_text import printable
 
 NO_METADATA = OpMetadata()
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib[/\\]python3\.\d+[/\\]|^<")
+"""Files that hardly are the user's own."""
 
 
 class SourceLines:
@@ -64,15 +67,20 @@ class SourceLines:
         return []
 
     def line(self, instruction: Instruction) -> str:
-        """Return `file:line` of the innermost frame, the file without its folders; or nothing."""
+        """Return `file:line` of the user's innermost frame, the file without its folders.
+
+        Where all are a library's, of the innermost; nothing where there is none.
+        """
         text = instruction.metadata
         if not text:
             return ""
         found = self._lines.get(text)
         if found is None:
-            frames = self.frames(instruction, 1)
-            file = PurePosixPath(frames[0].file).name if frames else ""
-            found = f"{printable(file)}:{frames[0].line}" if frames else ""
+            frames = self.frames(instruction)
+            shown = next((x for x in frames if not _LIBRARY.search(x.file)), None)
+            shown = shown or (frames[0] if frames else None)
+            file = PurePosixPath(shown.file).name if shown else ""
+            found = f"{printable(file)}:{shown.line}" if shown else ""
             self._lines[text] = found
         return found
 

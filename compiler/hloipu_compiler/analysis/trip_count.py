@@ -1,8 +1,8 @@
 """Trip counts of while loops, where the module tells them.
 
 The rules generalise graphcore/tensorflow `while_loop_to_repeat_simplify`: any constant step, both
-operand orders, NE, and constants reached through copies, tuples, calls, fusions and unchanged loop
-state.
+operand orders, NE, several tests joined by `and`, and constants reached through copies, tuples,
+calls, fusions and unchanged loop state.
 """
 
 import re
@@ -54,30 +54,85 @@ def _noted_trips(instruction: Instruction) -> int | None:
     return int(found[1]) if found else None
 
 
+_MOST_LOOPS = 2
+"""Followed from one to the one before: a loop that goes back ends where that forward did."""
+
+
 def counted_loop(
-    module: Module, computation: Computation, instruction: Instruction
+    module: Module, computation: Computation, instruction: Instruction, most: int = _MOST_LOOPS
 ) -> CountedLoop | None:
-    """Return the count of a `while` instruction of `computation`, or None where data decides."""
+    """Return the count of a `while` instruction of `computation`, or None where data decides.
+
+    Its limit may be what a loop before it has counted to; so many loops are followed at most.
+    """
     condition = module.computation.get(instruction.attributes.text("condition"))
     body = module.computation.get(instruction.attributes.text("body"))
     if instruction.opcode != "while" or condition is None or body is None:
         return None
-    state = instruction.operands[0]
+    before, change = _leaves(module, computation, instruction, most)
+    tests = _tests(module, Frame(condition), condition.root)
+    loops = [_counted(module, instruction, each, before, change) for each in tests]
+    known = [loop for loop in loops if loop is not None]
+    # The first test that fails ends the loop.
+    return min(known, key=lambda loop: loop.trips) if len(known) == len(tests) else None
+
+
+def _leaves(
+    module: Module, computation: Computation, loop: Instruction, most: int
+) -> tuple[_Lookup, _Lookup]:
+    """Return what leaves of a loop's state are before it, and by how much an iteration adds."""
+    body = module.computation[loop.attributes.text("body")]
+
+    def after(earlier: Instruction, path: Path) -> int | None:
+        counted = counted_loop(module, computation, earlier, most - 1) if most else None
+        if counted is None:
+            return None
+        start, step = (each(path) for each in _leaves(module, computation, earlier, most - 1))
+        return None if start is None or step is None else start + step * counted.trips
 
     def before(path: Path) -> int | None:
-        form = linear_form(module, Frame(computation), state, path)
+        form = linear_form(module, Frame(computation), loop.operands[0], path, after)
         return form.constant if form is not None and form.carried is None else None
 
     def change(path: Path) -> int | None:
         form = linear_form(module, Frame(body), body.root, path)
         return form.constant if form is not None and form.carried == path else None
 
-    frame, root = followed(module, Frame(condition), condition.root)
-    test = frame.computation.instructions[root]
-    if test.opcode != "compare":
+    return before, change
+
+
+_MOST_TESTS = 8
+"""Of one condition; TensorFlow writes two, and hardly anybody more."""
+
+
+def _tests(module: Module, frame: Frame, position: int) -> list[tuple[Frame, int]]:
+    """Return the tests that all have to hold for a condition to hold."""
+    found: list[tuple[Frame, int]] = []
+    waiting = [(frame, position)]
+    while waiting and len(found) + len(waiting) <= _MOST_TESTS:
+        frame, position = followed(module, *waiting.pop())
+        test = frame.computation.instructions[position]
+        if test.opcode == "and" and isinstance(test.shape, ArrayShape):
+            waiting.extend((frame, x) for x in test.operands)
+        else:
+            found.append((frame, position))
+    return found + waiting
+
+
+def _counted(
+    module: Module,
+    loop: Instruction,
+    test: tuple[Frame, int],
+    before: _Lookup,
+    change: _Lookup,
+) -> CountedLoop | None:
+    """Return how often a loop runs that one test ends, or None where data decides."""
+    frame, position = test
+    compare = frame.computation.instructions[position]
+    if compare.opcode != "compare":
         return None
-    sides = [linear_form(module, frame, x) for x in test.operands]
-    direction = test.attributes.text("direction")
+    sides = [linear_form(module, frame, x) for x in compare.operands]
+    direction = compare.attributes.text("direction")
     for counter, bound, relation in (
         (sides[0], sides[1], direction),
         (sides[1], sides[0], _SWAPPED.get(direction, "")),
@@ -88,7 +143,7 @@ def counted_loop(
         start, step = before(counter.carried), change(counter.carried)
         if limit is None or start is None or not step:
             continue
-        shape = subshape(instruction.shape, counter.carried)
+        shape = subshape(loop.shape, counter.carried)
         trips = _trips(start + counter.constant, step, limit, relation)
         if trips is not None and _no_overflow(shape, start, step, trips, counter.constant):
             return CountedLoop(trips, counter.carried, start, step)

@@ -4,21 +4,22 @@ import re
 from collections import Counter
 
 from hloipu_compiler.hlo.attributes.metadata import read_metadata
-from hloipu_compiler.ir.attributes import Alias
+from hloipu_compiler.ir.attributes import Alias, Donor
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.plan.aliased_state import AliasPair
 from hloipu_compiler.plan.wrapping import EntryArray
 
-_GROUP = re.compile(r"(?:args|kwargs)\[[^\]]*\]|[A-Za-z_]\w*")
+_GROUP = re.compile(r"(?:args|kwargs)\[[^\]]*\]|[A-Za-z_]\w*|\d+(?=\.\w)")
 Index = tuple[int, ...]
 
 
 def parameter_arrays(module: Module) -> list[EntryArray]:
     """Return the arrays of the entry's parameters; names are unique.
 
-    JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`.
+    JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`;
+    of modules in a row PyTorch makes `4.weight`.
     """
     return list(ARRAYS_MEMO.of(Same(module), lambda: _arrays_of(module)))
 
@@ -86,6 +87,15 @@ def aliased(module: Module) -> list[AliasPair]:
                 pair = AliasPair(parameter, result, alias.kind == "must-alias")
                 found.setdefault(parameter, pair)
     return sorted(found.values())
+
+
+def donated_alone(module: Module) -> frozenset[int]:
+    """Return the parameters that the header gives away without saying to which result."""
+    places = {place: n for n, place in enumerate(parameter_places(module))}
+    donors = module.attributes.get("buffer_donor", ())
+    found = [x for x in donors if isinstance(x, Donor)] if isinstance(donors, tuple) else []
+    numbers = [places.get((x.parameter, *x.parameter_index)) for x in found]
+    return frozenset(n for n in numbers if n is not None)
 
 
 def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:

@@ -12,7 +12,12 @@ from typing import Any
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.aliased_state import paired_state
-from hloipu_compiler.plan.entry_arrays import aliased, parameter_arrays, result_arrays
+from hloipu_compiler.plan.entry_arrays import (
+    aliased,
+    donated_alone,
+    parameter_arrays,
+    result_arrays,
+)
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import (
     EntryArray,
@@ -264,7 +269,14 @@ def _pairs(
         return sorted(pairs), "from the roles given"
     if len(settled) == len(parameters):
         return [], "every parameter has another role"
-    return _inferred(parameters, results, settled)
+    found, evidence = _inferred(parameters, results, settled)
+    donors = donated_alone(module) - settled
+    if donors and donors != {parameter for parameter, _ in found}:
+        raise _unclear(
+            f"{len(donors)} parameters are donated (buffer_donor), and the text does not say which "
+            "results replace them, as texts of PyTorch/XLA do not; hloipu.torch_xla.lower does"
+        )
+    return found, evidence
 
 
 def _matched(

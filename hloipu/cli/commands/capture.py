@@ -65,8 +65,8 @@ def text(captured: Capture, most: int) -> str:
     """Return the list of modules, and the command to go on with."""
     rows = captured.modules[:most]
     left = len(captured.modules) - len(rows)
-    first = captured.modules[0]
-    path = printable(f"{captured.folder.rstrip('/')}/{first.file}")
+    chosen = captured.chosen
+    path = printable(f"{captured.folder.rstrip('/')}/{chosen.file}")
     return "\n".join(
         [
             f"{counted(len(captured.modules), 'module')} in {printable(captured.folder)}, "
@@ -93,9 +93,27 @@ def text(captured: Capture, most: int) -> str:
                 if captured.exit_code
                 else []
             ),
-            *([] if first.error else [f"most work: {path}", f"next: hloipu compile {path}"]),
+            *([] if chosen.error else _next(chosen, path)),
         ]
     )
+
+
+def _next(chosen: CapturedModule, path: str) -> list[str]:
+    more = _IN_SCRIPTS.get(chosen.framework) if chosen.kind else None
+    return [
+        f"{chosen.kind or 'most work'}: {path}",
+        *([f"  {more}"] if more else []),
+        f"next: hloipu compile {path}",
+    ]
+
+
+_IN_SCRIPTS = {
+    "TensorFlow": "to train it here, with names of variables and lines of your own: "
+    "hloipu.tensorflow.lower",
+    "PyTorch/XLA": "to train it here, with names of parameters and what is state: "
+    "hloipu.torch_xla.lower",
+}
+"""What a text of a framework does not say, and who does."""
 
 
 def _cells(module: CapturedModule) -> tuple[str, ...]:

@@ -72,3 +72,9 @@ ENTRY e {{
     assert ["after XLA's optimisation" in line for line in module_notes(parsed(text))] == [
         True
     ] * told
+
+
+@pytest.mark.parametrize("values", ["...", "1, 2, 3, 4"])
+def test_constants_that_were_left_out_are_told(values: str) -> None:
+    text = entry(f"  ROOT c = f32[4] constant({{{values}}})")
+    assert [line[:10] for line in module_notes(parsed(text))] == ["1 constant"] * (values == "...")

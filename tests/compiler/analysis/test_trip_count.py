@@ -167,3 +167,93 @@ def test_a_count_that_xla_noted_down_is_taken_where_none_is_derived(config: str)
     module = parse(text)
     assert trip_count(module, module.entry, module.entry["w"]) == 14
     assert loop_of(module) is None
+
+
+@each("other, trips", [("LT", 4), ("NE", 4), ("GT", 0), ("EQ", None)])
+def test_the_first_of_several_tests_that_fails_ends_the_loop(other: str, trips: int | None) -> None:
+    """As TensorFlow writes loops: two counters, and a call that gives a tuple of one."""
+    state = "(s32[], s32[], s32[])"
+    module = parse(f"""HloModule two_tests
+tests {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  j = s32[] get-tuple-element(s), index=1
+  most = s32[] get-tuple-element(s), index=2
+  end = s32[] constant(8)
+  few = pred[] compare(i, most), direction=LT
+  more = pred[] compare(j, end), direction={other}
+  both = pred[] and(few, more)
+  same = pred[] reshape(both)
+  ROOT one = (pred[]) tuple(same)
+}}
+condition {{
+  s = {state} parameter(0)
+  call = (pred[]) call(s), to_apply=tests
+  ROOT r = pred[] get-tuple-element(call), index=0
+}}
+body {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  j = s32[] get-tuple-element(s), index=1
+  most = s32[] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  two = s32[] constant(2)
+  i2 = s32[] add(i, one)
+  j2 = s32[] add(j, two)
+  ROOT r = {state} tuple(i2, j2, most)
+}}
+ENTRY main {{
+  zero = s32[] constant(0)
+  most = s32[] constant(6)
+  s = {state} tuple(zero, zero, most)
+  ROOT loop = {state} while(s), condition=condition, body=body
+}}""")
+    entry = module.entry
+    assert trip_count(module, entry, entry.instructions[entry.root]) == trips
+
+
+@each("limit, trips", [("index=0", 6), ("index=1", None)])
+def test_a_loop_may_end_where_the_one_before_it_did(limit: str, trips: int | None) -> None:
+    """As TensorFlow writes the gradient of a loop."""
+    state = "(s32[], s32[])"
+    module = parse(f"""HloModule back
+condition {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  most = s32[] get-tuple-element(s), index=1
+  ROOT few = pred[] compare(i, most), direction=LT
+}}
+body {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  most = s32[] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = {state} tuple(j, most)
+}}
+changing {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = s32[] get-tuple-element(s), index=1
+  two = s32[] constant(2)
+  j = s32[] add(i, two)
+  y = s32[] multiply(x, x)
+  ROOT r = {state} tuple(j, y)
+}}
+below_five {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  five = s32[] constant(5)
+  ROOT few = pred[] compare(i, five), direction=LT
+}}
+ENTRY main {{
+  zero = s32[] constant(0)
+  x = s32[] parameter(0)
+  s = {state} tuple(zero, x)
+  forward = {state} while(s), condition=below_five, body=changing
+  done = s32[] get-tuple-element(forward), {limit}
+  t = {state} tuple(zero, done)
+  ROOT back = {state} while(t), condition=condition, body=body
+}}""")
+    entry = module.entry
+    assert trip_count(module, entry, entry.instructions[entry.root]) == trips

@@ -57,6 +57,22 @@ def test_aliases_are_state_and_names_are_paths() -> None:
     assert found.evidence == "from the aliases in the header"
 
 
+@pytest.mark.parametrize(("donors", "is_clear"), [((0, 1), True), ((0, 1, 3), False)])
+def test_donors_alone_must_be_what_results_are_like(
+    donors: tuple[int, ...], is_clear: bool
+) -> None:
+    """PyTorch/XLA gives parameters away and does not say to which results."""
+    said = ", ".join(f"({n}, {{}})" for n in donors)
+    shapes = [("w['a']", "f32[3]"), ("w['b']", "f32[4]"), ("x", "f32[8,3]"), ("s", "f32[3]")]
+    module = step(shapes, ["f32[3]", "f32[4]", "f32[7]"], f", buffer_donor={{ {said} }}")
+    if is_clear:
+        assert pairs(wrapped(module)) == [(0, 0), (1, 1)]
+        return
+    with pytest.raises(UsageError, match="3 parameters are donated") as unclear:
+        wrapped(module)
+    assert unclear.value.code == "E3150"
+
+
 def test_an_alias_may_join_other_numbers() -> None:
     module = step(
         [("x", "f32[2]"), ("a", "f32[3]"), ("b", "f32[3]")],

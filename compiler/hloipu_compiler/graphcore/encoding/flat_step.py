@@ -47,9 +47,18 @@ class _State:
 
 
 class Ending:
-    """Makes the step of what was written."""
+    """Makes the step of what was written; `is_encoded`: with phases that are known."""
 
-    def __init__(self, module: Module, writer: FlatWriter, root: Value, iterations: int) -> None:
+    def __init__(
+        self,
+        module: Module,
+        writer: FlatWriter,
+        root: Value,
+        iterations: int,
+        *,
+        is_encoded: bool = True,
+    ) -> None:
+        self.is_encoded = is_encoded
         self.module = module
         self.writer = writer
         self.made = writer.made
@@ -70,7 +79,7 @@ class Ending:
         for at in self.read:
             if live[at]:
                 raise self._no_state(at, at)
-        if not self.writer.stages:
+        if self.is_encoded and not self.writer.stages:
             self._mark_forward(states, live)
         counts = [x for x in self.writer.counts.values() if live[x.parameter]]
         numbers = {at: n for n, at in enumerate(self._parameter_positions(counts))}
@@ -141,7 +150,8 @@ class Ending:
                 if self.iterations > 1:
                     raise self._no_state(number, old)
                 continue
-            role = "" if writer.traces.get(new) is None or self._is_late(new) else "carry"
+            varies = writer.traces.get(new) is not None and not self._is_late(new)
+            role = "carry" if varies and self.is_encoded else ""
             found[parameter] = _State(parameter, new, role)
             changed.append(parameter)
         if self.iterations > 1:

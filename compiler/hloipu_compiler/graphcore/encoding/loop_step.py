@@ -1,4 +1,4 @@
-"""Writes a loop that accumulates micro-batches as one plain step.
+"""Writes a loop that accumulates micro-batches, or takes batches of a queue, as one plain step.
 
 What cannot be a step (values that go on and are no parameters, updates that do something with a
 gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.
@@ -13,9 +13,9 @@ from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
 from hloipu_compiler.graphcore.encoding.core.survey import Survey, update_count
 from hloipu_compiler.graphcore.encoding.core.traces import Trace
-from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Value
+from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Token, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
-from hloipu_compiler.graphcore.encoding.loops.facts import window_in
+from hloipu_compiler.graphcore.encoding.loops.facts import fed_body, window_in
 from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
     repeat_count,
     updates_of,
@@ -41,10 +41,16 @@ class _Goes:
 
 
 class _LoopWriter(WindowWriter):
-    """Writes an entry with an accumulating loop in it; `fed`: what each micro-batch changes."""
+    """Writes an entry with a loop of steps in it; `fed`: what each micro-batch changes.
 
-    def __init__(self, module: Module, micro_batches: int | None, fed: frozenset[int]) -> None:
+    `body`: of a loop without accumulators, each iteration of which is a step.
+    """
+
+    def __init__(
+        self, module: Module, micro_batches: int | None, fed: frozenset[int], body: str = ""
+    ) -> None:
         super().__init__(module, micro_batches or 1)
+        self.body = body
         self.given = micro_batches
         self.said = 0
         """Micro-batches of an update as its own computation says."""
@@ -55,24 +61,35 @@ class _LoopWriter(WindowWriter):
 
     def called(self, op: Op) -> Value:
         name = op.x.attributes.called[0]
-        if op.kind != LOOP or not self.loops.accumulates(name):
+        if op.kind != LOOP or not self._is_of_steps(name):
             return super().called(op)
         return self._looped(op, name, repeat_count(op.x, op.config))
 
     def plain(self, op: Op) -> Value:
         body = op.x.attributes.text("body")
-        if op.x.opcode != "while" or not self.loops.accumulates(body):
+        if op.x.opcode != "while" or not self._is_of_steps(body):
             return super().plain(op)
         return self._looped(op, body, while_count(self.module, self.current, op.x))
+
+    def _is_of_steps(self, body: str) -> bool:
+        return body == self.body or self.loops.accumulates(body)
 
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
         """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.x, self.module.computation[callee])
-        positions = form.opened(self, op)
+        given = form.values(self, op)
+        arrays = [n for n, value in enumerate(given) if not isinstance(value, Token)]
+        positions = [self.settled(given[n], op.x, op.here) for n in arrays]
         slots = self._begin(op.x, callee, positions, iterations)
         here = Context(device=self.inside(op).device)
-        result = self.computation(form.body, form.arguments(slots), here)
-        return form.result(self._end(op.x, positions, slots, form.parts(result, slots)))
+        inside: list[Value] = [Token() for _ in given]  # queues need no order among themselves
+        for n, slot in zip(arrays, slots, strict=True):
+            inside[n] = slot
+        result = form.parts(self.computation(form.body, form.arguments(inside), here), inside)
+        after = self._end(op.x, positions, slots, [result[n] for n in arrays])
+        for n, value in zip(arrays, after, strict=True):
+            inside[n] = value
+        return form.result(inside)
 
     def taken_once(self, op: Op, number: int, value: int) -> int:
         if self.micro_batches > 1:
@@ -111,6 +128,8 @@ class _LoopWriter(WindowWriter):
         self.inputs, self.outputs = [], []
         made: list[Value] = []
         for number, (old, slot, new) in enumerate(zip(positions, slots, parts, strict=True)):
+            if self._unmoved(new, slot) == slot:
+                new = slot
             late = self.trace((new,)).late
             if new != slot and not late:
                 self.varied.add(number)
@@ -125,6 +144,14 @@ class _LoopWriter(WindowWriter):
         self.check_going_on(x, slots, parts)
         return made
 
+    def _unmoved(self, at: int, slot: int) -> int:
+        """Return what a value is a copy of, in its own shape and as late as in a slot."""
+        while at != slot and (x := self.made[at]).opcode in ("copy", "reshape", "bitcast"):
+            if self.made[x.operands[0]].shape != x.shape:
+                break
+            at = x.operands[0]
+        return at
+
     def _note(self, old: int, new: int, made: list[Value]) -> None:
         self.inputs.append(old)
         self.outputs.append(new)
@@ -132,7 +159,7 @@ class _LoopWriter(WindowWriter):
 
     def _step(self, new: int, slot: int) -> int | None:
         """Return by what a value grows each iteration, if by a constant integer."""
-        x = self.made[new]
+        x = self.made[self._unmoved(new, slot)]
         if x.opcode != "add" or slot not in x.operands:
             return None
         other = self.made[x.operands[0] if x.operands[1] == slot else x.operands[1]]
@@ -180,6 +207,28 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
     raise NoStep(
         f"what goes from micro-batch to micro-batch in {module.name!r} is too long a chain"
     )
+
+
+def fed_step(module: Module, micro_batches: int) -> FlatStep | None:
+    """Return the step of a module that reads queues in one loop of its entry; None: any other.
+
+    An iteration is a micro-batch. A loop that is none of steps stays, and it is said why. Raises
+    PoplarError E0546 where micro-batches do not divide the iterations.
+    """
+    body = fed_body(module)
+    if not body:
+        return None
+    check_size(module)
+    writer = _LoopWriter(module, micro_batches, frozenset(), body)
+    try:
+        root = writer.entry(module.entry)
+        ending = Ending(module, writer, root, writer.iterations, is_encoded=False)
+        ending.read = [goes.slot for goes in writer.counters]
+        return ending.step(Stated(micro_batches, loop=writer.iterations, is_encoded=False))
+    except PoplarError as error:
+        if error.code == "E0546" and writer.is_written:
+            raise
+        return FlatStep(module, Stated(why=error.message, is_encoded=False))
 
 
 def _ended(module: Module, found: Survey, writer: _LoopWriter, root: Value) -> FlatStep:

@@ -5,7 +5,7 @@ from hloipu_compiler.graphcore.encoding.core.pipeline_checks import checked_stag
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
 from hloipu_compiler.graphcore.encoding.core.survey import survey, update_count
 from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
-from hloipu_compiler.graphcore.encoding.loop_step import loop_step
+from hloipu_compiler.graphcore.encoding.loop_step import fed_step, loop_step
 from hloipu_compiler.graphcore.encoding.pipeline_step import pipeline_step
 from hloipu_compiler.graphcore.encoding.plain_module import written_out
 from hloipu_compiler.graphcore.encoding.window_writing import NoStep
@@ -13,19 +13,28 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.vendor.expanding import expanded
 
 
-def flat_step(module: Module, micro_batches: int | None = None) -> FlatStep | None:
+def flat_step(
+    module: Module, micro_batches: int | None = None, *, is_cut: bool = False
+) -> FlatStep | None:
     """Return the plain step of a verified module in Graphcore's encoding; None for any other.
 
-    `micro_batches`: how many an update has, whatever the module says of it.
-    Raises FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    `micro_batches`: how many an update has, whatever the module says of it. `is_cut`: also of a
+    plain module, if a loop of its entry reads queues. Raises FormulaError E0530 and E0531,
+    and PoplarError E0540 to E0549.
     """
     with placing(module):
-        return _read(module, micro_batches)
+        return _read(module, micro_batches, is_cut)
 
 
-def _read(given: Module, micro_batches: int | None) -> FlatStep | None:
+def _read(given: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
     module = expanded(given)
     found = survey(module)
+    if is_cut and not (found.pipeline or found.stages or found.updates or found.windows):
+        step = fed_step(module, micro_batches or 1)
+        if step is not None and step.stated.why and not found.is_plain:
+            return FlatStep(written_out(module, found, micro_batches), step.stated)
+        if step is not None:
+            return step
     if found.is_plain:
         return None if module is given else FlatStep(module, Stated())
     if found.pipeline is not None:

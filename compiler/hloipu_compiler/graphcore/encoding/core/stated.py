@@ -39,6 +39,8 @@ class Stated:
     """Names with their mode, as `NAME:MODE`."""
     why: str = ""
     """Why a loop stays a loop, where one does."""
+    is_encoded: bool = True
+    """Whether it is stated in Graphcore's encoding; else by a loop that reads queues."""
 
     def attributes(self) -> dict[str, str]:
         """Return it as attributes of a module."""
@@ -99,6 +101,8 @@ class Stated:
 
     def lines(self) -> list[str]:
         """Return what was read, for people."""
+        if not self.is_encoded:
+            return [f"the loop that reads queues {self._of_a_loop}"]
         if self.why:
             return [f"read from Graphcore's encoding: loops are written out, for {self.why}"]
         if self == Stated():
@@ -113,6 +117,14 @@ class Stated:
             words.append(f"{self.loop} updates a run")
         words += [f"{key} {text}" for key, text in self._others().items() if text]
         return [f"read from Graphcore's encoding: {'; '.join(words)}"]
+
+    @property
+    def _of_a_loop(self) -> str:
+        if self.why:
+            return f"stays a loop around whole steps, for {self.why}"
+        many = self.micro_batches > 1
+        each = f" of {self.micro_batches} micro-batches each" if many else ""
+        return f"is taken apart: {self.loop} updates a run{each}"
 
     def _others(self) -> Mapping[str, str]:
         return {

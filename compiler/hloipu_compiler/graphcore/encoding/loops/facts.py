@@ -7,6 +7,7 @@ from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.graphcore.encoding.core.call_config import (
     CALL,
     FUNCTION,
+    LOOP,
     MULTI_CONV,
     STAGES,
     UPDATE,
@@ -52,6 +53,25 @@ def facts_of(module: Module) -> Mapping[str, Facts]:
                     accumulates = accumulates or callee.accumulates
         found[computation.name] = Facts(updates, updates or accumulates, plain)
     return found
+
+
+def fed_body(module: Module) -> str:
+    """Return what the one loop of the entry that reads queues repeats; else nothing."""
+    reads: set[str] = set()
+
+    def is_fed(x: Instruction) -> bool:
+        return x.opcode == "infeed" or not reads.isdisjoint(x.attributes.called)
+
+    for computation in callees_first(module):
+        if any(map(is_fed, computation.instructions)):
+            reads.add(computation.name)
+    fed = [x for x in module.entry.instructions if is_fed(x)]
+    if len(fed) != 1:
+        return ""
+    config = config_of(fed[0])
+    if config is not None and config.type == LOOP:
+        return fed[0].attributes.called[0]
+    return fed[0].attributes.text("body") if fed[0].opcode == "while" else ""
 
 
 def runs_along(x: Instruction) -> bool:

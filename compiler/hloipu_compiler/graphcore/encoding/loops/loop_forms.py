@@ -24,15 +24,19 @@ class LoopForm:
 
     def opened(self, writer: Writer, op: Op) -> list[int]:
         """Return the positions of the values that go on, before the first iteration."""
+        return [writer.settled(v, op.x, op.here) for v in self.values(writer, op)]
+
+    def values(self, writer: Writer, op: Op) -> list[Value]:
+        """Return the values that go on, before the first iteration."""
         if self.kind != TUPLE:
-            return writer.operands(op)
+            return list(op.operands)
         state = op.operands[0]
         if not isinstance(state, Made):
             at = writer.settled(state, op.x, op.here)
             shape = writer.made[at].shape
             count = len(shape.elements) if isinstance(shape, TupleShape) else 0
             state = Made(tuple(writer.part(at, n) for n in range(count)))
-        return [writer.settled(v, op.x, op.here) for v in state.parts]
+        return list(state.parts)
 
     def arguments(self, values: Sequence[Value]) -> list[Value]:
         """Return what the body's parameters are."""

@@ -1,0 +1,1 @@
+"""What a new user of each framework meets: a tour in a fresh environment, and ten models."""
