@@ -98,6 +98,8 @@ class Wrapping:
     """Parameters that the host gives with each call."""
     io_tiles: int = 0
     """Tiles set apart for the queues of the loop, whose transfers go on beside computing."""
+    taken_for_data: str = ""
+    """What was taken for data that nobody named, and what says so; empty: users named it."""
 
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
@@ -108,6 +110,8 @@ class Wrapping:
             found.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
                          f"{_ranges([r for _, r in pairs])}")  # fmt: skip
         found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
+        if self.taken_for_data:
+            found.append(f"  {self.taken_for_data}")
         if self.constants:
             found.append(f"  loaded once: parameters {_ranges(self.constants)}")
         if self.inputs:

@@ -1,0 +1,210 @@
+"""What of a forward step's parameters is data, where neither user nor names say so.
+
+Read from the graph: the batch is a dimension of data, of nearly all that is computed and of
+results, and no side of a weight. Where it has size 1, whole numbers are data (words, places), or
+what products of two parameters take as their input; at last, the last array.
+"""
+
+from collections.abc import Iterator, Sequence, Set
+
+from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
+from hloipu_compiler.analysis.scaling_dims import Classes, looked_up, scaling_classes, weights
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import FactorKind
+from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.memo import Memo, Same
+from hloipu_compiler.plan.entry_arrays import parameter_places, result_places
+from hloipu_compiler.plan.training_signs import is_float
+from hloipu_compiler.plan.wrapping import EntryArray
+from hloipu_runtime.frozen import dataclass
+
+_LEAST_SHARE = 0.5
+"""Of the bytes that are computed from several parameters: what less has is a side of a weight."""
+_APART = with_trait(Trait.ELEMENTWISE) | with_trait(Trait.APPLIER) | with_trait(Trait.CALLER)
+"""Ops of two operands that are no products; asking for their rules would take longer."""
+_MOVING = with_trait(Trait.DATA_MOVEMENT) | {"convert"}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The arrays that have a step's batch, by number; none where there is none or it has size 1."""
+
+    parameters: frozenset[int] = frozenset()
+    results: frozenset[int] = frozenset()
+
+
+def batch_arrays(module: Module) -> Batch:
+    """Return the parameters and results that have the batch of a forward step.
+
+    Looked for among dimensions that lead in parameters and are nothing else there; then, as where
+    the leading ones have size 1, among all that no product with a parameter sums over.
+    """
+    return _MEMO.of(Same(module), lambda: _batch_arrays(module))
+
+
+_MEMO: Memo[Batch] = Memo(1)
+"""The last answer: signs of training and data are both told by it."""
+
+
+def _batch_arrays(module: Module) -> Batch:
+    classes = scaling_classes(module)
+    given = _arrays_with(module, classes, is_result=False)
+    made = _arrays_with(module, classes, is_result=True)
+    shared = given.keys() & made.keys()
+    if not shared:
+        return Batch()
+    sizes, whole = _computed_bytes(module, classes)
+    pointed, entry = looked_up(module, classes), module.entry
+    leading, inner = set[Cell](), set[Cell]()
+    for position in entry.parameters:
+        for element, array in arrays_of(entry.instructions[position].shape):
+            for dimension in range(array.rank):
+                cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
+                if cell is not None:
+                    (inner if dimension else leading).add(cell)
+    for possible in (
+        leading - inner - pointed - weights(module, classes),
+        (leading | inner) - pointed - _summed_with_parameters(module, classes),
+    ):
+        # Of several that all arrays have, as heads and rows of attention, the outermost.
+        best = max(
+            possible & shared,
+            key=lambda cell: (sizes.get(cell, 0), -min(made[cell].values()), cell),
+            default=None,
+        )
+        if best is not None and sizes.get(best, 0) >= _LEAST_SHARE * whole:
+            return Batch(frozenset(given[best]), frozenset(made[best]))
+    return Batch()
+
+
+def forward_data(module: Module, arrays: Sequence[EntryArray]) -> tuple[tuple[int, ...], str]:
+    """Return which of some parameters are data, and what says so, in words.
+
+    `arrays`: parameters that may be data, one or more.
+    """
+    batch = batch_arrays(module)
+    carrying = tuple(x.number for x in arrays if x.number in batch.parameters)
+    if carrying:
+        return carrying, "they share a dimension, the batch, with the results"
+    whole_numbers = tuple(x.number for x in arrays if x.shape and not is_float(x))
+    if whole_numbers:
+        return whole_numbers, "they are whole numbers, the others floats"
+    inputs = _inputs_of_products(module)
+    fed = tuple(x.number for x in arrays if x.number in inputs)
+    if fed:
+        return fed, "products of parameters take them as their input"
+    last = next((x for x in reversed(arrays) if x.shape), arrays[-1])
+    return (last.number,), "it is the last array"
+
+
+def _arrays_with(
+    module: Module, classes: Classes, *, is_result: bool
+) -> dict[Cell, dict[int, int]]:
+    """Return for each class of dimensions the parameters or results that have it, and which is it.
+
+    The last is the outermost dimension of the array that is of the class.
+    """
+    entry = module.entry
+    found: dict[Cell, dict[int, int]] = {}
+    places = result_places(module) if is_result else parameter_places(module)
+    for number, place in enumerate(places):
+        position = entry.root if is_result else entry.parameters[place[0]]
+        path = place if is_result else place[1:]
+        if len(path) > 1:
+            continue  # classes know of no tuples in tuples
+        element = path[0] if path else WHOLE
+        for each, array in arrays_of(entry.instructions[position].shape):
+            for dimension in range(array.rank if each == element else 0):
+                cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
+                if cell is not None:
+                    found.setdefault(cell, {}).setdefault(number, dimension)
+    return found
+
+
+def _computed_bytes(module: Module, classes: Classes) -> tuple[dict[Cell, int], int]:
+    """Return the bytes of arrays that have a class, and of all, of those made of two parameters."""
+    entry = module.entry
+    sizes: dict[Cell, int] = {}
+    whole = 0
+    for position, source in enumerate(_sources(entry)):
+        if source != _SEVERAL or entry.instructions[position].opcode == "tuple":
+            continue
+        for element, array in arrays_of(entry.instructions[position].shape):
+            whole += array.byte_count
+            cells = (Cell(entry.name, position, element, d) for d in range(array.rank))
+            for cell in {classes.of_cell[cell] for cell in cells if cell in classes.of_cell}:
+                sizes[cell] = sizes.get(cell, 0) + array.byte_count
+    return sizes, whole
+
+
+_NOTHING, _SEVERAL = -1, -2
+
+
+def _sources(computation: Computation) -> list[int]:
+    """Return of each position the parameter that it is made of, `_NOTHING` or `_SEVERAL`."""
+    found: list[int] = []
+    for x in computation.instructions:
+        sources = {found[i] for i in x.operands} - {_NOTHING}
+        if x.parameter_number >= 0:
+            found.append(x.parameter_number)
+        elif len(sources) > 1:
+            found.append(_SEVERAL)
+        else:
+            found.append(sources.pop() if sources else _NOTHING)
+    return found
+
+
+def _moved(computation: Computation) -> list[int]:
+    """Return of each position the parameter that it is, moved or converted; `_NOTHING`: none."""
+    found: list[int] = []
+    for x in computation.instructions:
+        if x.parameter_number >= 0:
+            found.append(x.parameter_number)
+        else:
+            found.append(found[x.operands[0]] if x.opcode in _MOVING else _NOTHING)
+    return found
+
+
+def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:
+    """Return the classes that products sum over where one of their operands is a parameter."""
+    entry = module.entry
+    moved = _moved(entry)
+    found = set[Cell]()
+    for position, summed in _products(entry):
+        operands = entry.instructions[position].operands[:2]
+        if any(moved[i] != _NOTHING for i in operands):
+            cells = (
+                Cell(entry.name, i, WHOLE, d)
+                for i, dimensions in zip(operands, summed, strict=True)
+                for d in dimensions
+            )
+            found.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
+    return found
+
+
+def _products(computation: Computation) -> Iterator[tuple[int, tuple[tuple[int, ...], ...]]]:
+    """Yield the products, and the dimensions of both operands that each of them sums over."""
+    for position, x in enumerate(computation.instructions):
+        if len(x.operands) != 2 or x.opcode in _APART:
+            continue
+        rule = rule_in(computation, x)
+        summed = tuple(rule.dimensions(side, FactorKind.REDUCTION) for side in (0, 1))
+        if all(summed):
+            yield position, summed
+
+
+def _inputs_of_products(module: Module) -> Set[int]:
+    """Return the parameters that products take as input, whose other operand is one as well.
+
+    Of a convolution its left operand by meaning; of other products as frameworks write layers.
+    """
+    entry = module.entry
+    moved, places = _moved(entry), parameter_places(module)
+    first = {place[0]: number for number, place in reversed(list(enumerate(places)))}
+    found = set[int]()
+    for position, _ in _products(entry):
+        operands = entry.instructions[position].operands
+        if all(moved[i] != _NOTHING for i in operands):
+            found.add(first[moved[operands[0]]])
+    return found
