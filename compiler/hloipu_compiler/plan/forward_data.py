@@ -2,7 +2,8 @@
 
 Read from the graph: the batch is a dimension of data, of nearly all that is computed and of
 results, and no side of a weight. Where it has size 1, whole numbers are data (words, places), or
-what products of two parameters take as their input; at last, the last array.
+what products of two parameters take as their input, or what is like a result; at last, the last
+array.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -13,8 +14,13 @@ from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.plan.entry_arrays import parameter_places, result_places
+from hloipu_compiler.plan.entry_arrays import (
+    parameter_places,
+    result_arrays,
+    result_places,
+)
 from hloipu_compiler.plan.training_signs import is_float
 from hloipu_compiler.plan.wrapping import EntryArray
 from hloipu_runtime.frozen import dataclass
@@ -37,8 +43,10 @@ class Batch:
 def batch_arrays(module: Module) -> Batch:
     """Return the parameters and results that have the batch of a forward step.
 
-    Looked for among dimensions that lead in parameters and are nothing else there; then, as where
-    the leading ones have size 1, among all that no product with a parameter sums over.
+    Looked for among dimensions that lead in parameters and are nothing else there: one that results
+    have, one that products keep and sum over (as gradients are), one that nearly all arrays have;
+    then, as where the leading ones have size 1, among all that no product with a parameter sums
+    over.
     """
     return _MEMO.of(Same(module), lambda: _batch_arrays(module))
 
@@ -52,30 +60,52 @@ def _batch_arrays(module: Module) -> Batch:
     given = _arrays_with(module, classes, is_result=False)
     made = _arrays_with(module, classes, is_result=True)
     shared = given.keys() & made.keys()
-    if not shared:
-        return Batch()
     sizes, whole = _computed_bytes(module, classes)
-    pointed, entry = looked_up(module, classes), module.entry
-    leading, inner = set[Cell](), set[Cell]()
+    leading, inner, lengths = _places(module, classes)
+    pointed = looked_up(module, classes)
+    alone = leading - inner - pointed - weights(module, classes)
+
+    def largest(possible: Set[Cell]) -> Batch | None:
+        """Join classes that are as long and at the same place of results: twins, never combined."""
+        alike: dict[tuple[int, int], list[Cell]] = {}
+        for cell in possible:
+            outermost = min(made.get(cell, {0: 0}).values())
+            alike.setdefault((-outermost, lengths[cell]), []).append(cell)
+        # Of several that all arrays have, as heads and rows of attention, the outermost.
+        weighed = ((sum(sizes.get(x, 0) for x in cells), key) for key, cells in alike.items())
+        size, key = max(weighed, default=(0, (0, 0)))
+        if not size or size < _LEAST_SHARE * whole:
+            return None
+        members = alike[key]
+        return Batch(
+            frozenset(number for cell in members for number in given[cell]),
+            frozenset(number for cell in members for number in made.get(cell, ())),
+        )
+
+    if (found := largest(alone & shared)) is not None:
+        return found
+    kept_and_summed = _kept_and_summed(module, classes)
+    numbers = [number for cell in alone & kept_and_summed - shared for number in given[cell]]
+    if numbers:
+        return Batch(frozenset(numbers))
+    if (found := largest(alone - shared)) is not None:
+        return found
+    possible = (leading | inner) & shared - pointed - _summed_with_parameters(module, classes)
+    return largest(possible) or Batch()
+
+
+def _places(module: Module, classes: Classes) -> tuple[Set[Cell], Set[Cell], dict[Cell, int]]:
+    """Return the classes of parameters' leading dimensions, of their others, and their sizes."""
+    leading, inner, entry = set[Cell](), set[Cell](), module.entry
+    lengths: dict[Cell, int] = {}
     for position in entry.parameters:
         for element, array in arrays_of(entry.instructions[position].shape):
-            for dimension in range(array.rank):
+            for dimension, length in enumerate(array.dimensions):
                 cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
                 if cell is not None:
                     (inner if dimension else leading).add(cell)
-    for possible in (
-        leading - inner - pointed - weights(module, classes),
-        (leading | inner) - pointed - _summed_with_parameters(module, classes),
-    ):
-        # Of several that all arrays have, as heads and rows of attention, the outermost.
-        best = max(
-            possible & shared,
-            key=lambda cell: (sizes.get(cell, 0), -min(made[cell].values()), cell),
-            default=None,
-        )
-        if best is not None and sizes.get(best, 0) >= _LEAST_SHARE * whole:
-            return Batch(frozenset(given[best]), frozenset(made[best]))
-    return Batch()
+                    lengths[cell] = length
+    return leading, inner, lengths
 
 
 def forward_data(module: Module, arrays: Sequence[EntryArray]) -> tuple[tuple[int, ...], str]:
@@ -84,18 +114,23 @@ def forward_data(module: Module, arrays: Sequence[EntryArray]) -> tuple[tuple[in
     `arrays`: parameters that may be data, one or more.
     """
     batch = batch_arrays(module)
-    carrying = tuple(x.number for x in arrays if x.number in batch.parameters)
+    whole_numbers = {x.number for x in arrays if x.shape and not is_float(x)}
+    carrying = batch.parameters & {x.number for x in arrays}
     if carrying:
-        return carrying, "they share a dimension, the batch, with the results"
-    whole_numbers = tuple(x.number for x in arrays if x.shape and not is_float(x))
+        why = "having the batch" + (", or whole numbers" if whole_numbers - carrying else "")
+        return tuple(sorted(carrying | whole_numbers)), why
     if whole_numbers:
-        return whole_numbers, "they are whole numbers, the others floats"
+        return tuple(sorted(whole_numbers)), "whole numbers, the others being floats"
     inputs = _inputs_of_products(module)
     fed = tuple(x.number for x in arrays if x.number in inputs)
     if fed:
-        return fed, "products of parameters take them as their input"
+        return fed, "what products of parameters take as input"
+    made = {x.kind for x in result_arrays(module)}
+    alike = tuple(x.number for x in arrays if x.shape and x.kind in made)
+    if alike:
+        return alike, "like results"
     last = next((x for x in reversed(arrays) if x.shape), arrays[-1])
-    return (last.number,), "it is the last array"
+    return (last.number,), "the last array"
 
 
 def _arrays_with(
@@ -164,6 +199,22 @@ def _moved(computation: Computation) -> list[int]:
         else:
             found.append(found[x.operands[0]] if x.opcode in _MOVING else _NOTHING)
     return found
+
+
+def _kept_and_summed(module: Module, classes: Classes) -> Set[Cell]:
+    """Return the classes that one product keeps and another one sums over."""
+    entry = module.entry
+    kept, over = set[Cell](), set[Cell]()
+    for position, summed in _products(entry):
+        x = entry.instructions[position]
+        rank = x.shape.rank if isinstance(x.shape, ArrayShape) else 0
+        for at, dimensions, into in (
+            (position, range(rank), kept),
+            *((i, summed[side], over) for side, i in enumerate(x.operands)),
+        ):
+            cells = (Cell(entry.name, at, WHOLE, d) for d in dimensions)
+            into.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
+    return kept & over
 
 
 def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:

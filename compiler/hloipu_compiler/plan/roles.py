@@ -147,11 +147,11 @@ def required_wrapping(
     said = ""
     if (feeds_rest or is_forward) and not feeds:
         free = [x for x in parameters if x.number not in kept and x.number not in roles]
-        if is_forward or _has_caches(module, pairs):
-            rest, why = _data(module, parameters, free)
-            said = _taken_for_data([parameters[n] for n in rest], why) if rest else ""
-        else:
-            rest = tuple(x.number for x in free if x.shape)
+        rest = tuple(x.number for x in free if x.shape)
+        if free and (is_forward or _has_caches(module, pairs)):
+            data, why, is_certain = _data(module, parameters, free)
+            if is_forward or is_certain:
+                rest, said = data, _taken_for_data([parameters[n] for n in data], why)
         feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -233,8 +233,8 @@ def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
     shown = ", ".join(map(str, arrays[:_MOST_SHOWN]))
     more = f" and {len(arrays) - _MOST_SHOWN} more" if len(arrays) > _MOST_SHOWN else ""
     return (
-        f"taken for data: {shown}{more}, as {why}; say otherwise with --feed NAME=N,… "
-        "or --role PARAMETER=data"
+        f"taken for data: {shown}{more}, as {why}; to say otherwise: --feed NAME=N,… or "
+        "--role PARAMETER=data"
     )
 
 
@@ -263,27 +263,23 @@ def _is_inference(
 
 def _data(
     module: Module, parameters: Sequence[EntryArray], free: Sequence[EntryArray]
-) -> tuple[tuple[int, ...], str]:
-    """Return which of some parameters of a forward step are data, and what says so, in words.
+) -> tuple[tuple[int, ...], str, bool]:
+    """Return which of some parameters of a forward step are data, what says so, and if it is clear.
 
     Where arguments of several arrays hold weights, those that are one array are data. Where all
     arguments are numbers, one of them is what differs.
     """
     arrays = [x for x in free if x.shape] or free
+    if len(arrays) == 1:
+        return (arrays[0].number,), "all that is left", True
+    from hloipu_compiler.plan.forward_data import batch_arrays, forward_data
+
     sizes = Counter(x.group for x in parameters)
     single = [x for x in arrays if x.group and sizes[x.group] == 1]
-    if len(arrays) <= 1:
-        return tuple(x.number for x in arrays), "nothing else is left"
-    from hloipu_compiler.plan.forward_data import batch_arrays, forward_data
-    from hloipu_compiler.plan.training_signs import is_float
-
-    if not single:
-        return forward_data(module, arrays)
+    if single and len(single) < len(arrays):
+        return tuple(x.number for x in single), "arguments of one array each", True
     batch = batch_arrays(module).parameters
-    varying = [x for x in single if x.number in batch or not is_float(x)]
-    if not batch.isdisjoint(x.number for x in single):
-        return tuple(x.number for x in varying), "they have the batch, or are whole numbers"
-    return tuple(x.number for x in single), "each is an argument of its own"
+    return *forward_data(module, arrays), any(x.number in batch for x in arrays)
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
