@@ -1,12 +1,14 @@
-"""What of a forward step's parameters is data, where neither user nor names say so.
+"""What of a forward step's parameters is data, where no user says so.
 
-Read from the graph: the batch is a dimension of data, of nearly all that is computed and of
+By names, else by the graph: the batch is a dimension of data, of nearly all that is computed and of
 results, and no side of a weight. Where it has size 1, whole numbers are data (words, places), or
 what products of two parameters take as their input, or what is like a result; at last, the last
 array.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
+from typing import NamedTuple
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
 from hloipu_compiler.analysis.scaling_dims import Classes, looked_up, scaling_classes, weights
@@ -108,29 +110,51 @@ def _places(module: Module, classes: Classes) -> tuple[Set[Cell], Set[Cell], dic
     return leading, inner, lengths
 
 
-def forward_data(module: Module, arrays: Sequence[EntryArray]) -> tuple[tuple[int, ...], str]:
-    """Return which of some parameters are data, and what says so, in words.
+class Data(NamedTuple):
+    """Parameters that are data, by number."""
 
-    `arrays`: parameters that may be data, one or more.
+    numbers: tuple[int, ...]
+    why: str
+    """What says so, as in "taken for data, as …"."""
+    is_certain: bool
+    """Whether names or a batch say so."""
+
+
+def forward_data(
+    module: Module, parameters: Sequence[EntryArray], free: Sequence[EntryArray]
+) -> Data:
+    """Return which of some parameters of a step are data, the others being weights.
+
+    Where arguments of several arrays hold weights, those that are one array are data; else the
+    graph tells. Numbers are data only where there is nothing else. `free`: one or more parameters
+    that may be data.
     """
-    batch = batch_arrays(module)
+    arrays = [x for x in free if x.shape] or list(free)
+    if len(arrays) == 1:
+        return Data((arrays[0].number,), "all that is left", True)
+    sizes = Counter(x.group for x in parameters)
+    single = tuple(x.number for x in arrays if x.group and sizes[x.group] == 1)
+    if single and len(single) < len(arrays):
+        return Data(single, "arguments of one array each", True)
     whole_numbers = {x.number for x in arrays if x.shape and not is_float(x)}
-    carrying = batch.parameters & {x.number for x in arrays}
+    carrying = batch_arrays(module).parameters & {x.number for x in arrays}
     if carrying:
         why = "having the batch" + (", or whole numbers" if whole_numbers - carrying else "")
-        return tuple(sorted(carrying | whole_numbers)), why
+        return Data(tuple(sorted(carrying | whole_numbers)), why, True)
     if whole_numbers:
-        return tuple(sorted(whole_numbers)), "whole numbers, the others being floats"
+        why = "whole numbers, the others being floats"
+        return Data(tuple(sorted(whole_numbers)), why, False)
     inputs = _inputs_of_products(module)
     fed = tuple(x.number for x in arrays if x.number in inputs)
     if fed:
-        return fed, "what products of parameters take as input"
+        return Data(fed, "what products of parameters take as input", False)
     made = {x.kind for x in result_arrays(module)}
     alike = tuple(x.number for x in arrays if x.shape and x.kind in made)
-    if alike:
-        return alike, "like results"
-    last = next((x for x in reversed(arrays) if x.shape), arrays[-1])
-    return (last.number,), "the last array"
+    return (
+        Data(alike, "like results", False)
+        if alike
+        else Data((arrays[-1].number,), "the last array", False)
+    )
 
 
 def _arrays_with(

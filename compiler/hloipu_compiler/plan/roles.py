@@ -33,6 +33,8 @@ from hloipu_compiler.plan.wrapping import (
 from hloipu_runtime.errors import UsageError
 
 STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
+ALIKE = "from the results that are like the first parameters"
+"""The weakest evidence of state."""
 CALL = "call"
 """Role of what the host gives with each call."""
 _MOST_METRICS = 16
@@ -120,8 +122,8 @@ def required_wrapping(
     """Return how a step is wrapped.
 
     With `feeds_rest`, arrays that are neither state nor have a role make up the feed `data`, where
-    no feed is asked for; numbers stay constants. A step without state has weights, too: arrays that
-    are an argument together.
+    no feed is asked for; numbers stay constants. A forward step has weights, too, and always such
+    a feed: see `forward_data`. Where a feed is asked for, the rest of it is constant.
 
     Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
     request names what is not there or contradicts itself, E3152 for two queues of one name.
@@ -144,14 +146,17 @@ def required_wrapping(
     )
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
-    said = ""
-    if (feeds_rest or is_forward) and not feeds:
-        free = [x for x in parameters if x.number not in kept and x.number not in roles]
+    assumed = _taken_for_state([parameters[n] for n, _ in pairs]) if evidence == ALIKE else ""
+    free = [x for x in parameters if x.number not in kept and x.number not in roles]
+    if (feeds_rest or is_forward) and not feeds and free:
         rest = tuple(x.number for x in free if x.shape)
-        if free and (is_forward or _has_caches(module, pairs)):
-            data, why, is_certain = _data(module, parameters, free)
-            if is_forward or is_certain:
-                rest, said = data, _taken_for_data([parameters[n] for n in data], why)
+        if is_forward or _has_caches(module, pairs):
+            from hloipu_compiler.plan.forward_data import forward_data
+
+            data = forward_data(module, parameters, free)
+            if is_forward or data.is_certain:
+                rest = data.numbers
+                assumed = _taken_for_data([parameters[n] for n in rest], data.why)
         feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -160,7 +165,7 @@ def required_wrapping(
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
     return Wrapping(
         request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles,
-        said,
+        assumed,
     )  # fmt: skip
 
 
@@ -230,10 +235,8 @@ def _has_caches(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
 
 def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
     """Say what was taken for data, and how to say otherwise."""
-    shown = ", ".join(map(str, arrays[:_MOST_SHOWN]))
-    more = f" and {len(arrays) - _MOST_SHOWN} more" if len(arrays) > _MOST_SHOWN else ""
     return (
-        f"taken for data: {shown}{more}, as {why}; to say otherwise: --feed NAME=N,… or "
+        f"taken for data: {_listed(arrays)}, as {why}; to say otherwise: --feed NAME=N,… or "
         "--role PARAMETER=data"
     )
 
@@ -261,25 +264,17 @@ def _is_inference(
     return not pairs or is_forward_pass(module, pairs, results)
 
 
-def _data(
-    module: Module, parameters: Sequence[EntryArray], free: Sequence[EntryArray]
-) -> tuple[tuple[int, ...], str, bool]:
-    """Return which of some parameters of a forward step are data, what says so, and if it is clear.
+def _taken_for_state(arrays: Sequence[EntryArray]) -> str:
+    """Say what was taken for state for its types alone, and how to say otherwise."""
+    return (
+        f"taken for state: {_listed(arrays)}; to say otherwise: --feed NAME=N,… or "
+        "--role PARAMETER=data, const"
+    )
 
-    Where arguments of several arrays hold weights, those that are one array are data. Where all
-    arguments are numbers, one of them is what differs.
-    """
-    arrays = [x for x in free if x.shape] or free
-    if len(arrays) == 1:
-        return (arrays[0].number,), "all that is left", True
-    from hloipu_compiler.plan.forward_data import batch_arrays, forward_data
 
-    sizes = Counter(x.group for x in parameters)
-    single = [x for x in arrays if x.group and sizes[x.group] == 1]
-    if single and len(single) < len(arrays):
-        return tuple(x.number for x in single), "arguments of one array each", True
-    batch = batch_arrays(module).parameters
-    return *forward_data(module, arrays), any(x.number in batch for x in arrays)
+def _listed(arrays: Sequence[EntryArray]) -> str:
+    more = f" and {len(arrays) - _MOST_SHOWN} more" if len(arrays) > _MOST_SHOWN else ""
+    return ", ".join(map(str, arrays[:_MOST_SHOWN])) + more
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
@@ -410,7 +405,7 @@ def _inferred(
             f"{last} has a result and {after} has none"
         )
     pairs = [(n, start + n) for n in range(longest)]
-    return pairs, "from the results that are like the first parameters"
+    return pairs, ALIKE
 
 
 def _all_computed(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:

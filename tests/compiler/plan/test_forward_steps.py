@@ -99,7 +99,7 @@ def test_the_graph_tells_data_of_a_forward_step(case: str, cut: bool) -> None:
     # What the user names is all the data there is; the rest is loaded once.
     named = read(module, cut=cut, feeds={"mine": (data[0],)})
     assert [feed.places for feed in named.feeds] == [(data[0],)]
-    assert not named.taken_for_data
+    assert not named.assumed
 
 
 def loss(weights: Any, x: Any, y: Any) -> Any:

@@ -191,6 +191,8 @@ def test_what_was_decided_is_told() -> None:
         "(from the results that are like the first parameters)",
         "  state: parameters 0-1 become results 0-1",
         "  feed data: parameters 2",
+        "  taken for state: w['a'] f32[3], w['b'] f32[4]; to say otherwise: --feed NAME=N,… or "
+        "--role PARAMETER=data, const",
         "  loaded once: parameters 3",
         "  outfeed result.2: results 2",
     ]

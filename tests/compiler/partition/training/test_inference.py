@@ -69,4 +69,4 @@ def test_without_metadata_parameter_names_tell_which_are_data() -> None:
     found = required_wrapping(hloipu.parse(text(named=False)), WrappingRequest(1), feeds_rest=True)
     assert [feed.places for feed in found.feeds] == [(LAYERS,)]
     assert found.constants == tuple(range(LAYERS))
-    assert "image.1 f32[3,8], as arguments of one array" in found.taken_for_data
+    assert "image.1 f32[3,8], as arguments of one array" in found.assumed
