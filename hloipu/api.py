@@ -284,6 +284,12 @@ def compile_settled(module: Module, options: Options) -> CompiledProgram:
     return settled.program or compile_verified(module, settled.options)
 
 
+def compile_as_asked(module: Module, options: Options) -> CompiledProgram:
+    """Compile as the command does with these options, but nothing else where that does not fit."""
+    settled = settled_options(module, None, options)
+    return settled.program or compile_once(module, settled.options)
+
+
 def _leaner(
     module: Module, options: Options, made: CompiledProgram, phase: Clock
 ) -> Iterator[Options]:
@@ -405,7 +411,7 @@ class _Advisor:
         """Return what makes it fit, after ten times as long as compiling takes at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
 
-        return what_fits(self.module, self.options, program, compile_once)
+        return what_fits(self.module, self.options, program, compile_as_asked)
 
 
 def planned(module: Module, options: Options) -> Sequence[Record]:

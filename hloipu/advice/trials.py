@@ -47,17 +47,26 @@ def narrowed(options: Options, settings: Mapping[str, Any]) -> Candidate:
 
 
 def with_smaller_batch(
-    options: Options, settings: Mapping[str, Any], by: int, *, narrow: bool = False
+    options: Options,
+    settings: Mapping[str, Any],
+    by: int,
+    *,
+    narrow: bool = False,
+    trains: bool = False,
 ) -> Candidate:
     """Return the edit that divides the batch, and perhaps narrows floats, beside other settings.
 
-    Cycles are those of all parts.
+    A step that trains gets as many micro-batches, whose gradients add up to those of the whole
+    batch. Cycles are those of all parts.
     """
-    words = f"use a batch {by} times smaller in the model, {by} times as often"
+    words = f"make the batch of the model {by} times smaller"
     first = f"front,{SMALLER}{{by={by}}}"
     if narrow:
-        words, first = f"{words}, and float16 in place of float32", f"{first},{NARROW}"
-    return _edited(options, settings, first, words)._replace(runs=by)
+        words, first = f"{words} and use float16 in place of float32", f"{first},{NARROW}"
+    if trains:
+        more = {**settings, "micro_batches": by * options.micro_batches}
+        return _edited(options, more, first, words)
+    return _edited(options, settings, first, f"{words}, and run it {by} times")._replace(runs=by)
 
 
 def _edited(options: Options, settings: Mapping[str, Any], first: str, words: str) -> Candidate:
@@ -68,7 +77,7 @@ def _edited(options: Options, settings: Mapping[str, Any], first: str, words: st
     return Candidate(
         "edit",
         {**settings, "passes": f"{first},{passes}"},
-        f"{words}, and {others}" if others else words,
+        f"{words}, with {others}" if others else words,
     )
 
 
@@ -86,6 +95,22 @@ def flags(settings: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
+_CUTTING = (
+    "plan", "ipus", "stages", "micro_batches", "schedule", "recompute", "replicas", "offload",
+    "shard_optimizer", "device_map", "offload_weights", "offload_activations",
+    "offload_accumulators", "batch_serialization",
+)  # fmt: skip
+
+
+def _chosen(options: Options) -> dict[str, Any]:
+    """Return the options of a cut that was looked for, which the user's own do not say."""
+    if options.plan != "none":
+        return {}
+    usual = Options()
+    said = {name: getattr(options, name) for name in _CUTTING}
+    return {k: v for k, v in said.items() if k in ("plan", "ipus") or v != getattr(usual, k)}
+
+
 class Trials:
     """One module and its options; compiles with changes until time is up."""
 
@@ -94,14 +119,16 @@ class Trials:
         module: Module,
         options: Options,
         program: CompiledProgram,
-        compile_once: Compile,
+        compile_as_asked: Compile,
         limit: Limit,
     ) -> None:
         self.module = module
         self.options = options
         self.program = program
         self.before = cycles_of(program)
-        self._compile = compile_once
+        self.device_before = device_cycles_of(program)
+        self._compile = compile_as_asked
+        self._chosen = _chosen(options)
         self._limit = limit
         self._end = process_time() + limit.seconds
         self._longest = 0.0
@@ -126,11 +153,13 @@ class Trials:
         try:
             found = self._compile(self.module, replace(self.options, **candidate.settings))
             cycles, memory = cycles_of(found), found.memory
+            device_cycles = device_cycles_of(found)
         except HloipuError:  # this change is none that can be made; the next may be
             return None
+        text = candidate.text or flags(candidate.settings)
         return Change(
             candidate.kind,
-            candidate.text or flags(candidate.settings),
+            f"{text}, beside {flags(self._chosen)}" if self._chosen else text,
             dict(candidate.settings),
             memory.fits,
             memory.peak.total_bytes,
@@ -139,6 +168,9 @@ class Trials:
             memory.executable_bytes,
             cycles * candidate.runs,
             self.before,
+            device_cycles * candidate.runs,
+            self.device_before,
+            found.program.ipus * found.program.replicas,
         )
 
 
@@ -150,19 +182,24 @@ def cycles_of(program: CompiledProgram) -> int:
     return program.estimate().lower_bound_cycles // max(1, program.program.steps_per_run)
 
 
+def device_cycles_of(program: CompiledProgram) -> int:
+    """Return the device's own cycles of the same."""
+    return program.profile().device_cycles // max(1, program.program.steps_per_run)
+
+
 def with_gains(
     findings: tuple[Finding, ...],
     module: Module,
     options: Options,
     program: CompiledProgram,
-    compile_once: Compile,
+    compile_as_asked: Compile,
     limit: Limit = Limit(),  # noqa: B008 - a constant
 ) -> tuple[Finding, ...]:
     """Return the findings, those whose cure is an option with what came of compiling with it.
 
     Findings for which the limit leaves no trial stay as they are.
     """
-    trials = Trials(module, options, program, compile_once, limit)
+    trials = Trials(module, options, program, compile_as_asked, limit)
     found = []
     for finding in findings:
         if finding.settings and trials.has_time:
