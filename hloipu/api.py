@@ -284,10 +284,15 @@ def compile_settled(module: Module, options: Options) -> CompiledProgram:
     return settled.program or compile_verified(module, settled.options)
 
 
-def compile_as_asked(module: Module, options: Options) -> CompiledProgram:
-    """Compile as the command does with these options, but nothing else where that does not fit."""
+def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None:
+    """Compile as the command does with these options, but nothing else where that does not fit.
+
+    None where a cut is looked for, and none that was compiled fits.
+    """
     settled = settled_options(module, None, options)
-    return settled.program or compile_once(module, settled.options)
+    if settled.choice is not None:
+        return settled.program
+    return compile_once(module, settled.options)
 
 
 def _leaner(

@@ -48,11 +48,11 @@ def what_fits(
     the limit allows: `compile_as_asked` does what the command line does with the same options.
     """
     trials = Trials(module, options, program, compile_as_asked, limit)
-    found: list[Change] = []
-    failed: list[Change] = []
+    found = _on_fewest_ipus(trials)
+    wanted, failed = len(found) + WANTED, list[Change]()
     is_complete = True
-    for wanted, family in _families(module, options, program, failed):
-        if len(found) >= wanted:
+    for family, is_last_resort in _families(module, options, program, failed):
+        if len(found) >= wanted or (found and is_last_resort):
             continue
         for candidate in family:
             if not trials.has_time:
@@ -69,59 +69,80 @@ def what_fits(
     memory = program.memory
     tiles = program.machine.chip.tiles_per_ipu * program.program.ipus
     return Fitting(
-        tuple(found), tuple(failed), memory.total_bytes, memory.available_bytes * tiles, is_complete
+        tuple(found),
+        tuple(failed),
+        memory.total_bytes,
+        memory.available_bytes * tiles,
+        is_complete,
+        tuple(trials.spread),
     )
+
+
+def _on_fewest_ipus(trials: Trials) -> list[Change]:
+    """Return the change to the fewest IPUs with which it fits, if any of those that are tried does.
+
+    The most are tried first: where these are not enough, fewer are not.
+    """
+    for *fewer, most in _more_ipus(trials.options, trials.program):
+        if trials.has_time and (best := trials.outcome(most)) and best.fits:
+            for candidate in fewer:
+                change = trials.outcome(candidate) if trials.has_time else None
+                if change and change.fits:
+                    return [change]
+            return [best]
+    return []
 
 
 def _families(
     module: Module, options: Options, program: CompiledProgram, failed: list[Change]
-) -> Iterator[tuple[int, list[Candidate]]]:
-    """Yield kinds of changes, each with how many found before make it needless.
+) -> Iterator[tuple[list[Candidate], bool]]:
+    """Yield kinds of changes, and whether each is of use only where no other one is found.
 
     Within each the mildest comes first; `failed` grows between them.
     """
-    spread = _more_ipus(options, program)
-    yield 1, spread
-    enough = WANTED + bool(spread)
     lean: Mapping[str, Any] = {}
     if not options.passes and options.recompute != "cheap":
         lean = {"recompute": "cheap"}
     is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
     batches = _multiples(program) if _has_batch(module) else []
-    trains = _keeps_state(module, options)
-    batch = [with_smaller_batch(options, lean, by, trains=trains) for by in batches]
+    ways = (True, False) if _keeps_state(module, options) else (False,)
+    batch = [with_smaller_batch(options, lean, by, trains=x) for x in ways for by in batches]
     if is_far:
-        yield enough, batch
+        yield batch, False
     if options.recompute == "none":
-        yield enough, [Candidate("flag", lean)]
-    yield enough, _offloaded(options, lean, program)
+        yield [Candidate("flag", lean)], False
+    yield _offloaded(options, lean, program), False
     given = options.available_memory_proportion
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
     if not is_far:
-        yield enough, [Candidate("flag", {**settings, **lean}) for settings in smaller]
+        yield [Candidate("flag", {**settings, **lean}) for settings in smaller], False
     if options.partials_type != "f16" and _has_half(program):
         half = {"partials_type": "f16"}
-        yield enough, [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
+        yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])], False
     if not is_far:
-        yield enough, batch
+        yield batch, False
     if _has_single(program):
         both = [
-            with_smaller_batch(options, lean, by, narrow=True, trains=trains) for by in batches[:1]
+            with_smaller_batch(options, lean, by, narrow=True, trains=x)
+            for x in ways
+            for by in batches[:1]
         ]
-        yield enough, [narrowed(options, lean), *both]
-    yield 1, list(_larger_machines(options, program, failed))
+        yield [narrowed(options, lean), *both], False
+    yield list(_larger_machines(options, program, failed)), True
     memory = program.memory
     if options.code_memory and memory.code_bytes > memory.executable_bytes:
         bare = {**lean, "code_memory": False}
-        yield 1, [Candidate("count", bare)]
+        yield [Candidate("count", bare)], True
 
 
-def _more_ipus(options: Options, program: CompiledProgram) -> list[Candidate]:
-    """Return numbers of IPUs: the least that has room for all bytes, and multiples of it.
+def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidate]]:
+    """Return numbers of IPUs, for each way to use them: those that have room for all bytes.
 
     A step that is cut as options say is cut into more stages or blocks; of another one the best
-    cut is looked for, or its ops are spread.
+    cut is looked for, and its ops are spread.
     """
+    if options.device_map:
+        return []  # it says where every stage is
     memory, machine = program.memory, program.machine
     ipus = program.program.ipus
     room = memory.available_bytes * machine.chip.tiles_per_ipu * ipus
@@ -132,20 +153,19 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[Candidate]:
     times = [n for n in (least << power for power in range(_TIMES_IPUS)) if n <= most]
     if not times:
         return []
-    system = {"ipus": options.ipus} if options.ipus > 1 else {}
-    if options.shards is not None or options.stages or options.replicas or options.device_map:
-        if options.device_map:
-            return []  # it says where every stage is
-        cut = "shards" if options.shards is not None else "stages"
-        now = program.program.ipus if options.shards is not None else options.stages or 1
-        return [
-            Candidate("ipus", {**{k: v * n for k, v in system.items()}, cut: now * n})
-            for n in times
-        ]
+    if options.shards is not None or options.stages or options.replicas:
+        name, now = ("shards", ipus) if options.shards is not None else ("stages", 1)
+        now = options.stages or now
+        return [[Candidate("ipus", {name: now * n, **_system(options, n)}) for n in times]]
     return [
-        *(Candidate("ipus", {"ipus": ipus * n}) for n in times),
-        Candidate("ipus", {"shards": ipus * times[0]}),
+        [Candidate("ipus", {"ipus": ipus * n}) for n in times],
+        [Candidate("ipus", {"shards": ipus * n}) for n in times[:1]],
     ]
+
+
+def _system(options: Options, times: int) -> Mapping[str, Any]:
+    """Return the size of a system that grows with what is to run on it, where one is given."""
+    return {"ipus": options.ipus * times} if options.ipus > 1 else {}
 
 
 def _keeps_state(module: Module, options: Options) -> bool:

@@ -12,7 +12,8 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.report.change import Change
 from hloipu_runtime.report.finding import Finding
 
-Compile = Callable[[Module, Options], CompiledProgram]
+Compile = Callable[[Module, Options], CompiledProgram | None]
+"""None: nothing that was looked at fits."""
 
 NARROW = "narrow-floats"
 """The pass that tries half precision."""
@@ -132,18 +133,25 @@ class Trials:
         self._limit = limit
         self._end = process_time() + limit.seconds
         self._longest = 0.0
+        self.spread: list[str] = []
+        """Numbers of IPUs that were tried, as options."""
         self._known: dict[tuple[tuple[str, Any], ...], Change | None] = {}
 
     @property
     def has_time(self) -> bool:
-        """Whether there may be another trial, which is likely to end in time."""
+        """Whether there may be another trial, which is likely to end in time.
+
+        Numbers of IPUs are not counted: they are few.
+        """
         in_time = process_time() + self._longest <= self._end
-        return in_time and len(self._known) < self._limit.trials
+        return in_time and len(self._known) - len(self.spread) < self._limit.trials
 
     def outcome(self, candidate: Candidate) -> Change | None:
         """Return what comes of a change, or None where it cannot be compiled with."""
         key = tuple(sorted(candidate.settings.items()))
         if key not in self._known:
+            if candidate.kind == "ipus":
+                self.spread.append(candidate.text or flags(candidate.settings))
             start = process_time()
             self._known[key] = self._tried(candidate)
             self._longest = max(self._longest, process_time() - start)
@@ -152,6 +160,8 @@ class Trials:
     def _tried(self, candidate: Candidate) -> Change | None:
         try:
             found = self._compile(self.module, replace(self.options, **candidate.settings))
+            if found is None:
+                return None
             cycles, memory = cycles_of(found), found.memory
             device_cycles = device_cycles_of(found)
         except HloipuError:  # this change is none that can be made; the next may be

@@ -397,7 +397,7 @@ def _inferred(
         pairs = [(n, start + n) for n in range(longest)]
         if stays_alone and (longest == len(results) or _all_computed(module, pairs)):
             return pairs, "every parameter is like a result, so that the step is state alone"
-        if len(parameters) > 1:
+        if len(parameters) > 1 or not stays_alone:
             raise _unclear("every parameter is like a result: none of them is seen to be data")
     elif after is not None and last.group and last.group == after.group:
         raise _unclear(

@@ -72,6 +72,8 @@ class Fitting(NamedTuple):
     """Of all tiles together."""
     is_complete: bool = True
     """Whether all that there is to try was tried, or enough was found, before time was up."""
+    spread: tuple[str, ...] = ()
+    """Options for more IPUs that were tried."""
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -81,15 +83,15 @@ class Fitting(NamedTuple):
             "needed_bytes": self.needed_bytes,
             "capacity_bytes": self.capacity_bytes,
             "is_complete": self.is_complete,
+            "spread": list(self.spread),
         }
 
     def lines(self) -> list[str]:
         """Return for people what makes it fit, how many IPUs first; or how much is missing."""
         spread = [change for change in self.found if change.kind == "ipus"]
-        tried = [change.text for change in self.failed if change.kind == "ipus"]
         lines = [f"needs {x.ipus} IPUs: it fits with {x.line()}" for x in spread]
-        if tried and not spread:
-            lines.append(f"more IPUs alone do not do, with {' or '.join(tried)}")
+        if self.spread and not spread:
+            lines.append(f"more IPUs alone are not enough: tried {', '.join(self.spread)}")
         lines += [_LEADS[x.kind] + x.line() for x in self.found if x.kind != "ipus"]
         return lines if self.found else [*lines, self._missing()]
 

@@ -131,8 +131,11 @@ def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
 
 
 def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
-    change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100)
-    assert change.line() == "--x: 10 of 20 bytes, 9 of 8 bytes for code, 110 cycles (+10.0 %)"
+    change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100, 60, 50)
+    assert change.line() == (
+        "--x: 10 of 20 bytes, 9 of 8 bytes for code, device 60 cycles (+20.0 %), "
+        "with its host 110 cycles (+10.0 %)"
+    )
 
 
 def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
