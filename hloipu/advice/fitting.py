@@ -244,4 +244,7 @@ def _larger(
     kept = tuple(item for item in options.set if item[0].rpartition(".")[2] not in sizes)
     settings = {**others, "set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
     new = flags({**others, "set": tuple(sizes.items())})
-    return Candidate("machine", settings, f"with {times} times the memory of each tile, {new}")
+    replaced = tuple(item for item in options.set if item not in kept)
+    beside = f", in place of {flags({'set': replaced})}" if replaced else ""
+    text = f"with {times} times the memory of each tile, {new}{beside}"
+    return Candidate("machine", settings, text)

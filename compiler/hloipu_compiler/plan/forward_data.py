@@ -182,12 +182,16 @@ def _arrays_with(
 
 
 def _computed_bytes(module: Module, classes: Classes) -> tuple[dict[Cell, int], int]:
-    """Return the bytes of arrays that have a class, and of all, of those made of two parameters."""
+    """Return the bytes of arrays that have a class, and of all, of those made of two parameters.
+
+    Of a step with one parameter, of all that is made of it.
+    """
     entry = module.entry
+    least = _SEVERAL if len(entry.parameters) > 1 else 0
     sizes: dict[Cell, int] = {}
     whole = 0
     for position, source in enumerate(_sources(entry)):
-        if source != _SEVERAL or entry.instructions[position].opcode == "tuple":
+        if source != least or entry.instructions[position].opcode == "tuple":
             continue
         for element, array in arrays_of(entry.instructions[position].shape):
             whole += array.byte_count

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 
 from hloipu_compiler.analysis.written_state import is_written, keeps_parts
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.entry_arrays import parameter_places, result_places
+from hloipu_compiler.plan.entry_arrays import (
+    parameter_arrays,
+    parameter_places,
+    result_places,
+)
 from hloipu_compiler.plan.wrapping import EntryArray
 
 _BACKWARD_WORDS = ("transpose(", "gradient_tape/", "gradients/", "_backward")
@@ -59,7 +63,9 @@ def sign_of_training(
             return f"result {b.number} is parameter {a} with parts of it computed anew"
     wanted = Counter(x.kind for x in weights)
     learned = sum((wanted & Counter(x.kind for x in new)).values())
-    if 2 * learned > len(weights):
+    # What trains has data beside its state.
+    arrays = sum(bool(x.shape) for x in parameter_arrays(module))
+    if learned < arrays and 2 * learned > len(weights):
         return f"{learned} of {len(weights)} arrays that may be weights have results alike"
     return ""
 
