@@ -21,6 +21,7 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
     """Find a program that waits for the host most of its time."""
     host = facts.profile.host
     waits, total = host.each_run_cycles, facts.device_cycles + host.each_run_cycles
+    bytes_in, bytes_out = host.each_run_bytes
     if waits < _HOST_SHARE * total or not waits:
         return
     settings: tuple[Setting, ...] = ()
@@ -43,15 +44,15 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
         "",
         "",
         f"the host stops the device for {waits:,} of {total:,} cycles ({waits / total:.0%}): "
-        f"{host.bytes_in:,} bytes in, {host.bytes_out:,} out",
+        f"{bytes_in:,} bytes in, {bytes_out:,} out",
         cure,
         waits,
         0,
         {
             "host_cycles": waits,
             "total_cycles": total,
-            "bytes_in": host.bytes_in,
-            "bytes_out": host.bytes_out,
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
         },
         settings,
         is_of_host=True,

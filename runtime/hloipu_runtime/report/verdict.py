@@ -52,15 +52,15 @@ def _where_advice_is(profile: Profile) -> list[str]:
 def finding_line(number: int, finding: Finding, profile: Profile) -> str:
     """Return a finding on one line: what was found, what would cure it, what that saves at most."""
     saved = saved_text(finding, profile)
-    place = f" at {finding.source}" if finding.source else ""
-    return f"{number}. {finding.statement}{place}: {finding.cure} (saves at most {saved})"
+    return f"{number}. {finding.placed_statement}: {finding.cure} (saves at most {saved})"
 
 
 def saved_text(finding: Finding, profile: Profile) -> str:
     """Return what a cure saves at most: of the device's own cycles, or of what the host adds."""
     saved = []
     if finding.gain_cycles and finding.is_of_host:
-        saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of a run's time")
+        whole = profile.device_cycles + profile.host.each_run_cycles
+        saved.append(f"{_share(finding.gain_cycles, whole)} of a run's time")
     elif finding.gain_cycles:
         saved.append(f"{_share(finding.gain_cycles, profile.device_cycles)} of the device's cycles")
     if finding.gain_bytes:

@@ -146,9 +146,11 @@ def test_the_verdict_answers_in_twelve_lines() -> None:
     assert any(line.endswith("add.2  model.py:7") for line in lines[5:9])
     assert lines[5].split()[:2] == ["30,000", "cycles"]
     assert lines[9].startswith("tiles at work: ")
-    assert lines[10] == "from assumed constants: 100 % of the cycles, 50 % of the bytes (control code)"
     assert (
-        lines[11] == "1 step(s) gather more than 64 KiB to one tile; most: 120,000 bytes for b.10"
+        lines[10] == "from assumed constants: 100 % of the cycles, 50 % of the bytes (control code)"
+    )
+    assert (
+        lines[11] == "1 step(s) collect more than 64 KiB on one tile; most: 120,000 bytes for b.10"
     )
 
 
