@@ -284,6 +284,17 @@ def compile_settled(module: Module, options: Options) -> CompiledProgram:
     return settled.program or compile_verified(module, settled.options)
 
 
+def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None:
+    """Compile as the command does with these options, but nothing else where that does not fit.
+
+    None where a cut is looked for, and none that was compiled fits.
+    """
+    settled = settled_options(module, None, options)
+    if settled.choice is not None:
+        return settled.program
+    return compile_once(module, settled.options)
+
+
 def _leaner(
     module: Module, options: Options, made: CompiledProgram, phase: Clock
 ) -> Iterator[Options]:
@@ -423,7 +434,7 @@ class _Advisor:
         """Return what makes it fit, after ten times as long as compiling takes at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
 
-        return what_fits(self.module, self.options, program, compile_once)
+        return what_fits(self.module, self.options, program, compile_as_asked)
 
 
 def planned(module: Module, options: Options) -> Sequence[Record]:

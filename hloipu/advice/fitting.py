@@ -1,4 +1,4 @@
-"""What makes a program fit that does not: changes, mildest first, each compiled with."""
+"""What makes a program fit that does not: how many IPUs, and changes, each compiled with."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,17 +13,23 @@ from hloipu.advice.trials import (
     with_smaller_batch,
 )
 from hloipu.options.table import Options
+from hloipu.wrapping import wrapping_request
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.passes.smaller_batch import SmallerBatch
+from hloipu_compiler.plan.roles import required_wrapping
+from hloipu_compiler.plan.wrapping import looped
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.report.change import Change, Fitting
 
 WANTED = 2
-"""Changes to find, so that there is a choice."""
+"""Changes to find beside a number of IPUs, so that there is a choice."""
 _PROPORTIONS = (0.3, 0.1)
 _MOST_LARGER = 8
 """Times the memory of a tile, beyond which another machine is no advice."""
+_TIMES_IPUS = 3
+"""Numbers of IPUs to try, each twice the one before."""
 _FAR = 2
 """Times the memory there is, beyond which options alone will not do."""
 _HALF = frozenset({"f16"})
@@ -33,18 +39,21 @@ def what_fits(
     module: Module,
     options: Options,
     program: CompiledProgram,
-    compile_once: Compile,
+    compile_as_asked: Compile,
     limit: Limit = Limit(),  # noqa: B008 - a constant
 ) -> Fitting:
-    """Return changes with which a program fits, of each kind the mildest; stops at two.
+    """Return changes with which a program fits: how many IPUs first, then what costs less.
 
-    Compiles anew for each change that it tries, as often and as long as the limit allows.
+    Of each kind the mildest. Compiles anew for each change that it tries, as often and as long as
+    the limit allows: `compile_as_asked` does what the command line does with the same options.
     """
-    trials = Trials(module, options, program, compile_once, limit)
-    found: list[Change] = []
-    failed: list[Change] = []
+    trials = Trials(module, options, program, compile_as_asked, limit)
+    found = _on_fewest_ipus(trials)
+    wanted, failed = len(found) + WANTED, list[Change]()
     is_complete = True
-    for family in _families(module, options, program, failed):
+    for family, is_last_resort in _families(module, options, program, failed):
+        if len(found) >= wanted or (found and is_last_resort):
+            continue
         for candidate in family:
             if not trials.has_time:
                 is_complete = False
@@ -55,60 +64,117 @@ def what_fits(
             (found if change.fits else failed).append(change)
             if change.fits:
                 break
-        if len(found) >= WANTED or not is_complete:
+        if not is_complete:
             break
     memory = program.memory
     tiles = program.machine.chip.tiles_per_ipu * program.program.ipus
     return Fitting(
-        tuple(found), tuple(failed), memory.total_bytes, memory.available_bytes * tiles, is_complete
+        tuple(found),
+        tuple(failed),
+        memory.total_bytes,
+        memory.available_bytes * tiles,
+        is_complete,
+        tuple(trials.spread),
     )
+
+
+def _on_fewest_ipus(trials: Trials) -> list[Change]:
+    """Return the change to the fewest IPUs with which it fits, if any of those that are tried does.
+
+    The most are tried first: where these are not enough, fewer are not.
+    """
+    for *fewer, most in _more_ipus(trials.options, trials.program):
+        if trials.has_time and (best := trials.outcome(most)) and best.fits:
+            for candidate in fewer:
+                change = trials.outcome(candidate) if trials.has_time else None
+                if change and change.fits:
+                    return [change]
+            return [best]
+    return []
 
 
 def _families(
     module: Module, options: Options, program: CompiledProgram, failed: list[Change]
-) -> Iterator[list[Candidate]]:
-    """Yield kinds of changes, within each the mildest first; `failed` grows between them."""
+) -> Iterator[tuple[list[Candidate], bool]]:
+    """Yield kinds of changes, and whether each is of use only where no other one is found.
+
+    Within each the mildest comes first; `failed` grows between them.
+    """
     lean: Mapping[str, Any] = {}
     if not options.passes and options.recompute != "cheap":
         lean = {"recompute": "cheap"}
     is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
     batches = _multiples(program) if _has_batch(module) else []
-    batch = [with_smaller_batch(options, lean, by) for by in batches]
-    stages = [] if options.stages else [_staged(options, lean, n) for n in _multiples(program)[:1]]
+    ways = (True, False) if _keeps_state(module, options) else (False,)
+    batch = [with_smaller_batch(options, lean, by, trains=x) for x in ways for by in batches]
     if is_far:
-        yield batch
-        yield stages
+        yield batch, False
     if options.recompute == "none":
-        yield [Candidate("flag", lean)]
-    yield _offloaded(options, lean, program)
+        yield [Candidate("flag", lean)], False
+    yield _offloaded(options, lean, program), False
     given = options.available_memory_proportion
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
     if not is_far:
-        yield [Candidate("flag", {**settings, **lean}) for settings in smaller]
+        yield [Candidate("flag", {**settings, **lean}) for settings in smaller], False
     if options.partials_type != "f16" and _has_half(program):
         half = {"partials_type": "f16"}
-        yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])]
+        yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])], False
     if not is_far:
-        yield stages
-        yield batch
+        yield batch, False
     if _has_single(program):
-        both = [with_smaller_batch(options, lean, by, narrow=True) for by in batches[:1]]
-        yield [narrowed(options, lean), *both]
-    yield list(_larger_machines(options, program, failed))
+        both = [
+            with_smaller_batch(options, lean, by, narrow=True, trains=x)
+            for x in ways
+            for by in batches[:1]
+        ]
+        yield [narrowed(options, lean), *both], False
+    yield list(_larger_machines(options, program, failed)), True
     memory = program.memory
     if options.code_memory and memory.code_bytes > memory.executable_bytes:
         bare = {**lean, "code_memory": False}
-        yield [
-            Candidate("flag", bare),
-            *(with_smaller_batch(options, bare, by) for by in batches[:1]),
-        ]
+        yield [Candidate("count", bare)], True
 
 
-def _staged(options: Options, settings: Mapping[str, Any], stages: int) -> Candidate:
-    """Return a pipeline over several IPUs, which training steps can be cut into."""
-    ipus = options.ipus * stages if options.ipus > 1 else options.ipus
-    given = {"stages": stages, **({"ipus": ipus} if ipus > 1 else {}), **settings}
-    return Candidate("flag", given, f"{flags(given)} ({max(ipus, stages)} IPUs)")
+def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidate]]:
+    """Return numbers of IPUs, for each way to use them: those that have room for all bytes.
+
+    A step that is cut as options say is cut into more stages or blocks; of another one the best
+    cut is looked for, and its ops are spread.
+    """
+    if options.device_map:
+        return []  # it says where every stage is
+    memory, machine = program.memory, program.machine
+    ipus = program.program.ipus
+    room = memory.available_bytes * machine.chip.tiles_per_ipu * ipus
+    least = 2
+    while least * room < memory.total_bytes:
+        least *= 2
+    most = machine.links.max_ipus // (ipus * program.program.replicas)
+    times = [n for n in (least << power for power in range(_TIMES_IPUS)) if n <= most]
+    if not times:
+        return []
+    if options.shards is not None or options.stages or options.replicas:
+        name, now = ("shards", ipus) if options.shards is not None else ("stages", 1)
+        now = options.stages or now
+        return [[Candidate("ipus", {name: now * n, **_system(options, n)}) for n in times]]
+    return [
+        [Candidate("ipus", {"ipus": ipus * n}) for n in times],
+        [Candidate("ipus", {"shards": ipus * n}) for n in times[:1]],
+    ]
+
+
+def _system(options: Options, times: int) -> Mapping[str, Any]:
+    """Return the size of a system that grows with what is to run on it, where one is given."""
+    return {"ipus": options.ipus * times} if options.ipus > 1 else {}
+
+
+def _keeps_state(module: Module, options: Options) -> bool:
+    """Whether a step has new values of state, so that it may train."""
+    try:
+        request = wrapping_request(options)
+        return bool(required_wrapping(module, looped(request), feeds_rest=True).state)
+    except HloipuError:  # it is not clear what is state
+        return False
 
 
 def _offloaded(
@@ -178,4 +244,7 @@ def _larger(
     kept = tuple(item for item in options.set if item[0].rpartition(".")[2] not in sizes)
     settings = {**others, "set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
     new = flags({**others, "set": tuple(sizes.items())})
-    return Candidate("machine", settings, f"a machine with {times} times the memory, {new}")
+    replaced = tuple(item for item in options.set if item not in kept)
+    beside = f", in place of {flags({'set': replaced})}" if replaced else ""
+    text = f"with {times} times the memory of each tile, {new}{beside}"
+    return Candidate("machine", settings, text)

@@ -12,7 +12,8 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.report.change import Change
 from hloipu_runtime.report.finding import Finding
 
-Compile = Callable[[Module, Options], CompiledProgram]
+Compile = Callable[[Module, Options], CompiledProgram | None]
+"""None: nothing that was looked at fits."""
 
 NARROW = "narrow-floats"
 """The pass that tries half precision."""
@@ -47,17 +48,26 @@ def narrowed(options: Options, settings: Mapping[str, Any]) -> Candidate:
 
 
 def with_smaller_batch(
-    options: Options, settings: Mapping[str, Any], by: int, *, narrow: bool = False
+    options: Options,
+    settings: Mapping[str, Any],
+    by: int,
+    *,
+    narrow: bool = False,
+    trains: bool = False,
 ) -> Candidate:
     """Return the edit that divides the batch, and perhaps narrows floats, beside other settings.
 
-    Cycles are those of all parts.
+    A step that trains gets as many micro-batches, whose gradients add up to those of the whole
+    batch. Cycles are those of all parts.
     """
-    words = f"use a batch {by} times smaller in the model, {by} times as often"
+    words = f"make the batch of the model {by} times smaller"
     first = f"front,{SMALLER}{{by={by}}}"
     if narrow:
-        words, first = f"{words}, and float16 in place of float32", f"{first},{NARROW}"
-    return _edited(options, settings, first, words)._replace(runs=by)
+        words, first = f"{words} and use float16 in place of float32", f"{first},{NARROW}"
+    if trains:
+        more = {**settings, "micro_batches": by * options.micro_batches}
+        return _edited(options, more, first, words)
+    return _edited(options, settings, first, f"{words}, and run it {by} times")._replace(runs=by)
 
 
 def _edited(options: Options, settings: Mapping[str, Any], first: str, words: str) -> Candidate:
@@ -68,7 +78,7 @@ def _edited(options: Options, settings: Mapping[str, Any], first: str, words: st
     return Candidate(
         "edit",
         {**settings, "passes": f"{first},{passes}"},
-        f"{words}, and {others}" if others else words,
+        f"{words}, with {others}" if others else words,
     )
 
 
@@ -86,6 +96,22 @@ def flags(settings: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
+_CUTTING = (
+    "plan", "ipus", "stages", "micro_batches", "schedule", "recompute", "replicas", "offload",
+    "shard_optimizer", "device_map", "offload_weights", "offload_activations",
+    "offload_accumulators", "batch_serialization",
+)  # fmt: skip
+
+
+def _chosen(options: Options) -> dict[str, Any]:
+    """Return the options of a cut that was looked for, which the user's own do not say."""
+    if options.plan != "none":
+        return {}
+    usual = Options()
+    said = {name: getattr(options, name) for name in _CUTTING}
+    return {k: v for k, v in said.items() if k in ("plan", "ipus") or v != getattr(usual, k)}
+
+
 class Trials:
     """One module and its options; compiles with changes until time is up."""
 
@@ -94,29 +120,38 @@ class Trials:
         module: Module,
         options: Options,
         program: CompiledProgram,
-        compile_once: Compile,
+        compile_as_asked: Compile,
         limit: Limit,
     ) -> None:
         self.module = module
         self.options = options
         self.program = program
         self.before = cycles_of(program)
-        self._compile = compile_once
+        self.device_before = device_cycles_of(program)
+        self._compile = compile_as_asked
+        self._chosen = _chosen(options)
         self._limit = limit
         self._end = process_time() + limit.seconds
         self._longest = 0.0
+        self.spread: list[str] = []
+        """Numbers of IPUs that were tried, as options."""
         self._known: dict[tuple[tuple[str, Any], ...], Change | None] = {}
 
     @property
     def has_time(self) -> bool:
-        """Whether there may be another trial, which is likely to end in time."""
+        """Whether there may be another trial, which is likely to end in time.
+
+        Numbers of IPUs are not counted: they are few.
+        """
         in_time = process_time() + self._longest <= self._end
-        return in_time and len(self._known) < self._limit.trials
+        return in_time and len(self._known) - len(self.spread) < self._limit.trials
 
     def outcome(self, candidate: Candidate) -> Change | None:
         """Return what comes of a change, or None where it cannot be compiled with."""
         key = tuple(sorted(candidate.settings.items()))
         if key not in self._known:
+            if candidate.kind == "ipus":
+                self.spread.append(candidate.text or flags(candidate.settings))
             start = process_time()
             self._known[key] = self._tried(candidate)
             self._longest = max(self._longest, process_time() - start)
@@ -125,12 +160,16 @@ class Trials:
     def _tried(self, candidate: Candidate) -> Change | None:
         try:
             found = self._compile(self.module, replace(self.options, **candidate.settings))
+            if found is None:
+                return None
             cycles, memory = cycles_of(found), found.memory
+            device_cycles = device_cycles_of(found)
         except HloipuError:  # this change is none that can be made; the next may be
             return None
+        text = candidate.text or flags(candidate.settings)
         return Change(
             candidate.kind,
-            candidate.text or flags(candidate.settings),
+            f"{text}, beside {flags(self._chosen)}" if self._chosen else text,
             dict(candidate.settings),
             memory.fits,
             memory.peak.total_bytes,
@@ -139,6 +178,9 @@ class Trials:
             memory.executable_bytes,
             cycles * candidate.runs,
             self.before,
+            device_cycles * candidate.runs,
+            self.device_before,
+            found.program.ipus * found.program.replicas,
         )
 
 
@@ -150,19 +192,24 @@ def cycles_of(program: CompiledProgram) -> int:
     return program.estimate().lower_bound_cycles // max(1, program.program.steps_per_run)
 
 
+def device_cycles_of(program: CompiledProgram) -> int:
+    """Return the device's own cycles of the same."""
+    return program.profile().device_cycles // max(1, program.program.steps_per_run)
+
+
 def with_gains(
     findings: tuple[Finding, ...],
     module: Module,
     options: Options,
     program: CompiledProgram,
-    compile_once: Compile,
+    compile_as_asked: Compile,
     limit: Limit = Limit(),  # noqa: B008 - a constant
 ) -> tuple[Finding, ...]:
     """Return the findings, those whose cure is an option with what came of compiling with it.
 
     Findings for which the limit leaves no trial stay as they are.
     """
-    trials = Trials(module, options, program, compile_once, limit)
+    trials = Trials(module, options, program, compile_as_asked, limit)
     found = []
     for finding in findings:
         if finding.settings and trials.has_time:

@@ -19,8 +19,7 @@ def findings_text(profile: Profile) -> str:
 
 
 def _lines(number: int, finding: Finding, profile: Profile) -> Iterator[str]:
-    source = f"  {finding.source}" if finding.source else ""
-    yield f"{number}. {finding.kind}: {finding.statement}{source}"
+    yield f"{number}. {finding.kind}: {finding.placed_statement}"
     yield f"   cure: {finding.cure}"
     yield f"   saves at most {saved_text(finding, profile)}"
     if finding.measured is not None:

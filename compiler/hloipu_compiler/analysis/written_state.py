@@ -82,6 +82,18 @@ def keeps_parts(module: Module, parameter: Sequence[int], result: Sequence[int])
     return reached is not None and walk.parameter(parameter) in reached
 
 
+def parts_kept(module: Module, result: Sequence[int]) -> list[Path]:
+    """Return the parameters, or elements of them, whose elements a result has as they are."""
+    walk = _Walk(module)
+    reached = walk.origins([walk.result(result)], computing=False) or ()
+    given = [value for value in reached if value.frame is walk.root]
+    return sorted(
+        (value.op.parameter_number, *value.path)
+        for value in given
+        if value.op.parameter_number >= 0
+    )
+
+
 def is_computed(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
     """Return whether a result is made of a parameter by moving elements and element by element."""
     walk = _Walk(module)

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable, Sequence, Set
 
-from hloipu_compiler.analysis.written_state import is_computed, is_written, keeps_parts
+from hloipu_compiler.analysis.written_state import (
+    is_computed,
+    is_written,
+    keeps_parts,
+    parts_kept,
+)
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, parameter_places, result_places
+from hloipu_compiler.plan.training_signs import has_backward_names, is_float
 from hloipu_compiler.plan.wrapping import EntryArray
 
 Pairs = Sequence[tuple[int, int]]
 """Parameters that are state, and the results that are their next values."""
-_BACKWARD_WORDS = ("transpose(", "gradient", "backward")
-"""What JAX, TensorFlow and PyTorch write into names of what they differentiate."""
 
 
 def caches_of(module: Module, state: Pairs, others: Set[int]) -> frozenset[int]:
@@ -24,10 +28,32 @@ def caches_of(module: Module, state: Pairs, others: Set[int]) -> frozenset[int]:
     given, made = parameter_places(module), result_places(module)
     state = [(p, r) for p, r in state if not _is_handed_back(module, given[p], made[r])]
     found = {parameter for parameter, _ in state} - others
-    floats = [pair for pair in state if pair[0] in found and _is_float(arrays[pair[0]])]
+    floats = [pair for pair in state if pair[0] in found and is_float(arrays[pair[0]])]
     if all(is_written(module, given[p], made[r]) for p, r in floats):
         return frozenset(found)
     return frozenset()
+
+
+def written_caches(
+    module: Module, parameters: Iterable[EntryArray], results: Iterable[EntryArray]
+) -> list[tuple[int, int]]:
+    """Return (parameter, result) of those where the result is the parameter with parts written.
+
+    So a forward step hands on keys and values of earlier words, though nothing is donated.
+    """
+    given, made = parameter_places(module), result_places(module)
+    numbers = {tuple(given[x.number]): x for x in parameters if x.shape}
+    kinds = {x.kind for x in numbers.values()}
+    found: list[tuple[int, int]] = []
+    for result in results:
+        if result.kind not in kinds:
+            continue
+        sources = [numbers.get(place) for place in parts_kept(module, made[result.number])]
+        alike = [x for x in sources if x is not None and x.kind == result.kind]
+        if len(alike) == 1 and is_written(module, given[alike[0].number], made[result.number]):
+            found.append((alike[0].number, result.number))
+            del numbers[given[alike[0].number]]
+    return sorted(found)
 
 
 def _is_handed_back(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
@@ -51,13 +77,9 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
         return False
     if not any(is_computed(module, given[p], made[r]) for p, r in alike):
         return True
-    if not all(_is_float(parameter_arrays(module)[p]) for p, _ in alike):
+    if not all(is_float(parameter_arrays(module)[p]) for p, _ in alike):
         return False
     names = [x.metadata for x in module.entry.instructions if x.metadata and x.operands]
-    if not names or any(word in name for name in names for word in _BACKWARD_WORDS):
+    if not names or any(map(has_backward_names, names)):
         return False
-    return not any(_is_float(x) and not x.shape for x in results)
-
-
-def _is_float(x: EntryArray) -> bool:
-    return x.element_type.startswith(("f", "bf"))
+    return not any(is_float(x) and not x.shape for x in results)

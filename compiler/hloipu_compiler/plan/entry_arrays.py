@@ -12,6 +12,8 @@ from hloipu_compiler.plan.aliased_state import AliasPair
 from hloipu_compiler.plan.wrapping import EntryArray
 
 _GROUP = re.compile(r"(?:args|kwargs)\[[^\]]*\]|[A-Za-z_]\w*|\d+(?=\.\w)")
+_WRITTEN_PATH = re.compile(r"([A-Za-z]\w*?)(?:__\w+__|_\d+_(?:_\w+)?)(?:\.\d+)?")
+"""`p['w']['b']` as JAX writes it into a parameter's name, `p__w____b__.3`; `o[1].n`: `o_1__n`."""
 Index = tuple[int, ...]
 
 
@@ -19,7 +21,8 @@ def parameter_arrays(module: Module) -> list[EntryArray]:
     """Return the arrays of the entry's parameters; names are unique.
 
     JAX writes the path of an argument's leaf into its parameter's `op_name`: `state.params['w']`;
-    of modules in a row PyTorch makes `4.weight`.
+    of modules in a row PyTorch makes `4.weight`. Where the dump has no metadata, the parameter's
+    name still has it, without brackets.
     """
     return list(ARRAYS_MEMO.of(Same(module), lambda: _arrays_of(module)))
 
@@ -42,10 +45,21 @@ def _arrays_of(module: Module) -> list[EntryArray]:
             name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
             found.append(_array(len(found), shape, name, group))
     counts = Counter(each.name for each in found)
+    if not any(each.group for each in found):
+        found = _grouped_by_name(found)
     return [
         each if counts[each.name] == 1 else each._replace(name=f"{each.name}#{each.number}")
         for each in found
     ]
+
+
+def _grouped_by_name(arrays: list[EntryArray]) -> list[EntryArray]:
+    """Return arrays with the arguments that their names tell of, if one of them has several."""
+    paths = [_WRITTEN_PATH.fullmatch(each.name) for each in arrays]
+    groups = [path[1] if path else each.name for path, each in zip(paths, arrays, strict=True)]
+    if max(Counter(groups).values(), default=0) < 2:
+        return arrays
+    return [each._replace(group=group) for each, group in zip(arrays, groups, strict=True)]
 
 
 def result_arrays(module: Module) -> list[EntryArray]:

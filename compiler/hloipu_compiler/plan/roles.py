@@ -2,7 +2,8 @@
 
 Order of evidence: what the user says; aliases in the header, as donated arguments leave them; else
 the longest run of results that are like the first parameters, one by one. Where that does not
-settle it, nothing is guessed.
+settle it, a step without any sign of training is read as a forward step, and said to be; of one
+that may train nothing is guessed.
 """
 
 from collections import Counter
@@ -16,7 +17,9 @@ from hloipu_compiler.plan.entry_arrays import (
     aliased,
     donated_alone,
     parameter_arrays,
+    parameter_places,
     result_arrays,
+    result_places,
 )
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import (
@@ -31,10 +34,14 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.nearest import did_you_mean
 
 STATE_ROLES = frozenset({"weight", "opt_state", "rng", "carry"})
+ALIKE = "from the results that are like the first parameters"
+"""The weakest evidence of state."""
 CALL = "call"
 """Role of what the host gives with each call."""
 _MOST_METRICS = 16
 """Results that may stand before those that are state."""
+_MOST_SHOWN = 6
+"""Parameters that a line names."""
 
 
 def wrapping_of(module: Module, request: WrappingRequest) -> Wrapping | None:
@@ -89,11 +96,13 @@ def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any
         settled = frozenset(n for n, role in roles.items() if role not in STATE_ROLES)
         kept = {n for n, role in roles.items() if role != CALL}
         if aliased(module) or not STATE_ROLES.isdisjoint(roles.values()):
-            pairs, evidence = _pairs(module, parameters, results, roles, settled)
+            pairs, evidence = _pairs(module, parameters, results, roles, settled, stays_alone=False)
         elif _is_inference(module, parameters, results, roles, settled):
             evidence = "arguments of several arrays in a step without state"
             rest = [x.number for x in parameters if x.shape and x.number not in roles]
-            kept.update(frozenset(rest).difference(_data(parameters, rest)))
+            sizes = Counter(x.group for x in parameters)
+            single = frozenset(n for n in rest if sizes[parameters[n].group] == 1)
+            kept.update(frozenset(rest) - single if single else ())
         else:
             return {}
     except UsageError:
@@ -114,8 +123,8 @@ def required_wrapping(
     """Return how a step is wrapped.
 
     With `feeds_rest`, arrays that are neither state nor have a role make up the feed `data`, where
-    no feed is asked for; numbers stay constants. A step without state has weights, too: arrays that
-    are an argument together.
+    no feed is asked for; numbers stay constants. A forward step has weights, too, and always such
+    a feed: see `forward_data`. Where a feed is asked for, the rest of it is constant.
 
     Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
     request names what is not there or contradicts itself, E3152 for two queues of one name.
@@ -133,25 +142,22 @@ def required_wrapping(
     feeds = feeds_of(request.feeds, parameters, roles)
     fed = {place for feed in feeds for place in feed.places}
     settled = frozenset(fed) | {n for n, role in roles.items() if role not in STATE_ROLES}
-    pairs: list[tuple[int, int]] = []
-    if feeds_rest and _is_inference(module, parameters, results, roles, settled):
-        evidence = "no result is the next value of a parameter"
-    else:
-        pairs, evidence = _pairs(module, parameters, results, roles, settled)
+    pairs, evidence, is_forward = _state(
+        module, parameters, results, roles, settled, feeds_rest=feeds_rest
+    )
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
-    if feeds_rest and not feeds:
-        told = {*kept, *roles}
-        free = [x for x in parameters if x.number not in told]
+    assumed = _taken_for_state([parameters[n] for n, _ in pairs]) if evidence == ALIKE else ""
+    free = [x for x in parameters if x.number not in kept and x.number not in roles]
+    if (feeds_rest or is_forward) and not feeds and free:
         rest = tuple(x.number for x in free if x.shape)
-        if not kept:
-            # Where all arguments are numbers, one of them is what differs.
-            rest = _data(parameters, rest or tuple(x.number for x in free))
-        else:
-            from hloipu_compiler.plan.caches import caches_of
+        if is_forward or _has_caches(module, pairs):
+            from hloipu_compiler.plan.forward_data import forward_data
 
-            if caches_of(module, pairs, frozenset()):
-                rest = _single(parameters, rest) or rest
+            data = forward_data(module, parameters, free)
+            if is_forward or data.is_certain:
+                rest = data.numbers
+                assumed = _taken_for_data([parameters[n] for n in rest], data.why)
         feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -159,7 +165,80 @@ def required_wrapping(
     constants = tuple(x.number for x in parameters if x.number not in told)
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
     return Wrapping(
-        request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles
+        request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles,
+        assumed,
+    )  # fmt: skip
+
+
+def _state(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    roles: Mapping[int, str],
+    settled: frozenset[int],
+    *,
+    feeds_rest: bool,
+) -> tuple[list[tuple[int, int]], str, bool]:
+    """Return (parameter, result) of all state, what says so, and whether nothing else is learned.
+
+    The last is so of forward steps, which have caches for state or none. Raises UsageError E3150
+    where that is not clear, and for what may train.
+    """
+    is_open = not aliased(module) and STATE_ROLES.isdisjoint(roles.values())
+    sign = ""
+    if feeds_rest and _is_inference(module, parameters, results, roles, settled):
+        sign = _sign_of_training(module, parameters, results, settled)
+        if not sign:
+            return _forward_state(module, parameters, results, settled)
+    try:
+        found = _pairs(module, parameters, results, roles, settled, stays_alone=not feeds_rest)
+    except UsageError as unclear:
+        sign = sign or (is_open and _sign_of_training(module, parameters, results, settled)) or ""
+        if not is_open or unclear.code != "E3150":
+            raise
+        if sign:
+            raise _unclear(f"{unclear.message.partition(': ')[2]}; it may train: {sign}") from None
+        return _forward_state(module, parameters, results, settled)
+    return (*found, False)
+
+
+def _forward_state(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    settled: frozenset[int],
+) -> tuple[list[tuple[int, int]], str, bool]:
+    """Return the caches of a forward step, and what it is taken for."""
+    from hloipu_compiler.plan.caches import written_caches
+
+    caches = written_caches(module, [x for x in parameters if x.number not in settled], results)
+    if caches:
+        return caches, "a forward step, whose results have them with parts written", True
+    return [], "a forward step: no result is the next value of a parameter", True
+
+
+def _sign_of_training(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    settled: frozenset[int],
+) -> str:
+    from hloipu_compiler.plan.training_signs import sign_of_training
+
+    return sign_of_training(module, [x for x in parameters if x.number not in settled], results)
+
+
+def _has_caches(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
+    from hloipu_compiler.plan.caches import caches_of
+
+    return bool(pairs) and bool(caches_of(module, pairs, frozenset()))
+
+
+def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
+    """Say what was taken for data, and how to say otherwise."""
+    return (
+        f"taken for data: {_listed(arrays)}, as {why}; to say otherwise: --feed NAME=N,… or "
+        "--role PARAMETER=data"
     )
 
 
@@ -186,25 +265,17 @@ def _is_inference(
     return not pairs or is_forward_pass(module, pairs, results)
 
 
-def _data(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, ...]:
-    """Return what differs from element to element in a step without state.
-
-    An argument of several arrays holds weights; arguments that are one array are data.
-    """
-    found = _single(parameters, rest)
-    if rest and not found:
-        raise UsageError(
-            "E3150",
-            "cannot tell which parameters are data: no argument is a single array",
-            hint="say so: --feed NAME=N,… by number; the others are loaded once",
-        )
-    return found
+def _taken_for_state(arrays: Sequence[EntryArray]) -> str:
+    """Say what was taken for state for its types alone, and how to say otherwise."""
+    return (
+        f"taken for state: {_listed(arrays)}; to say otherwise: --feed NAME=N,… or "
+        "--role PARAMETER=data, const"
+    )
 
 
-def _single(parameters: Sequence[EntryArray], rest: Sequence[int]) -> tuple[int, ...]:
-    """Return which of some parameters are an argument of one array."""
-    sizes = Counter(x.group for x in parameters)
-    return tuple(n for n in rest if sizes[parameters[n].group] == 1 or len(rest) == 1)
+def _listed(arrays: Sequence[EntryArray]) -> str:
+    more = f" and {len(arrays) - _MOST_SHOWN} more" if len(arrays) > _MOST_SHOWN else ""
+    return ", ".join(map(str, arrays[:_MOST_SHOWN])) + more
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
@@ -227,7 +298,9 @@ def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
         return [int(key)]
     found = [x.number for x in parameters if key == x.name]
     found = found or [
-        x.number for x in parameters if x.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
+        x.number
+        for x in parameters
+        if x.group == key or x.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
     ]
     if not found:
         names = list(dict.fromkeys(y for x in parameters for y in (x.name, x.group) if y))
@@ -247,8 +320,13 @@ def _pairs(
     results: Sequence[EntryArray],
     roles: Mapping[int, str],
     settled: frozenset[int],
+    *,
+    stays_alone: bool,
 ) -> tuple[list[tuple[int, int]], str]:
-    """Return (parameter, result) of all state, and what says so."""
+    """Return (parameter, result) of all state, and what says so.
+
+    `stays_alone`: whether a step may have state alone, as one that a loop repeats.
+    """
     aliases = aliased(module)
     named = [n for n, role in sorted(roles.items()) if role in STATE_ROLES]
     donated = paired_state(aliases, parameters, results, settled)
@@ -269,7 +347,7 @@ def _pairs(
         return sorted(pairs), "from the roles given"
     if len(settled) == len(parameters):
         return [], "every parameter has another role"
-    found, evidence = _inferred(parameters, results, settled)
+    found, evidence = _inferred(module, parameters, results, settled, stays_alone=stays_alone)
     donors = donated_alone(module) - settled
     if donors and donors != {parameter for parameter, _ in found}:
         raise _unclear(
@@ -297,7 +375,12 @@ def _matched(
 
 
 def _inferred(
-    parameters: Sequence[EntryArray], results: Sequence[EntryArray], settled: frozenset[int]
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+    settled: frozenset[int],
+    *,
+    stays_alone: bool,
 ) -> tuple[list[tuple[int, int]], str]:
     """Return the longest run of results that are like the first parameters."""
     open_ones: list[EntryArray] = []
@@ -318,7 +401,10 @@ def _inferred(
     after = parameters[longest] if longest < len(parameters) else None
     last = parameters[longest - 1]
     if after is None and not settled and (len({x.group for x in parameters}) > 1 or not last.group):
-        if len(parameters) > 1:
+        pairs = [(n, start + n) for n in range(longest)]
+        if stays_alone and (longest == len(results) or _all_computed(module, pairs)):
+            return pairs, "every parameter is like a result, so that the step is state alone"
+        if len(parameters) > 1 or not stays_alone:
             raise _unclear("every parameter is like a result: none of them is seen to be data")
     elif after is not None and last.group and last.group == after.group:
         raise _unclear(
@@ -326,7 +412,15 @@ def _inferred(
             f"{last} has a result and {after} has none"
         )
     pairs = [(n, start + n) for n in range(longest)]
-    return pairs, "from the results that are like the first parameters"
+    return pairs, ALIKE
+
+
+def _all_computed(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
+    """Whether every result is made of its parameter by moving elements and element by element."""
+    from hloipu_compiler.analysis.written_state import is_computed
+
+    given, made = parameter_places(module), result_places(module)
+    return all(is_computed(module, given[p], made[r]) for p, r in pairs)
 
 
 def _alike(parameters: Sequence[EntryArray], results: Sequence[EntryArray]) -> int:

@@ -98,6 +98,8 @@ class Wrapping:
     """Parameters that the host gives with each call."""
     io_tiles: int = 0
     """Tiles set apart for the queues of the loop, whose transfers go on beside computing."""
+    assumed: str = ""
+    """What was taken for data or state without anybody's word, and how to say otherwise."""
 
     @property
     def lasting(self) -> tuple[int, ...]:
@@ -107,12 +109,15 @@ class Wrapping:
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
         turns = "one step a run" if self.loop in (None, 1) else f"{self.loop} steps a run"
-        found = [f"{turns}; {len(self.state)} arrays stay on the device ({self.evidence})"]
+        arrays = "1 array stays" if len(self.state) == 1 else f"{len(self.state)} arrays stay"
+        found = [f"{turns}; {arrays} on the device ({self.evidence})"]
         if self.state:
             pairs = [(pair.parameter, pair.result) for pair in self.state]
             found.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
                          f"{_ranges([r for _, r in pairs])}")  # fmt: skip
         found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
+        if self.assumed:
+            found.append(f"  {self.assumed}")
         if self.constants:
             found.append(f"  loaded once: parameters {_ranges(self.constants)}")
         if self.inputs:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 
 from hloipu.advice.trials import with_gains
-from hloipu.api import compile_once, compile_verified
+from hloipu.api import compile_as_asked, compile_verified
 from hloipu.cli.compiling import (
     Reporting,
     compiling_options,
@@ -44,7 +44,7 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
         program = settled.program or compile_verified(module, options, phases)
         profile = estimated(program, phases)
         with phases("advice"):
-            findings = with_gains(profile.findings, module, options, program, compile_once)
+            findings = with_gains(profile.findings, module, options, program, compile_as_asked)
             profile = replace(profile, findings=findings, fitting=program.fitting)
         report(profile, reporting)
         if not reporting.as_json:

@@ -31,9 +31,19 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     for rule in RULES:
         for finding in rule(facts):
             kinds.setdefault(finding.kind, []).append(finding)
-    found = [_together(sorted(members, key=rank)) for members in kinds.values()]
+    found = [
+        _at_most(_together(sorted(members, key=rank)), facts.device_cycles)
+        for members in kinds.values()
+    ]
     worth = [x for x in found if x.gain_bytes or x.gain_cycles >= facts.least_cycles]
     return tuple(sorted(worth, key=rank))
+
+
+def _at_most(finding: Finding, device_cycles: int) -> Finding:
+    """Return a finding whose cure saves no more than there is: loops within loops count twice."""
+    if finding.is_of_host:
+        return finding
+    return finding._replace(gain_cycles=min(finding.gain_cycles, device_cycles))
 
 
 def _together(members: list[Finding]) -> Finding:

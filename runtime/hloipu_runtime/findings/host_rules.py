@@ -13,38 +13,46 @@ _IO_TILES = 32
 """To set apart of each IPU, or a quarter of those that it has. Assumed."""
 _SYNC_SHARE = 0.15
 _LEAST_STEPS = 4
+_OF_HOST = frozenset({"stream in", "stream out", "host callback"})
+"""Steps that wait for the host."""
 
 
 def host_bound(facts: Facts) -> Iterator[Finding]:
     """Find a program that waits for the host most of its time."""
     host = facts.profile.host
     waits, total = host.each_run_cycles, facts.device_cycles + host.each_run_cycles
+    bytes_in, bytes_out = host.each_run_bytes
     if waits < _HOST_SHARE * total or not waits:
         return
     settings: tuple[Setting, ...] = ()
     if _may_overlap(facts):
         tiles = min(_IO_TILES, facts.machine.chip.tiles_per_ipu // 4)
-        cure = f"let it go on beside computing, with tiles set apart for it: --io-tiles {tiles}"
+        cure = (
+            f"overlap its transfers with computing, on tiles set apart for them: --io-tiles {tiles}"
+        )
         settings = (("io_tiles", tiles),)
     elif facts.program.is_resident:
-        cure = "feed more work for each byte: a larger batch per step, or narrower input types"
+        cure = "compute more for each byte that is fed: a larger batch, or inputs of narrower types"
     else:
         settings = (("loop", 100),)
-        cure = "keep state on the device and feed the data: --loop N --feed NAME=PARAMETERS"
+        cure = (
+            "keep state and weights on the device and feed the data alone: --loop N --feed "
+            "NAME=PARAMETERS"
+        )
     yield Finding(
         "host-bound",
         "",
         "",
         f"the host stops the device for {waits:,} of {total:,} cycles ({waits / total:.0%}): "
-        f"{host.bytes_in:,} bytes in, {host.bytes_out:,} out",
+        f"{bytes_in:,} bytes in, {bytes_out:,} out",
         cure,
         waits,
         0,
         {
             "host_cycles": waits,
             "total_cycles": total,
-            "bytes_in": host.bytes_in,
-            "bytes_out": host.bytes_out,
+            "bytes_in": bytes_in,
+            "bytes_out": bytes_out,
         },
         settings,
         is_of_host=True,
@@ -102,8 +110,9 @@ def small_steps(facts: Facts) -> Iterator[Finding]:
         "small-steps",
         often,
         facts.source_of.get(often, ""),
-        f"{steps:,} compute sets are shorter than the {facts.sync_cycles}-cycle barrier before "
-        f"them: barriers take {sync:,} cycles ({sync / facts.device_cycles:.0%} of the tiles')",
+        f"{steps:,} compute sets, most of them of {often}, are shorter than the "
+        f"{facts.sync_cycles} cycles of the barrier before each: barriers take {sync:,} cycles "
+        f"({sync / facts.device_cycles:.0%} of the device's)",
         "give each step more work: a larger batch, stacked small operands, fewer loop iterations",
         gain,
         0,
@@ -125,8 +134,8 @@ def small_turns(facts: Facts) -> Iterator[Finding]:
             "small-turns",
             loop.name,
             facts.source_of.get(loop.name, ""),
-            f"{loop.name} repeats {loop.turns:,} times in {per_iteration:,} cycles each, of which "
-            f"{compute // loop.turns:,} compute",
+            f"the loop {loop.name} takes {per_iteration:,} cycles an iteration, only "
+            f"{compute // loop.turns:,} of them computing, in {loop.turns:,} iterations",
             "do more in an iteration: unroll it in the source (`unroll=` of a scan), or batch "
             "sequences",
             total - compute,
@@ -136,10 +145,10 @@ def small_turns(facts: Facts) -> Iterator[Finding]:
 
 
 def _by_loop(facts: Facts) -> dict[str, list[int]]:
-    """Return the cycles of each loop by its path, in all and computing, with inner loops."""
+    """Return the device's cycles of each loop by its path, all and computing, with inner loops."""
     spent = {loop.path: [0, 0] for loop in facts.profile.loops}
     for row in facts.profile.steps:
-        path = row.path
+        path = "" if row.kind in _OF_HOST else row.path
         while path:
             path = path.rpartition("/")[0]
             found = spent.get(path)

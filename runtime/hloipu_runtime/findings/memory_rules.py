@@ -23,8 +23,8 @@ def uneven_memory(facts: Facts) -> Iterator[Finding]:
         "uneven-memory",
         first.origin if first else "",
         first.source if first else "",
-        f"tile {memory.peak.tile} needs {peak:,} bytes, the mean tile {mean:,.0f}{largest}",
-        "split what fills it over more tiles: more rows, or a smaller plan "
+        f"tile {memory.peak.tile} needs {peak:,} bytes, a tile on average {mean:,.0f}{largest}",
+        "spread it over more tiles: more rows, or products in smaller slices "
         "(--available-memory-proportion)",
         0,
         round(peak - mean),
@@ -41,13 +41,13 @@ def code_memory(facts: Facts) -> Iterator[Finding]:
         return
     of_exchanges = memory.code_peak.parts[Category.EXCHANGE_CODE]
     first = memory.exchange_culprits[0] if memory.exchange_culprits else None
-    most = f", of these {first.size_bytes:,} for {first.origin}" if first else ""
+    most = f", {first.size_bytes:,} of these for {first.origin}" if first else ""
     yield Finding(
         "code-memory",
         first.origin if first else "",
         first.source if first else "",
-        f"code takes {code:,} bytes of tile {memory.code_peak.tile}, exchanges "
-        f"{of_exchanges:,}{most}",
+        f"code takes {code:,} bytes of tile {memory.code_peak.tile}: {of_exchanges:,} for "
+        f"exchanges{most}",
         "run equal layers in one loop (a scan over stacked weights): a loop's code is there once",
         0,
         code,

@@ -38,8 +38,8 @@ def few_tiles(facts: Facts) -> Iterator[Finding]:
             "few-tiles",
             name,
             facts.source_of.get(name, ""),
-            f"{name} computes {work.compute:,} cycles on {used:,.0f} of {facts.tiles:,} tiles",
-            "give it more independent rows: a larger batch, or several small ones in one op",
+            f"{name} computes for {work.compute:,} cycles on {used:,.0f} of {facts.tiles:,} tiles",
+            "give it more independent rows: a larger batch, or several such ops as one batched op",
             round(work.compute * (1 - used / facts.tiles)),
             0,
             {"compute_cycles": work.compute, "tiles": round(used), "of_tiles": facts.tiles},
@@ -62,12 +62,12 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
             "gather-bound" if by_index else "exchange-bound",
             name,
             facts.source_of.get(name, ""),
-            f"{name} exchanges {exchange:,} cycles ({work.bytes_moved:,} bytes) and computes "
-            f"{work.compute:,}",
+            f"{name} exchanges {work.bytes_moved:,} bytes between tiles for {exchange:,} cycles "
+            f"and computes for {work.compute:,}",
             "index fewer rows at a time, or a narrower or smaller table"
             if by_index
-            else "let fewer, larger products share one operand, use narrower types, or leave a "
-            "plan more memory (--available-memory-proportion)",
+            else "join products that share an operand, use narrower types, or let its plan keep "
+            "more of its operands on a tile (--available-memory-proportion)",
             exchange,
             0,
             {
@@ -90,7 +90,7 @@ def indexed(facts: Facts) -> Iterator[Finding]:
             "index-bound",
             name,
             facts.source_of.get(name, ""),
-            f"{name} goes through its indices one by one in {spent:,} cycles on every tile",
+            f"{name} looks up its indices one by one, {spent:,} cycles on every tile",
             "index fewer or unique rows, sort them before, or multiply by a one-hot matrix where "
             "the table is small",
             spent,
@@ -112,9 +112,9 @@ def conversions(facts: Facts) -> Iterator[Finding]:
             "layout-conversion",
             name,
             facts.source_of.get(name, ""),
-            f"{name} moves a value to where and how its users want it: {cycles:,} cycles",
-            "have producer and users agree on the order of dimensions: contract the dimension "
-            "that is there, drop transposes between products",
+            f"moving {name} into the layout that the ops after it read takes {cycles:,} cycles",
+            "give it and the ops that read it the same order of dimensions: contract the dimension "
+            "that is innermost already, leave out transposes between products",
             cycles,
             0,
             {"cycles": cycles},
@@ -128,9 +128,9 @@ def one_tile(facts: Facts) -> Iterator[Finding]:
             "one-tile",
             row.name,
             facts.source_of.get(row.name, ""),
-            f"{row.name} gathers {row.one_tile_bytes:,} bytes to one tile (more than "
+            f"{row.name} collects {row.one_tile_bytes:,} bytes on a single tile (more than "
             f"{ONE_TILE_BYTES:,}) and takes {row.cycles:,} cycles there",
-            "split it along a dimension that is independent, or do it on smaller parts",
+            "make it independent along one dimension, as by a batch, or do it on smaller parts",
             row.cycles,
             row.one_tile_bytes,
             {"cycles": row.cycles, "one_tile_bytes": row.one_tile_bytes},
@@ -156,7 +156,7 @@ def repeated_work(facts: Facts) -> Iterator[Finding]:
             "repeated-work",
             name,
             facts.source_of.get(name, ""),
-            f"what {name} computes is computed {found.times} more times of the same values: "
+            f"the values of {name} are computed {found.times} more times from the same operands: "
             f"{found.cycles:,} cycles",
             "use its result again; --recompute=none where recomputation made the copies",
             found.cycles,

@@ -38,9 +38,9 @@ def wide_products(facts: Facts) -> Iterator[Finding]:
             "wide-product",
             name,
             facts.source_of.get(name, ""),
-            f"{name} multiplies f32 in {now:,} cycles; f16 takes {now - gain:,} and half of the "
-            "bytes",
-            "multiply f16 (cast both operands; partial sums stay f32)",
+            f"{name} multiplies f32 for {now:,} cycles; f16 would take {now - gain:,} and half "
+            "of the bytes",
+            "cast both operands to f16 (partial sums stay f32)",
             gain + exchange,
             0,
             {"f32_cycles": now, "f16_cycles": now - gain, "exchange_cycles": 2 * exchange},
@@ -71,8 +71,8 @@ def wide_partials(facts: Facts) -> Iterator[Finding]:
             "wide-partials",
             name,
             facts.source_of.get(name, ""),
-            f"{name} multiplies f16 and adds up in f32",
-            "--partials-type=f16 takes half of the cycles, memory and exchange, and is less exact",
+            f"{name} multiplies f16 and adds up its partial sums in f32",
+            "--partials-type=f16 halves cycles, memory and exchange of these, and is less exact",
             gain,
             0,
             {"cycles": 2 * gain},
@@ -103,8 +103,8 @@ def emulated(facts: Facts) -> Iterator[Finding]:
             "emulated-type",
             name,
             facts.source_of.get(name, ""),
-            f"{name} computes on {kinds[name]}, which the chip does not have: {spent:,} cycles, "
-            "assumed",
+            f"{name} computes on {kinds[name]}, which the chip has no instructions for: {spent:,} "
+            "cycles, assumed",
             "use 32 bits (jax_enable_x64 off, int32 indices)",
             spent // 2,
             0,

@@ -8,7 +8,8 @@ class Change(NamedTuple):
     """One change that was tried by compiling anew."""
 
     kind: str
-    """`flag`: an option; `edit`: of the model's source; `machine`: another machine."""
+    """`ipus`: more IPUs; `flag`: another option; `edit`: of the model's source; `machine`: one that
+    does not exist; `count`: what is counted."""
     text: str
     """What to do: the flags, or the edit in words."""
     settings: Mapping[str, Any]
@@ -26,25 +27,36 @@ class Change(NamedTuple):
     """Of one run; where data decides, at least. Of a wrapped step, of one step."""
     cycles_before: int
     """The same without the change."""
-
-    @property
-    def cycles_percent(self) -> float:
-        """How many percent more cycles it takes; fewer are negative."""
-        return 100 * (self.cycles / self.cycles_before - 1) if self.cycles_before else 0.0
+    device_cycles: int
+    """Of the same, what the device takes on its own."""
+    device_cycles_before: int
+    ipus: int = 1
+    """That the program takes, its replicas counted."""
 
     def record(self) -> dict[str, Any]:
         """Return the change as JSON data."""
         return {**self._asdict(), "settings": dict(self.settings)}
 
     def line(self) -> str:
-        """Return the change and its cost on one line."""
+        """Return the change, the memory that it takes and its cost on one line."""
+        return f"{self.text}: {self.cost()}"
+
+    def cost(self) -> str:
+        """Return the memory that it takes and its cycles: the device's own, and with its host."""
         code = ""
         if self.code_bytes > self.executable_bytes:
             code = f"{self.code_bytes:,} of {self.executable_bytes:,} bytes for code, "
+        own = _with_percent(self.device_cycles, self.device_cycles_before)
         return (
-            f"{self.text}: {self.peak_bytes:,} of {self.available_bytes:,} bytes, {code}"
-            f"{self.cycles:,} cycles ({self.cycles_percent:+.1f} %)"
+            f"{self.peak_bytes:,} of {self.available_bytes:,} bytes, {code}device {own}, "
+            f"with its host {_with_percent(self.cycles, self.cycles_before)}"
         )
+
+
+def _with_percent(cycles: int, before: int) -> str:
+    """Return cycles, and how many percent more they are than before; fewer are negative."""
+    percent = 100 * (cycles / before - 1) if before else 0.0
+    return f"{cycles:,} cycles ({percent:+.1f} %)"
 
 
 class Fitting(NamedTuple):
@@ -60,6 +72,8 @@ class Fitting(NamedTuple):
     """Of all tiles together."""
     is_complete: bool = True
     """Whether all that there is to try was tried, or enough was found, before time was up."""
+    spread: tuple[str, ...] = ()
+    """Options for more IPUs that were tried."""
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -69,25 +83,36 @@ class Fitting(NamedTuple):
             "needed_bytes": self.needed_bytes,
             "capacity_bytes": self.capacity_bytes,
             "is_complete": self.is_complete,
+            "spread": list(self.spread),
         }
 
     def lines(self) -> list[str]:
-        """Return for people what makes it fit, or how much is missing."""
-        if self.found:
-            return [f"would fit with {change.line()}" for change in self.found]
-        tried = f"none of {len(self.failed)} changes tried makes it fit"
+        """Return for people what makes it fit, how many IPUs first; or how much is missing."""
+        spread = [change for change in self.found if change.kind == "ipus"]
+        lines = [f"needs {x.ipus} IPUs: it fits with {x.line()}" for x in spread]
+        if self.spread and not spread:
+            lines.append(f"more IPUs alone are not enough: tried {', '.join(self.spread)}")
+        lines += [_LEADS[x.kind] + x.line() for x in self.found if x.kind != "ipus"]
+        return lines if self.found else [*lines, self._missing()]
+
+    def _missing(self) -> str:
+        """Say how much is missing where nothing makes it fit, and what came nearest."""
+        said = f"none of {len(self.failed)} changes tried makes it fit"
         if not self.is_complete:
-            tried = f"none of {len(self.failed)} changes tried makes it fit, and time was up"
+            said += ", and time was up"
         if self.failed:
             nearest = min(self.failed, key=lambda change: change.peak_bytes)
-            tried += f"; nearest comes {nearest.line()}"
+            said += f"; nearest comes {nearest.line()}"
+        said += f"; all tiles together need {self.needed_bytes:,} bytes of {self.capacity_bytes:,}"
         if self.needed_bytes > self.capacity_bytes:
-            times = self.needed_bytes / self.capacity_bytes
-            return [
-                f"{tried}; all tiles together need {self.needed_bytes:,} bytes of "
-                f"{self.capacity_bytes:,}, {times:.1f} times what there is"
-            ]
-        return [
-            f"{tried}; all tiles together need {self.needed_bytes:,} bytes of "
-            f"{self.capacity_bytes:,}, so that it is the fullest ones that lack"
-        ]
+            return f"{said}, {self.needed_bytes / self.capacity_bytes:.1f} times what there is"
+        return f"{said}, so that it is the fullest ones that lack"
+
+
+_LEADS = {
+    "flag": "would fit with ",
+    "edit": "would fit if you ",
+    "machine": "would fit on a machine that does not exist, ",
+    "count": "would fit without its code, ",
+}
+"""How a line begins, by kind of change."""

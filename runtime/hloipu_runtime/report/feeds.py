@@ -42,11 +42,11 @@ def feeds_line(feeds: Mapping[str, Any]) -> str:
     """Return the verdict in words."""
     alone, needed = feeds["device_elements_per_second"], feeds["needed_elements_per_second"]
     given = feeds["given_elements_per_second"]
-    takes = f"takes {alone:,.4g} elements/s on its own, {needed:,.4g} with transfers that stop it"
+    takes = f"takes {alone:,.4g} elements/s on its own, {needed:,.4g} with its host's transfers"
     if f"{alone:.4g}" == f"{needed:.4g}":
-        takes = f"takes {alone:,.4g} elements/s, on its own and with transfers"
+        takes = f"takes {alone:,.4g} elements/s, on its own and with its host's transfers"
     if given is None:
-        return f"feeds: device-bound, {takes}, if the host is never late"
+        return f"feeds: device-bound, {takes}, if data is always ready"
     if feeds["verdict"] == "host-bound":
         waits = 1 - given / needed
         return (

@@ -42,6 +42,15 @@ class Finding(NamedTuple):
     measured: Change | None = None
     """What came of compiling with them, where that was done."""
 
+    @property
+    def placed_statement(self) -> str:
+        """The statement, with the place in the user's program behind the instruction's name."""
+        if not self.source:
+            return self.statement
+        if self.name and self.name in self.statement:
+            return self.statement.replace(self.name, f"{self.name} ({self.source})", 1)
+        return f"{self.statement} ({self.source})"
+
     def record(self) -> dict[str, Any]:
         """Return the finding as JSON data."""
         return {

@@ -25,7 +25,7 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield _device(profile)
     yield from _costs(profile)
     yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
-    yield f"assumed numbers: {_assumed(profile)}"
+    yield f"from assumed constants: {_assumed(profile)}"
     yield _gathers(profile)
 
 
@@ -33,26 +33,34 @@ def _with_findings(profile: Profile) -> Iterator[str]:
     """Yield nine lines, and up to three for what makes it fit and for findings."""
     yield _head(profile)
     yield f"{_memory(profile)}; tiles at work: {profile.tile_use:.0%}"
+    fitting = profile.fitting.lines() if profile.fitting else _where_advice_is(profile)
+    yield from fitting[:TOP_FINDINGS]
     yield f"{_device(profile)}; assumed: {_assumed(profile)}"
     yield from _costs(profile)
-    fitting = profile.fitting.lines() if profile.fitting else []
-    yield from fitting[:TOP_FINDINGS]
     left = max(0, TOP_FINDINGS - len(fitting))
     for number, finding in enumerate(profile.findings[:left], 1):
         yield finding_line(number, finding, profile)
 
 
+def _where_advice_is(profile: Profile) -> list[str]:
+    """Say where to learn what makes a program fit, if nobody looked for that."""
+    if profile.memory.get("fits", True):
+        return []
+    return ["`hloipu advise` says how many IPUs it needs, and what else makes it fit"]
+
+
 def finding_line(number: int, finding: Finding, profile: Profile) -> str:
     """Return a finding on one line: what was found, what would cure it, what that saves at most."""
     saved = saved_text(finding, profile)
-    return f"{number}. {finding.statement}; {finding.cure} (saves at most {saved})"
+    return f"{number}. {finding.placed_statement}: {finding.cure} (saves at most {saved})"
 
 
 def saved_text(finding: Finding, profile: Profile) -> str:
     """Return what a cure saves at most: of the device's own cycles, or of what the host adds."""
     saved = []
     if finding.gain_cycles and finding.is_of_host:
-        saved.append(f"{_share(finding.gain_cycles, profile.lower_bound_cycles)} of a run's time")
+        whole = profile.device_cycles + profile.host.each_run_cycles
+        saved.append(f"{_share(finding.gain_cycles, whole)} of a run's time")
     elif finding.gain_cycles:
         saved.append(f"{_share(finding.gain_cycles, profile.device_cycles)} of the device's cycles")
     if finding.gain_bytes:
@@ -109,7 +117,7 @@ def _host(profile: Profile) -> str:
         whole = profile.device_cycles + stops
         said[0] += f", with it {whole:,} ({_time(whole / clock_hz)})"
     if host.beside_cycles:
-        said.append(f"{_cycles(host.beside_cycles, clock_hz)} go on beside computing")
+        said.append(f"{_cycles(host.beside_cycles, clock_hz)} overlap with computing")
     said.append("{:,} bytes in, {:,} out".format(*host.each_run_bytes))
     if host.once_cycles:
         when = "before the first run"
@@ -118,7 +126,7 @@ def _host(profile: Profile) -> str:
         why = f" ({host.evidence})" if host.evidence else ""
         size = host.once_bytes_in + host.once_bytes_out
         once = _time(host.once_cycles / clock_hz)
-        said.append(f"once, {when}: {once} for {size:,} bytes that stay{why}")
+        said.append(f"once, {when}: {once} for {size:,} bytes that stay on the device{why}")
     return f"host: {'; '.join(said)}"
 
 
@@ -190,10 +198,10 @@ def _gathers(profile: Profile) -> str:
     gathered = profile.gathered
     limit = f"{ONE_TILE_BYTES // 1024} KiB"
     if not gathered:
-        return f"no step gathers more than {limit} to one tile"
+        return f"no step collects more than {limit} on one tile"
     worst = max(gathered, key=lambda row: row.one_tile_bytes)
     return (
-        f"{len(gathered)} step(s) gather more than {limit} to one tile; "
+        f"{len(gathered)} step(s) collect more than {limit} on one tile; "
         f"most: {worst.one_tile_bytes:,} bytes for {worst.name}"
     )
 

@@ -9,7 +9,6 @@ from jax import lax
 import hloipu
 from hloipu_compiler.plan.roles import carried_of, required_wrapping
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
-from hloipu_runtime.errors import UsageError
 
 WIDTH, ROWS, LENGTH = 4, 3, 5
 BLOCK = """HloModule block
@@ -50,9 +49,10 @@ def test_a_sum_with_a_parameter_is_state_where_nothing_else_tells() -> None:
     assert wrapped(block(SKIP, BACKWARD)).state
 
 
-def test_without_names_data_has_to_be_said_where_an_output_looks_like_state() -> None:
-    with pytest.raises(UsageError, match="E3150"):
-        wrapped(block(PLAIN))
+def test_without_names_the_batch_tells_data_where_an_output_looks_like_state() -> None:
+    found = wrapped(block(PLAIN))
+    assert [x.places for x in found.feeds] == [(0,)]
+    assert (found.state, found.constants) == ((), (1, 2))
 
 
 def decode(cache: dict[str, jax.Array], weights: dict[str, jax.Array], x: jax.Array) -> object:

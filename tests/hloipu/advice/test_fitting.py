@@ -67,8 +67,8 @@ def test_two_changes_are_found_and_are_what_compiling_gives() -> None:
 
 def test_a_smaller_batch_counts_all_its_parts() -> None:
     found = fitting_of(ROWS, replace(OPTIONS, recompute="auto"))
-    batch = next(x for x in (*found.found, *found.failed) if x.text.startswith("use a batch"))
-    parts = int(batch.text.removeprefix("use a batch ").split()[0])
+    batch = next(x for x in (*found.found, *found.failed) if x.text.startswith("make the batch"))
+    parts = int(batch.text.removeprefix("make the batch of the model ").split()[0])
     program = compile_once(parse(ROWS), replace(OPTIONS, **batch.settings))
     assert batch.cycles == parts * program.estimate().lower_bound_cycles
     assert batch.kind == "edit"
@@ -80,7 +80,8 @@ def test_what_cannot_fit_says_how_much_is_missing() -> None:
     program = compile_once(parse(SQUARE), OPTIONS)
     assert found.needed_bytes == program.memory.total_bytes
     assert found.capacity_bytes == 4 * program.memory.available_bytes
-    (line,) = found.lines()
+    tried, line = found.lines()
+    assert tried == "more IPUs alone are not enough: tried --ipus=256, --shards=256"
     assert f"{found.needed_bytes:,} bytes of {found.capacity_bytes:,}" in line
 
 
@@ -106,14 +107,14 @@ def test_the_command_line_the_error_and_the_api_say_it() -> None:
             "compile", "-", "--target", "tiny", "--no-cache", "--recompute=none", stdin=ROWS
         )
     assert outcome.code == 5
-    assert "would fit with " in outcome.out
-    assert "hint: would fit with " in outcome.err
+    assert "would fit if you make the batch of the model 4 times smaller" in outcome.out
+    assert "hint: more IPUs alone are not enough: tried --ipus=16" in outcome.err
     program = hloipu.compile(ROWS, target="tiny", cache=False, recompute="none")
     assert program.fitting is not None
     assert program.fitting.found
     with pytest.raises(hloipu.DoesNotFit) as caught:
         program.run(np.zeros((128, 256), np.float32))
-    assert "would fit with " in caught.value.hint
+    assert "would fit if you " in caught.value.hint
 
 
 def test_what_fits_is_asked_nothing() -> None:
@@ -131,8 +132,11 @@ def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
 
 
 def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
-    change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100)
-    assert change.line() == "--x: 10 of 20 bytes, 9 of 8 bytes for code, 110 cycles (+10.0 %)"
+    change = Change("flag", "--x", {}, False, 10, 20, 9, 8, 110, 100, 60, 50)
+    assert change.line() == (
+        "--x: 10 of 20 bytes, 9 of 8 bytes for code, device 60 cycles (+20.0 %), "
+        "with its host 110 cycles (+10.0 %)"
+    )
 
 
 @pytest.mark.large

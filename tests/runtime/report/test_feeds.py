@@ -13,7 +13,7 @@ ALONE = PROGRAM.estimate().device_cycles
 @pytest.mark.parametrize(
     ("rates", "verdict", "said"),
     [
-        ({}, "device-bound", "if the host is never late"),
+        ({}, "device-bound", "if data is always ready"),
         ({"data": NEEDED / 4}, "host-bound", "it waits 75.0% of a long run"),
         ({"data": NEEDED * 2}, "device-bound", "2 times as many"),
     ],

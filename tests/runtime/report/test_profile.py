@@ -146,9 +146,11 @@ def test_the_verdict_answers_in_twelve_lines() -> None:
     assert any(line.endswith("add.2  model.py:7") for line in lines[5:9])
     assert lines[5].split()[:2] == ["30,000", "cycles"]
     assert lines[9].startswith("tiles at work: ")
-    assert lines[10] == "assumed numbers: 100 % of the cycles, 50 % of the bytes (control code)"
     assert (
-        lines[11] == "1 step(s) gather more than 64 KiB to one tile; most: 120,000 bytes for b.10"
+        lines[10] == "from assumed constants: 100 % of the cycles, 50 % of the bytes (control code)"
+    )
+    assert (
+        lines[11] == "1 step(s) collect more than 64 KiB on one tile; most: 120,000 bytes for b.10"
     )
 
 
@@ -214,7 +216,7 @@ def test_what_stays_on_the_device_is_not_charged_to_each_run() -> None:
     assert kept.host.each_run_bytes == (1024, 1024)
     (line,) = (x for x in verdict(kept).splitlines() if x.startswith("host: "))
     assert "; once, before the first run and after the last: " in line
-    assert line.endswith("for 33,024 bytes that stay (as said)")
+    assert line.endswith("for 33,024 bytes that stay on the device (as said)")
 
 
 def test_an_empty_program_has_a_verdict() -> None:

@@ -33,7 +33,7 @@ def evidence_of(entry: Computation, phases: Phases, *, trains: bool) -> str:
     if trains:
         return _training(entry, phases)
     if not phases.per_micro_batch:
-        return "no state changes: each micro-batch has results of its own"
+        return "trains nothing: each micro-batch has results of its own"
     floats = sum(_is_float_parameter(entry, x.parameter) for x in phases.per_micro_batch)
     others = len(phases.per_micro_batch) - floats
     kinds = [f"{floats} of floats"] * bool(floats) + [f"{others} of whole numbers"] * bool(others)

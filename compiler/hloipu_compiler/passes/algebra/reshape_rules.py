@@ -162,14 +162,15 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
     new = inner.dimensions
     reduced = set(x.attributes.integers("dimensions"))
     dimensions: list[int] = []
-    rest: list[int] = []
-    kept: list[int] = []
+    later: set[int] = set()
     for there, here in dimension_groups(new, _sizes(operand)):
         if all(d in reduced for d in here):
             dimensions += there
         else:
-            rest += [len(kept) + n for n, d in enumerate(here) if d in reduced]
-            kept += here
+            later |= reduced.intersection(here)
+    # Dimensions of size 1 are in no group.
+    kept = [d for d in range(len(_sizes(operand))) if d not in reduced or d in later]
+    rest = [n for n, d in enumerate(kept) if d in later]
     if rest and (prod(new[d] for d in dimensions) == 1 or not _reduces_twice(draft, x)):
         return None
     left = tuple(size for d, size in enumerate(new) if d not in dimensions)

@@ -10,7 +10,6 @@ import pytest
 import hloipu
 from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.wrapping import WrappingRequest
-from hloipu_runtime.errors import UsageError
 
 LAYERS, WIDTH, BATCH = 5, 8, 3
 
@@ -66,7 +65,8 @@ def test_arguments_of_one_array_are_data_and_others_are_weights() -> None:
     assert not found.state
 
 
-def test_without_names_data_has_to_be_said() -> None:
-    module = hloipu.parse(text(named=False))
-    with pytest.raises(UsageError, match="E3150"):
-        required_wrapping(module, WrappingRequest(1), feeds_rest=True)
+def test_without_metadata_parameter_names_tell_which_are_data() -> None:
+    found = required_wrapping(hloipu.parse(text(named=False)), WrappingRequest(1), feeds_rest=True)
+    assert [feed.places for feed in found.feeds] == [(LAYERS,)]
+    assert found.constants == tuple(range(LAYERS))
+    assert "image.1 f32[3,8], as arguments of one array" in found.assumed

@@ -1,10 +1,12 @@
 """Sums of a group norm: channel by channel first, so that no activation is converted as a whole."""
 
 import numpy as np
+import pytest
 
 import hloipu
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes import run_passes
+from hloipu_compiler.verify.verifier import verify
 
 STEP = """HloModule m
 sum { a = f32[] parameter(0)
@@ -34,9 +36,12 @@ def test_no_whole_activation_is_converted() -> None:
     assert not wide
 
 
-def test_sums_of_groups_are_right() -> None:
-    step = hloipu.compile(STEP, target="tiny")
-    x = np.random.default_rng(0).standard_normal((2, 6, 6, 16)).astype(np.float16)
-    wide = x.reshape(2, 6, 6, 4, 4)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_sums_of_groups_are_right(batch: int) -> None:
+    text = STEP.replace("[2,6", f"[{batch},6").replace("f32[2,4]", f"f32[{batch},4]")
+    verify(run_passes(hloipu.parse(text), None, "simplify")[0])
+    step = hloipu.compile(text, target="tiny")
+    x = np.random.default_rng(0).standard_normal((batch, 6, 6, 16)).astype(np.float16)
+    wide = x.reshape(batch, 6, 6, 4, 4)
     for found, terms in zip(step.run(x, mode="exact").outputs, (wide, wide * wide), strict=True):
         np.testing.assert_allclose(found, terms.astype(np.float64).sum((1, 2, 4)), rtol=1e-5)

@@ -156,7 +156,7 @@ def test_what_was_compiled_is_kept(tmp_path: Path) -> None:
         (("--target", "gc300"), 2, "error[E3"),
         (("--set", "tiles_per_ipus=3"), 2, "did you mean"),
         (("--set", "tiles_per_ipu=0"), 2, "error[E3"),
-        (("--ipus", "4"), 4, "error[E0475]"),
+        (("--ipus", "4", "--shards", "8"), 4, "error[E0552]"),
         (("--ipu-ids", "31"), 2, "error[E0554]"),
         (("--passes", "inline-call"), 2, "error[E3131]"),
         (("--plugin", "no such file.py"), 2, "error[E3136]"),

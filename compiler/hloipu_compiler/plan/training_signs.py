@@ -1,0 +1,99 @@
+"""Signs that a step trains: without any, and only then, a step without state is read as forward.
+
+A new weight has its weight's type and shape, and nothing of the batch, which its gradient is summed
+over. Where no such pair is, nothing is learned. Where one is, a step trains that has ops of a
+backward pass, a loss among its results, or as many such results as weights.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hloipu_compiler.analysis.written_state import is_written, keeps_parts
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.plan.entry_arrays import (
+    parameter_arrays,
+    parameter_places,
+    result_places,
+)
+from hloipu_compiler.plan.wrapping import EntryArray
+
+_BACKWARD_WORDS = ("transpose(", "gradient_tape/", "gradients/", "_backward")
+"""What JAX, TensorFlow and PyTorch write into names of what they differentiate."""
+_BACKWARD_OPCODES = frozenset({"batch-norm-grad", "select-and-scatter"})
+"""Ops that are gradients: of a normalisation, of the maximum of windows."""
+_MOST_PAIRS = 64
+"""Pairs whose new values are looked into."""
+
+
+def sign_of_training(
+    module: Module,
+    parameters: Sequence[EntryArray],
+    results: Sequence[EntryArray],
+) -> str:
+    """Return what says that a step trains, in words; empty: nothing does.
+
+    `parameters`: those that may be weights; `results`: those that may be their next values, or a
+    loss.
+    """
+    weights = [x for x in parameters if _is_array_of_floats(x)]
+    new = [x for x in results if _is_array_of_floats(x)]
+    kinds = {x.kind for x in weights}
+    if kinds.isdisjoint(x.kind for x in new):
+        return ""
+    backward = _backward_op(module)
+    if backward:
+        return f"{backward} is of a backward pass"
+    from hloipu_compiler.plan.forward_data import batch_arrays
+
+    batch = batch_arrays(module)
+    weights = [x for x in weights if x.number not in batch.parameters]
+    new = [x for x in new if x.number not in batch.results]
+    pairs = [(a, b) for a in weights for b in new if a.kind == b.kind][:_MOST_PAIRS]
+    if not pairs:
+        return ""
+    weight, made = pairs[0]
+    alike = f"result {made.number} is like parameter {weight}"
+    losses = [x.number for x in results if is_float(x) and not x.shape]
+    if losses:
+        return f"{alike}, and result {losses[0]} may be a loss"
+    given, places = parameter_places(module), result_places(module)
+    for a, b in pairs:
+        ends = given[a.number], places[b.number]
+        if keeps_parts(module, *ends) and not is_written(module, *ends):
+            return f"result {b.number} is parameter {a} with parts of it computed anew"
+    wanted = Counter(x.kind for x in weights)
+    learned = sum((wanted & Counter(x.kind for x in new)).values())
+    # What trains has data beside its state.
+    arrays = sum(bool(x.shape) for x in parameter_arrays(module))
+    if learned < arrays and 2 * learned > len(weights):
+        return f"{learned} of {len(weights)} arrays that may be weights have results alike"
+    return ""
+
+
+def has_backward_names(metadata: str) -> bool:
+    """Whether what a dump says of an op names it as of a backward pass."""
+    return any(word in metadata for word in _BACKWARD_WORDS)
+
+
+def is_float(x: EntryArray) -> bool:
+    """Whether an array has floats."""
+    return x.element_type.startswith(("f", "bf"))
+
+
+def _is_array_of_floats(x: EntryArray) -> bool:
+    return bool(x.shape) and is_float(x)
+
+
+def _backward_op(module: Module) -> str:
+    """Return the name of an op of a backward pass; empty: none is seen."""
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode in _BACKWARD_OPCODES or (
+                x.operands and x.metadata and has_backward_names(x.metadata)
+            ):
+                return x.name
+            if x.opcode == "custom-call":
+                target = x.attributes.text("custom_call_target").lower()
+                if target.endswith(("grad", "backward", "_bwd")):
+                    return x.name
+    return ""
