@@ -1,8 +1,9 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from hloipu.compile_request import compile_request, machine_of, pipeline_of
@@ -12,6 +13,7 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
 from hloipu.places import in_system
+from hloipu.showing import shown
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
@@ -39,6 +41,7 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline
 from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.report.change import Fitting
+from hloipu_runtime.watching import Search, current_search, doing, searching
 
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
@@ -60,9 +63,12 @@ _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
 
+_UNNOTICED_SECONDS = 2.0
+"""That advice may take however soon compiling was done. Assumed: nobody minds."""
+
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
-    "seed max_iterations".split()
+    "seed max_iterations time_limit".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
@@ -76,15 +82,18 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     `fits`. Raises what `verify` raises, UsageError for options, UnsupportedError for what the
     machine or this version cannot run.
     """
-    source = read_source(given)
-    module = parse(source)
-    verify(module)
-    step, _ = plain_step(module, options)
-    plain = without_definitions(options)
-    found = resolve("compile", plain, attributes=module_attributes(step)).options
-    text = key_text(step, source.text, options)
-    asked = settled_options(step, text, found)
-    return compile_cached(step, text, asked.options, ready=asked.program)
+    with shown(), searching(Search()):
+        with doing("parsing"):
+            source = read_source(given)
+            module = parse(source)
+        with doing("verifying"):
+            verify(module)
+        step, _ = plain_step(module, options)
+        plain = without_definitions(options)
+        found = resolve("compile", plain, attributes=module_attributes(step)).options
+        text = key_text(step, source.text, options)
+        asked = settled_options(step, text, found)
+        return compile_cached(step, text, asked.options, ready=asked.program)
 
 
 class Settled(NamedTuple):
@@ -103,26 +112,34 @@ def settled_options(
     module: Module,
     text: str | None,
     options: Options,
-    told: Callable[[str], None] = lambda _: None,
 ) -> Settled:
     """Return options with the best way to cut a step in place of `plan="auto"`.
 
-    `text` is that of the module, for the cache; None: nothing is to be kept. `told` hears how far
-    a search is.
+    `text` is that of the module, for the cache; None: nothing is to be kept. Looking for it ends
+    after `time_limit` seconds, or as the current search says.
     """
     if not has_to_choose(module, options):
         return Settled(options)
-    with without_collection():
+    with without_collection(), _searching(options), doing("looking for a cut"):
         from hloipu.choosing import chosen
 
         try:
-            choice = chosen(module, options, lambda tried: _trial(module, text, tried), told)
+            choice = chosen(module, options, lambda tried: _trial(module, text, tried))
         except HloipuError:
             # Nobody asked for a cut: what is no step runs as it is, on as many IPUs as it takes.
             if options.plan == "auto":
                 raise
             return Settled(options)
     return Settled(choice.options(options), choice)
+
+
+@contextmanager
+def _searching(options: Options) -> Iterator[Search]:
+    """Go by the search around, or by one of its own; it takes as long as options allow."""
+    search = current_search()
+    search.limit(options.time_limit)
+    with searching(search):
+        yield search
 
 
 _SAYING_HOW = "stages shards replicas device_map ipu_ids".split()
@@ -185,8 +202,9 @@ def compile_cached(
     What a plugin compiles is not kept: its code may depend on anything. Without `leaner` what does
     not fit is left at that, and not kept. `ready`: the program, where a search has made it.
     """
+    search = current_search()
     if ready is not None:
-        return ready
+        return _ended(ready, search)
     if not options.cache or options.plugin:
         return compile_verified(module, options, phase)
     with phase("cache"):
@@ -207,7 +225,7 @@ def compile_cached(
     else:
         made = compile_once(module, options, phase, fingerprint=key)
     with phase("memory"):
-        if not leaner and not made.fits:
+        if not made.fits and (search.ended or not leaner):
             return made
         made.memory  # noqa: B018 - a part of the file
     with phase("cache"):
@@ -240,21 +258,48 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again: with equal blocks as functions, if it has any, with
-    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
-    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
-    What fits first is returned.
+    What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
+    has any, with `recompute="auto"` with cheap values made again, in pipelines with all of them, or
+    block by block, with `shards="auto"` on more IPUs, then with plans of products that take less
+    memory. What fits first is returned.
     """
-    with without_collection():
+    with without_collection(), _searching(options) as search:
+        start = perf_counter()
         made = compile_once(module, options, phase, fingerprint=fingerprint)
-        if options.outline == "auto" and not options.passes:
-            made, options = _outlined_if_less(module, options, made, phase)
-        for leaner in _leaner(module, options, made, phase):
-            tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
+        with search.improving():
+            if options.outline == "auto" and not options.passes:
+                outlined = search.tried(lambda: _outlined_if_less(module, options, made, phase))
+                made, options = outlined or (made, options)
+            made = search.tried(lambda: _fitting(module, options, made, phase)) or made
+        advisor = _Advisor(module, options, perf_counter() - start)
+        return replace(_ended(made, search), advisor=advisor)
+
+
+def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
+    """Return a program that says why nothing better was looked for, if that is so."""
+    said = {"search": f"ended early ({search.ended}): this is the best so far"}
+    return replace(program, options={**program.options, **said}) if search.ended else program
+
+
+def _fitting(
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
+) -> CompiledProgram:
+    """Return a program that fits in place of one that does not, if one is there."""
+    for leaner in _leaner(module, options, made, phase):
+        with doing("; ".join(_changes(options, leaner))):
+            tried = compile_once(module, leaner, phase, fingerprint=made.fingerprint)
             with phase("memory"):
                 if tried.fits:
                     return tried
-        return made
+    return made
+
+
+def _changes(options: Options, other: Options) -> list[str]:
+    return [
+        f"trying {row.flag} {row.kind.write(getattr(other, name))}"
+        for name, row in OPTIONS.items()
+        if getattr(other, name) != getattr(options, name)
+    ]
 
 
 def _outlined_if_less(
@@ -271,7 +316,8 @@ def _outlined_if_less(
     if inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
         return made, options
     asked = replace(options, outline="on")
-    tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
+    with doing("trying --outline on"):
+        tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
     if not tried.program.functions:
         return made, options
     with phase("memory"):
@@ -400,12 +446,17 @@ class _Advisor:
 
     module: Module
     options: Options
+    seconds: float = 0.0
+    """That compiling took."""
 
     def __call__(self, program: CompiledProgram) -> Fitting:
-        """Return what makes it fit, after ten times as long as compiling takes at most."""
+        """Return what makes it fit, after as long as compiling took at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
+        from hloipu.advice.trials import Limit
 
-        return what_fits(self.module, self.options, program, compile_once)
+        limit = Limit(seconds=max(self.seconds, _UNNOTICED_SECONDS))
+        with doing("what would fit"):
+            return what_fits(self.module, self.options, program, compile_once, limit)
 
 
 def planned(module: Module, options: Options) -> Sequence[Record]:

@@ -45,6 +45,7 @@ from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
+from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
@@ -77,9 +78,9 @@ def continued(
     current: Compilation, until: Phase = Phase.PROGRAM, clock: Clock = unmeasured
 ) -> Compilation:
     """Go on with a compilation where it stopped, up to a phase; raises as `compile_module` does."""
-    for phase, name, run in _PHASES:
+    for phase, name, told, run in _PHASES:
         if current.phase < phase <= until:
-            with clock(name):
+            with clock(name), doing(told):
                 current = replace(run(current), phase=phase)
     return current
 
@@ -438,15 +439,15 @@ def _keys(current: Compilation, program: Program) -> ReplicaKeys:
 
 
 _PHASES = (
-    (Phase.FLAT, "passes", _flattened),
-    (Phase.APART, "passes", _apart),
-    (Phase.CUT, "passes", _cut),
-    (Phase.PASSES, "passes", _with_passes),
-    (Phase.LOWERED, "codegen", _lowered),
-    (Phase.MERGED, "codegen", _merged),
-    (Phase.PROGRAM, "codegen", _finished),
+    (Phase.FLAT, "passes", "flat step", _flattened),
+    (Phase.APART, "passes", "loops over layers", _apart),
+    (Phase.CUT, "passes", "stages", _cut),
+    (Phase.PASSES, "passes", "passes", _with_passes),
+    (Phase.LOWERED, "codegen", "lowering", _lowered),
+    (Phase.MERGED, "codegen", "merging steps", _merged),
+    (Phase.PROGRAM, "codegen", "replicas and keys", _finished),
 )
-"""Phases in their order, each with the name that clocks know it by."""
+"""Phases in their order, each with the name that clocks know it by, and what listeners hear."""
 
 
 def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice]":
@@ -455,7 +456,11 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
 
     kinds = OpKinds(module)
     request = CompileRequest(machine, tuning=tuning)
-    return kinds.prices(None if op is None else _price(op, request) for op in kinds.alone())
+    count, known = len(kinds.examples), []
+    for number, op in enumerate(kinds.alone()):
+        with doing(f"pricing op {number} of {count}"):
+            known.append(None if op is None else _price(op, request))
+    return kinds.prices(known)
 
 
 def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":

@@ -27,7 +27,7 @@ from hloipu.cli.compiling import (
 from hloipu.cli.inputs import HLO_FILE
 from hloipu.cli.options import Asked, GroupedCommand
 from hloipu.cli.outputs import OUTPUT_FILE
-from hloipu.cli.progress import progress_line
+from hloipu.cli.progress import turns_told
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
@@ -70,7 +70,7 @@ class Work:
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
-@click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
+@click.option("--no-progress", is_flag=True, help="Show no progress on a terminal.")
 @session_options
 @input_options
 def command(
@@ -93,7 +93,7 @@ def command(
     """
     if shown_config(asked, reporting.as_json):
         return
-    with timed(reporting) as phases:
+    with timed(reporting, shows=not no_progress) as phases:
         work = prepared(given_file(file), Inputs(inputs, random, fill, limits), asked, phases)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)
@@ -101,7 +101,7 @@ def command(
             report(estimated(work.program, phases), reporting)
             return
         if work.program.program.is_resident:
-            run_resident(work, session, phases, reporting, output, shows_progress=not no_progress)
+            run_resident(work, session, phases, reporting, output)
             return
         if session.given:
             raise UsageError(
@@ -109,7 +109,7 @@ def command(
                 f"{session.given}: the program keeps no state and has no queues",
                 hint="give --loop N, and --feed and --outfeed",
             )
-        result = run(work, phases, reporting, shows_progress=not no_progress)
+        result = run(work, phases, reporting)
         report(result.profile, reporting)
         show_values(work.program, result, output, reporting)
 
@@ -175,8 +175,6 @@ def run_resident(
     phases: Phases,
     reporting: Reporting,
     output: str | None,
-    *,
-    shows_progress: bool,
 ) -> None:
     """Run a program in a session and report it."""
     program = work.program
@@ -186,15 +184,15 @@ def run_resident(
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
     mode = work.options.mode
-    with progress_line(mode, program, shown=shows_progress) as line, phases("run"):
+    with phases("run"):
         profile, results, drained = run_in_session(
-            program, work.arrays, work.options, session, line
+            program, work.arrays, work.options, session, turns_told(mode, program)
         )
     report(profile, reporting)
     show_session(results, drained, session, output, reporting.as_json)
 
 
-def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: bool) -> RunResult:
+def run(work: Work, phases: Phases, reporting: Reporting) -> RunResult:
     """Run a program that fits, or may be too large; report an estimate of one that may not."""
     program, options = work.program, work.options
     with phases("memory"):
@@ -202,13 +200,13 @@ def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: boo
     if refused:
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
-    with progress_line(options.mode, program, shown=shows_progress) as line, phases("run"):
+    with phases("run"):
         return program.run(
             *work.arguments,
             mode=options.mode,
             poison=options.poison,
             seed=options.seed,
-            progress=line,
+            progress=turns_told(options.mode, program),
             max_iterations=options.max_iterations,
         )
 

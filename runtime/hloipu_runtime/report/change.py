@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+_MORE = "hloipu advise takes more time to look"
+
 
 class Change(NamedTuple):
     """One change that was tried by compiling anew."""
@@ -74,10 +76,11 @@ class Fitting(NamedTuple):
     def lines(self) -> list[str]:
         """Return for people what makes it fit, or how much is missing."""
         if self.found:
-            return [f"would fit with {change.line()}" for change in self.found]
+            more = [] if self.is_complete else [f"there may be more that fits: {_MORE}"]
+            return [f"would fit with {change.line()}" for change in self.found] + more
         tried = f"none of {len(self.failed)} changes tried makes it fit"
         if not self.is_complete:
-            tried = f"none of {len(self.failed)} changes tried makes it fit, and time was up"
+            tried += f" in the time for that ({_MORE})"
         if self.failed:
             nearest = min(self.failed, key=lambda change: change.peak_bytes)
             tried += f"; nearest comes {nearest.line()}"
