@@ -18,8 +18,8 @@ from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
-from hloipu_compiler.compilation import Clock, CompileRequest, unmeasured
-from hloipu_compiler.driver import compile_module
+from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
+from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -265,10 +265,13 @@ def compile_verified(
     """
     with without_collection(), _searching(options) as search:
         start = perf_counter()
-        made = compile_once(module, options, phase, fingerprint=fingerprint)
+        begun = _begun(module, options, phase)
+        made = _programmed(begun, module, options, phase, fingerprint)
         with search.improving():
             if options.outline == "auto" and not options.passes:
-                outlined = search.tried(lambda: _outlined_if_less(module, options, made, phase))
+                outlined = search.tried(
+                    lambda: _outlined_if_less(module, options, made, begun, phase)
+                )
                 made, options = outlined or (made, options)
             made = search.tried(lambda: _fitting(module, options, made, phase)) or made
         advisor = _Advisor(module, options, perf_counter() - start)
@@ -303,7 +306,7 @@ def _changes(options: Options, other: Options) -> list[str]:
 
 
 def _outlined_if_less(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
+    module: Module, options: Options, made: CompiledProgram, begun: Compilation, phase: Clock
 ) -> tuple[CompiledProgram, Options]:
     """Return a program with equal blocks as functions, where the one without does not fit.
 
@@ -317,7 +320,8 @@ def _outlined_if_less(
         return made, options
     asked = replace(options, outline="on")
     with doing("trying --outline on"):
-        tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
+        outlining = replace(begun, request=replace(begun.request, outlines=True))
+        tried = _programmed(outlining, module, asked, phase, made.fingerprint)
     if not tried.program.functions:
         return made, options
     with phase("memory"):
@@ -399,8 +403,23 @@ def compile_once(
     module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
-    with plugins(options), without_collection():
-        made = compile_module(module, compile_request(options), clock=phase)
+    with without_collection():
+        begun = _begun(module, options, phase)
+        return _programmed(begun, module, options, phase, fingerprint)
+
+
+def _begun(module: Module, options: Options, phase: Clock) -> Compilation:
+    """Return the first phases of compiling, which `outline` changes nothing of."""
+    with plugins(options):
+        return compile_module(module, compile_request(options), Phase.CUT, phase)
+
+
+def _programmed(
+    begun: Compilation, module: Module, options: Options, phase: Clock, fingerprint: str
+) -> CompiledProgram:
+    """Go on with a compilation to the program."""
+    with plugins(options):
+        made = continued(begun, clock=phase)
     machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(program, machine, options)

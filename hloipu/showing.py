@@ -1,26 +1,21 @@
-"""What work tells of itself, shown to who waits: on a terminal or in a notebook alone."""
+"""The phases of long work: timed, shown where somebody looks, ended by who waited enough."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
-from threading import Event, Lock, Thread, current_thread, main_thread
-from time import monotonic
+from threading import current_thread, main_thread
+from time import perf_counter
+from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from hloipu_runtime.plain_text import printable
-from hloipu_runtime.watching import listening
+from hloipu_runtime.watching import Search, doing, searching
 
 if TYPE_CHECKING:
-    from rich.live import Live
+    from hloipu.display import Display
 
-_FIRST_SECONDS = 1.0
-"""Shorter work shows nothing."""
-_NEXT_SECONDS = 0.1
-_OUTER, _INNER = 1, 2
-"""Of what is going on, as many parts are shown: where it began, and where it is now."""
 OFF = "HLOIPU_PROGRESS"
 """Variable of the environment; with the value `off` nothing is shown."""
 
@@ -36,7 +31,7 @@ def shown(*, wanted: bool = True) -> Iterator[None]:
     if _DISPLAY.get("none around") != "none around":
         yield
         return
-    display = Display() if wanted and somebody_looks() else None
+    display = _display() if wanted and somebody_looks() else None
     token = _DISPLAY.set(display)
     try:
         if display is None:
@@ -85,82 +80,59 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
-class Display:
-    """A listener that shows what it heard last, and for how long, from a thread of its own."""
+def _display() -> "Display":
+    from importlib.util import find_spec
+
+    from hloipu.display import Display
+
+    # Without widgets Rich warns in place of showing: a cell takes what a terminal does.
+    return Display(as_text=in_notebook() and find_spec("ipywidgets") is None)
+
+
+class Phases:
+    """Wall-clock seconds by phase, in the order in which phases began; one may come again.
+
+    Whoever listens is told of each.
+    """
 
     def __init__(self) -> None:
-        self.lock = Lock()
-        """Whoever writes elsewhere on the terminal holds it."""
-        self._heard: tuple[tuple[str, ...], int, int] = (), 0, 0
-        self._start = monotonic()
-        self._live: Live | None = None
-        self._ended = Event()
-        self._thread = Thread(target=self._show, name="hloipu progress", daemon=True)
+        self.seconds: dict[str, float] = {}
 
-    def __call__(self, parts: tuple[str, ...], done: int, count: int) -> None:
-        """Take in how far work is."""
-        self._heard = parts, done, count
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Add the time that the block takes to a phase."""
+        self.seconds.setdefault(name, 0.0)
+        start = perf_counter()
+        try:
+            with doing(name):
+                yield
+        finally:
+            self.seconds[name] += perf_counter() - start
 
-    def __enter__(self) -> None:
-        """Listen and begin to show."""
-        self._listening = listening(self)
-        self._listening.__enter__()
-        self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
-        self._listening.__exit__(None, None, None)
-        self._ended.set()
-        self._thread.join()
+_ENDING = b"\ninterrupted: ending with the best so far; once more stops at once\n"
 
-    def wipe(self) -> None:
-        """Take the line away; it comes again while work goes on. The caller has the lock."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
-    def _show(self) -> None:
-        if self._ended.wait(_FIRST_SECONDS):
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Have the first interrupt end a search that has something already; every other one stops.
+
+    Leaves alone how a signal is met that Python does not make KeyboardInterrupt of.
+    """
+    search, before = Search(), signal.getsignal(signal.SIGINT)
+
+    def met(number: int, frame: FrameType | None) -> None:
+        if not search.improves or search.ended:
+            signal.default_int_handler(number, frame)
+        search.end("interrupted")
+        os.write(2, _ENDING)  # what else writes there may be in the middle of it
+
+    with searching(search):
+        if before is not signal.default_int_handler or current_thread() is not main_thread():
+            yield
             return
-        from rich.text import Text  # takes a tenth of a second, which short work does not have
-
-        while True:
-            with self.lock:
-                if self._live is None:
-                    self._live = _started()
-                line = Text(self.text(), no_wrap=True, overflow="ellipsis")
-                self._live.update(line, refresh=True)
-            if self._ended.wait(_NEXT_SECONDS):
-                break
-        with self.lock:
-            self.wipe()
-
-    def text(self) -> str:
-        """Return what to show now."""
-        return text_of(*self._heard, monotonic() - self._start)
-
-
-def _started() -> "Live":
-    from rich.console import Console
-    from rich.live import Live
-
-    # Without widgets rich warns in place of showing: a cell takes what a terminal does.
-    bare = in_notebook() and find_spec("ipywidgets") is None
-    console = (
-        Console(stderr=True, force_jupyter=False, force_terminal=True)
-        if bare
-        else Console(stderr=True)
-    )
-    live = Live(
-        console=console, transient=True, auto_refresh=False, redirect_stdout=False,
-        redirect_stderr=False,
-    )  # fmt: skip
-    live.start()
-    return live
-
-
-def text_of(parts: tuple[str, ...], done: int, count: int, seconds: float) -> str:
-    """Return a line: where work began, where it is, how far, and for how long it has gone on."""
-    some = parts if len(parts) <= _OUTER + _INNER else (*parts[:_OUTER], "…", *parts[-_INNER:])
-    far = [f"{done:,} of {count:,} ({100 * done // count} %)" if count else f"{done:,}"]
-    return printable(", ".join([": ".join(some), *far * bool(done or count), f"{seconds:.0f} s"]))
+        signal.signal(signal.SIGINT, met)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)

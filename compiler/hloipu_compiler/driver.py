@@ -21,7 +21,7 @@ from hloipu_compiler.compilation import (
 )
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
-from hloipu_compiler.memo import Memo
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -49,6 +49,7 @@ from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
+    from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
     from hloipu_compiler.lowering.hoisting.room import Hoister
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
@@ -88,13 +89,10 @@ def continued(
 def _read(module: Module, request: CompileRequest) -> Compilation:
     require_static(module)
     require_meanings(module)
-    module = annotations_removed(module)
     wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
-    encoded = flat_step(module, cut.micro_batches if cut.micro_batches > 1 else None)
+    encoded, module = _plain(module, cut.micro_batches if cut.micro_batches > 1 else None)
     if encoded is not None:
-        module = encoded.module
         wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
-    module = with_call_marks(module)
     copies, partitions = participants_for(module, request.replicas)
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
@@ -123,6 +121,21 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
+def _plain(module: Module, micro_batches: int | None) -> "tuple[FlatStep | None, Module]":
+    """Return a module without annotations, encoding and marks of calls, and what those said."""
+
+    def read() -> "tuple[FlatStep | None, Module]":
+        bare = annotations_removed(module)
+        encoded = flat_step(bare, micro_batches)
+        return encoded, with_call_marks(bare if encoded is None else encoded.module)
+
+    return PLAIN_MEMO.of((Same(module), micro_batches), read)
+
+
+PLAIN_MEMO: "Memo[tuple[FlatStep | None, Module]]" = Memo(2)
+"""Modules as they are read; retries, trials of a search and advice begin with the same ones."""
+
+
 def _flattened(current: Compilation) -> Compilation:
     request, module = current.request, current.module
     if current.distribution is Distribution.PLAIN:
@@ -136,15 +149,33 @@ def _flattened(current: Compilation) -> Compilation:
         # Replicas alone change nothing of what is fed and what is loaded once.
         wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
         request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
-    if request.shards.is_placed:
-        from hloipu_compiler.partition.placement.handing_down import handed_down
-
-        module = handed_down(module, current.plan.partitions)
-    from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
-
-    flat, plan = _passed(with_flat_parameters(module), current.plan, front)
-    flat = with_flat_results(flat)
+    flat, plan = _flat(module, current.plan, front, is_placed=request.shards.is_placed)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
+
+
+def _flat(
+    module: Module, plan: Plan, front: Pipeline | str, *, is_placed: bool
+) -> tuple[Module, Plan]:
+    """Return a step on arrays alone, after its first passes; `plan`: as it is read."""
+
+    def passed() -> tuple[Module, Plan]:
+        from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
+
+        given = module
+        if is_placed:
+            from hloipu_compiler.partition.placement.handing_down import handed_down
+
+            given = handed_down(module, plan.partitions)
+        flat, known = _passed(with_flat_parameters(given), plan, front)
+        return with_flat_results(flat), known
+
+    if front != "front":  # which may have passes of a user's plugin
+        return passed()
+    return FLAT_MEMO.of((Same(module), plan.replicas, plan.partitions, is_placed), passed)
+
+
+FLAT_MEMO: "Memo[tuple[Module, Plan]]" = Memo(2)
+"""Flat steps of modules, as `PLAIN_MEMO`."""
 
 
 def _passed(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:

@@ -20,18 +20,15 @@ from hloipu.api import (
     module_attributes,
     settled_options,
 )
-from hloipu.cli.inputs import read_input
+from hloipu.cli.inputs import OUTPUT_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
-from hloipu.cli.outputs import OUTPUT_FILE
-from hloipu.cli.progress import interruptible
 from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
-from hloipu.phases import Phases
-from hloipu.showing import shown
+from hloipu.showing import Phases, interruptible, shown
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits

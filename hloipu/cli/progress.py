@@ -1,15 +1,11 @@
 """What commands tell of how far they are, beside what compiling tells itself."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import current_thread, main_thread
-from types import FrameType
 
 from hloipu_runtime.arguments import Progress
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.watching import Search, doing, is_heard, searching, telling
+from hloipu_runtime.watching import doing, is_heard, telling
 
 
 def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
@@ -42,31 +38,3 @@ class Working:
         self.what = what
         with doing(what):
             yield
-
-
-_ENDING = b"\ninterrupted: ending with the best so far; once more stops at once\n"
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Have the first interrupt end a search that has something already; every other one stops.
-
-    Leaves alone how a signal is met that Python does not make KeyboardInterrupt of.
-    """
-    search, before = Search(), signal.getsignal(signal.SIGINT)
-
-    def met(number: int, frame: FrameType | None) -> None:
-        if not search.improves or search.ended:
-            signal.default_int_handler(number, frame)
-        search.end("interrupted")
-        os.write(2, _ENDING)  # what else writes there may be in the middle of it
-
-    with searching(search):
-        if before is not signal.default_int_handler or current_thread() is not main_thread():
-            yield
-            return
-        signal.signal(signal.SIGINT, met)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)

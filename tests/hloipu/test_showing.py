@@ -8,7 +8,7 @@ from time import sleep
 import pytest
 
 import hloipu
-from hloipu import showing
+from hloipu import display, showing
 from hloipu_runtime.watching import doing, each, listening, telling
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT
@@ -22,8 +22,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     stream = Terminal()
-    monkeypatch.setattr(showing, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(showing, "_NEXT_SECONDS", 0.01)
+    monkeypatch.setattr(display, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(display, "_NEXT_SECONDS", 0.01)
     for name, value in {"TERM": "xterm", "COLUMNS": "120", "CI": "", showing.OFF: ""}.items():
         monkeypatch.setenv(name, value)
     return stream
@@ -87,8 +87,8 @@ def test_who_wants_nothing_is_shown_nothing(terminal: Terminal) -> None:
 
 def test_parts_in_the_middle_are_left_out() -> None:
     parts = ("search", "cut 3", "cutting", "op 4", "lowering")
-    assert showing.text_of(parts, 0, 0, 2.4) == "search: …: op 4: lowering, 2 s"
-    assert showing.text_of(("run",), 1200, 0, 2.4) == "run, 1,200, 2 s"
+    assert display.text_of(parts, 0, 0, 2.4) == "search: …: op 4: lowering, 2 s"
+    assert display.text_of(("run",), 1200, 0, 2.4) == "run, 1,200, 2 s"
 
 
 def test_a_compile_tells_its_passes_and_ops() -> None:

@@ -24,9 +24,8 @@ from hloipu.cli.compiling import (
     timed,
     too_late,
 )
-from hloipu.cli.inputs import HLO_FILE
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE
 from hloipu.cli.options import Asked, GroupedCommand
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.progress import turns_told
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
@@ -34,8 +33,8 @@ from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.initial_arrays import random_arrays, read_arrays
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
-from hloipu.phases import Phases
 from hloipu.ports import module_of_ports, without_tokens
+from hloipu.showing import Phases
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
