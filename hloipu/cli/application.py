@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO, cast
 import click
 
 from hloipu import __version__
-from hloipu.cli import COMMANDS, INTERRUPTED
+from hloipu.cli import COMMANDS, COMPLETE_VARIABLE, INTERRUPTED
 from hloipu.cli.saying import say, say_error, unwritten
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
@@ -127,7 +127,7 @@ def outcome() -> int | str | None:
     """Run the application; return what to exit with."""
     try:
         # A command that ends by click's Exit makes click return its code; others return None.
-        found = application(standalone_mode=False)
+        found = application(standalone_mode=False, complete_var=COMPLETE_VARIABLE)
     except SystemExit as stop:
         return stop.code
     except (click.Abort, KeyboardInterrupt) as stop:

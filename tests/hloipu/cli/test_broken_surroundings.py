@@ -45,6 +45,7 @@ CALLS: dict[str, str] = {
     "compare": "profile.json profile.json",
     "init": "--target bow",
     "explain": "E5020",
+    "completion": "bash",
 }
 READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,
            "dumps": lambda folder: json.loads((folder / "capture.json").read_bytes())}  # fmt: skip

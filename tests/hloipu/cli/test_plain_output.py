@@ -51,6 +51,7 @@ CALLS: dict[str, list[list[str]]] = {
     "compare": [[]],
     "init": [],
     "explain": [[]],
+    "completion": [],
 }  # fmt: skip
 
 
