@@ -1,6 +1,7 @@
 """`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from hloipu.showing import Phases
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import HloipuError, RunInterruptedError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
@@ -183,7 +184,7 @@ def run_resident(
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
     mode = work.options.mode
-    with phases("run"):
+    with phases("run"), _stopped_by_interrupts(session):
         profile, results, drained = run_in_session(
             program, work.arrays, work.options, session, turns_told(mode, program)
         )
@@ -199,7 +200,7 @@ def run(work: Work, phases: Phases, reporting: Reporting) -> RunResult:
     if refused:
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
-    with phases("run"):
+    with phases("run"), _stopped_by_interrupts():
         return program.run(
             *work.arguments,
             mode=options.mode,
@@ -208,6 +209,24 @@ def run(work: Work, phases: Phases, reporting: Reporting) -> RunResult:
             progress=turns_told(options.mode, program),
             max_iterations=options.max_iterations,
         )
+
+
+@contextmanager
+def _stopped_by_interrupts(session: SessionOptions | None = None) -> Iterator[None]:
+    """Say what an interrupt leaves: raises RunInterruptedError E5029 in its place."""
+    try:
+        yield
+    except HloipuError:  # the wait for a stream says more
+        raise
+    except KeyboardInterrupt:
+        place = session.checkpoint if session is not None else None
+        raise RunInterruptedError(
+            "E5029",
+            "interrupted while the program ran: no results were written",
+            hint=f"--resume goes on from the last checkpoint in {place!r}, if one is there"
+            if place
+            else "",
+        ) from None
 
 
 def show_values(
