@@ -82,7 +82,7 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     `fits`. Raises what `verify` raises, UsageError for options, UnsupportedError for what the
     machine or this version cannot run.
     """
-    with shown(), searching(Search()):
+    with shown(), searching(Search()), without_collection():
         with doing("parsing"):
             source = read_source(given)
             module = parse(source)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _FIRST_SECONDS = 1.0
 """Shorter work shows nothing."""
 _NEXT_SECONDS = 0.1
-_OUTER, _INNER = 1, 2
-"""Of what is going on, as many parts are shown: where it began, and where it is now."""
+_MOST_PARTS = 4
+"""Of what is going on: where it began, and what it is at."""
 
 
 class Display:
@@ -78,8 +78,11 @@ def _started(*, as_text: bool) -> "Live":
     from rich.console import Console
     from rich.live import Live
 
-    how = {"force_jupyter": False, "force_terminal": True} if as_text else {}
-    console = Console(stderr=True, **how)
+    console = (
+        Console(stderr=True, force_jupyter=False, force_terminal=True)
+        if as_text
+        else Console(stderr=True)
+    )
     live = Live(
         console=console, transient=True, auto_refresh=False, redirect_stdout=False,
         redirect_stderr=False,
@@ -90,6 +93,9 @@ def _started(*, as_text: bool) -> "Live":
 
 def text_of(parts: tuple[str, ...], done: int, count: int, seconds: float) -> str:
     """Return a line: where work began, where it is, how far, and for how long it has gone on."""
-    some = parts if len(parts) <= _OUTER + _INNER else (*parts[:_OUTER], "…", *parts[-_INNER:])
-    far = [f"{done:,} of {count:,} ({100 * done // count} %)" if count else f"{done:,}"]
-    return printable(", ".join([": ".join(some), *far * bool(done or count), f"{seconds:.0f} s"]))
+    said = [": ".join(parts[:_MOST_PARTS])]
+    if count:
+        said.append(f"{done:,} of {count:,} ({100 * done // count} %)")
+    elif done:
+        said.append(f"{done:,}")
+    return printable(", ".join((*said, f"{seconds:.0f} s")))

@@ -45,7 +45,7 @@ from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
-from hloipu_runtime.watching import doing
+from hloipu_runtime.watching import doing, each, unheard
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
@@ -487,11 +487,8 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
 
     kinds = OpKinds(module)
     request = CompileRequest(machine, tuning=tuning)
-    count, known = len(kinds.examples), []
-    for number, op in enumerate(kinds.alone()):
-        with doing(f"pricing op {number} of {count}"):
-            known.append(None if op is None else _price(op, request))
-    return kinds.prices(known)
+    alone = each("pricing ops", kinds.alone(), len(kinds.examples))
+    return kinds.prices(None if op is None else _price(op, request) for op in alone)
 
 
 def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
@@ -499,7 +496,8 @@ def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
 
     def by_program() -> "OpPrice | None":
         try:
-            current = continued(Compilation(request, op.module), Phase.LOWERED)
+            with unheard():
+                current = continued(Compilation(request, op.module), Phase.LOWERED)
             return op.price(current.program, request.machine)
         except HloipuError:  # such as a collective
             return None

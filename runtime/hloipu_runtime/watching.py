@@ -30,6 +30,16 @@ def listening(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Let nobody hear what small work in the block tells."""
+    token = _LISTENER.set(None)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
 def is_heard() -> bool:
     """Whether anybody listens."""
     return _LISTENER.get() is not None

@@ -85,9 +85,10 @@ def test_who_wants_nothing_is_shown_nothing(terminal: Terminal) -> None:
     assert terminal.getvalue() == ""
 
 
-def test_parts_in_the_middle_are_left_out() -> None:
-    parts = ("search", "cut 3", "cutting", "op 4", "lowering")
-    assert display.text_of(parts, 0, 0, 2.4) == "search: …: op 4: lowering, 2 s"
+def test_a_line_tells_where_work_is_and_how_far() -> None:
+    parts = ("search", "cut 3", "lowering", "ops", "more than fits a line")
+    assert display.text_of(parts, 0, 0, 2.4) == "search: cut 3: lowering: ops, 2 s"
+    assert display.text_of(("run",), 1200, 4800, 2.4) == "run, 1,200 of 4,800 (25 %), 2 s"
     assert display.text_of(("run",), 1200, 0, 2.4) == "run, 1,200, 2 s"
 
 

@@ -38,7 +38,9 @@ def work(clock: Clock, seconds: float, log: list[str]) -> str:
 def test_work_ends_when_its_time_is_up(
     seconds: float | None, took: float, answers: list[str | None], why: str
 ) -> None:
-    clock, log, heard = Clock(), [], []
+    clock = Clock()
+    log: list[str] = []
+    heard: list[tuple[str, ...]] = []
     search = Search(seconds, clock)
     with listening(lambda parts, *_: heard.append(parts)):
         assert [search.tried(lambda: work(clock, took, log)) for _ in "ab"] == answers
