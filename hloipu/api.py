@@ -34,7 +34,6 @@ from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Program
@@ -274,14 +273,17 @@ def compile_verified(
                 )
                 made, options = outlined or (made, options)
             made = search.tried(lambda: _fitting(module, options, made, phase)) or made
-        advisor = _Advisor(module, options, perf_counter() - start)
-        return replace(_ended(made, search), advisor=advisor)
+        if isinstance(made.advisor, _Advisor):
+            made.advisor.seconds = perf_counter() - start
+        return _ended(made, search)
 
 
 def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
     """Return a program that says why nothing better was looked for, if that is so."""
     said = {"search": f"ended early ({search.ended}): this is the best so far"}
-    return replace(program, options={**program.options, **said}) if search.ended else program
+    if not search.ended:
+        return program
+    return replace(program, options={**program.options, **said}, is_proved=True)
 
 
 def _fitting(
@@ -459,14 +461,14 @@ def _parameter_names(module: Module) -> tuple[str, ...]:
     return tuple(printable(array.name) for array in parameter_arrays(module))
 
 
-@dataclass(frozen=True)
 class _Advisor:
     """Finds what makes a program fit, by compiling its module with one change after the other."""
 
-    module: Module
-    options: Options
-    seconds: float = 0.0
-    """That compiling took."""
+    def __init__(self, module: Module, options: Options) -> None:
+        self.module = module
+        self.options = options
+        self.seconds = 0.0
+        """That compiling took; known when it is through."""
 
     def __call__(self, program: CompiledProgram) -> Fitting:
         """Return what makes it fit, after as long as compiling took at most."""
