@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _FIRST_SECONDS = 1.0
 """Shorter work shows nothing."""
 _NEXT_SECONDS = 0.1
-_MOST_PARTS = 4
+_MOST_PARTS = 5
 """Of what is going on: where it began, and what it is at."""
 
 

@@ -28,7 +28,7 @@ from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
-from hloipu.showing import Phases, interruptible, shown
+from hloipu.showing import Phases, interruptible
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
@@ -273,14 +273,14 @@ def stop_unless_fits(program: CompiledProgram) -> None:
 
 
 @contextmanager
-def timed(reporting: Reporting, *, shows: bool = True) -> Iterator[Phases]:
+def timed(reporting: Reporting) -> Iterator[Phases]:
     """Give a command its clock; print what each phase took, if asked, however it ends.
 
-    A terminal shows what goes on, unless output is for programs.
+    The first interrupt ends a search.
     """
     phases = Phases()
     try:
-        with shown(wanted=shows and not reporting.as_json), interruptible():
+        with interruptible():
             yield phases
     finally:
         if reporting.timing:

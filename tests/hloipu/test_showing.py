@@ -1,14 +1,18 @@
 """What long work tells is shown on a terminal, and nowhere else; programs hear it alike."""
 
 import io
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from pathlib import Path
 from time import sleep
+from types import ModuleType
 
 import pytest
 
 import hloipu
 from hloipu import display, showing
+from hloipu.cli.application import outcome
 from hloipu_runtime.watching import doing, each, listening, telling
 from tests.support.command_line import run
 from tests.support.tile_texts import DOT
@@ -30,8 +34,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def said_within(stream: io.StringIO, words: str) -> bool:
-    """Whether a stream has words within ten seconds."""
-    for _ in range(1000):
+    """Whether a stream has words within some seconds."""
+    for _ in range(300):
         if words in stream.getvalue():
             return True
         sleep(0.01)
@@ -85,9 +89,23 @@ def test_who_wants_nothing_is_shown_nothing(terminal: Terminal) -> None:
     assert terminal.getvalue() == ""
 
 
+class ZMQInteractiveShell:
+    """Named as the shell of a notebook's kernel is."""
+
+
+def test_a_notebook_shows_what_goes_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = ModuleType("IPython")
+    vars(kernel)["get_ipython"] = ZMQInteractiveShell
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setattr(Terminal, "isatty", lambda _: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with redirect_stderr(terminal), showing.shown(), doing("compiling"):
+        assert said_within(terminal, "compiling, ")
+
+
 def test_a_line_tells_where_work_is_and_how_far() -> None:
-    parts = ("search", "cut 3", "lowering", "ops", "more than fits a line")
-    assert display.text_of(parts, 0, 0, 2.4) == "search: cut 3: lowering: ops, 2 s"
+    parts = ("search", "cut 3", "codegen", "lowering", "ops", "more than fits a line")
+    assert display.text_of(parts, 0, 0, 2.4) == "search: cut 3: codegen: lowering: ops, 2 s"
     assert display.text_of(("run",), 1200, 4800, 2.4) == "run, 1,200 of 4,800 (25 %), 2 s"
     assert display.text_of(("run",), 1200, 0, 2.4) == "run, 1,200, 2 s"
 
@@ -106,6 +124,32 @@ def test_a_compile_tells_its_passes_and_ops() -> None:
 def test_nothing_is_kept_of_a_loop_that_nobody_hears() -> None:
     some = [1, 2]
     assert each("ones", some, 2) is some
+
+
+@pytest.mark.parametrize(
+    ("options", "is_shown"), [((), True), (("--json",), False), (("--no-progress",), False)]
+)
+def test_a_command_shows_what_it_is_at(
+    options: tuple[str, ...],
+    is_shown: bool,
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "m.hlo").write_text(DOT)
+    command = "run" if "--no-progress" in options else "estimate"
+
+    def slow(*_: object) -> None:
+        assert said_within(terminal, f"{command}, ") == is_shown
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"hloipu.cli.commands.{command}.read_verified", slow)
+    monkeypatch.setattr("hloipu.cli.compiling.read_verified", slow)
+    arguments = ["hloipu", command, str(tmp_path / "m.hlo"), "--target", "tiny", *options]
+    monkeypatch.setattr(sys, "argv", arguments)
+    with redirect_stderr(terminal):
+        assert outcome() == 130
+    assert terminal.getvalue().count("interrupted") == 1
 
 
 def test_a_command_says_nothing_of_it_in_a_pipe() -> None:

@@ -19,7 +19,6 @@ from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, feeding_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops
-from hloipu.showing import shown
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import EvaluationLimits
 from hloipu_compiler.interpret.planning.plan import Array
@@ -130,7 +129,7 @@ def bounded(seconds: float | None) -> Iterator[Working]:
     """
     working = Working()
     try:
-        with time_limit(seconds), shown():
+        with time_limit(seconds):
             yield working
     except TimeUpError as error:
         raise LimitError(

@@ -36,6 +36,7 @@ from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.ports import module_of_ports, without_tokens
 from hloipu.showing import Phases
+from hloipu.showing import shown as shown_meanwhile
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
@@ -43,6 +44,7 @@ from hloipu_runtime.errors import HloipuError, RunInterruptedError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.watching import doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,8 @@ def command(
     """
     if shown_config(asked, reporting.as_json):
         return
-    with timed(reporting, shows=not no_progress) as phases:
+    wanted = not (no_progress or reporting.as_json)
+    with shown_meanwhile(wanted=wanted), doing("run"), timed(reporting) as phases:
         work = prepared(given_file(file), Inputs(inputs, random, fill, limits), asked, phases)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -103,6 +104,15 @@ def test_a_run_says_what_an_interrupt_leaves(
     assert not output.exists()
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Have interrupts met as Python does, which a shell changes for what it runs beside itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_the_first_interrupt_ends_a_search_and_the_second_stops() -> None:
     with interruptible():
         search = current_search()
@@ -116,6 +126,7 @@ def test_the_first_interrupt_ends_a_search_and_the_second_stops() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_search_gives_the_best_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
