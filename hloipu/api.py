@@ -1,30 +1,28 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from hloipu.compile_request import compile_request, machine_of, pipeline_of
+from hloipu.compile_request import compile_request, machine_of, pipeline_of, plugins
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
+from hloipu.pipelining import check_ipus, cut_lines
 from hloipu.places import in_system
 from hloipu.showing import shown
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
-from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
 from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.framework.registry import added_passes_forgotten
-from hloipu_compiler.passes.runner import PassRun, run_passes
+from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import kept_between_runs
@@ -34,11 +32,8 @@ from hloipu_runtime.arguments import checked
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline
-from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.watching import Search, current_search, doing, searching
 
@@ -50,17 +45,7 @@ if TYPE_CHECKING:
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
 
-_MOST_TIMES = 4
-"""As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
-
 _USUAL_SHARE = Options().available_memory_proportion
-
-_LESS_PERCENT = (75, 50)
-"""Of the memory that plans of products may take, tried where a program does not fit."""
-
-_LACKING_PERCENT = 25
-"""Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
-at the fullest moment seldom take more than that off it."""
 
 _UNNOTICED_SECONDS = 2.0
 """That advice may take however soon compiling was done. Assumed: nobody minds."""
@@ -290,21 +275,18 @@ def _fitting(
     module: Module, options: Options, made: CompiledProgram, phase: Clock
 ) -> CompiledProgram:
     """Return a program that fits in place of one that does not, if one is there."""
-    for leaner in _leaner(module, options, made, phase):
-        with doing("; ".join(_changes(options, leaner))):
+    with phase("memory"):
+        if made.fits:
+            return made
+    from hloipu.leaner import changes, leaner_options  # most programs fit
+
+    for leaner in leaner_options(module, options, made, phase):
+        with doing("; ".join(changes(options, leaner))):
             tried = compile_once(module, leaner, phase, fingerprint=made.fingerprint)
             with phase("memory"):
                 if tried.fits:
                     return tried
     return made
-
-
-def _changes(options: Options, other: Options) -> list[str]:
-    return [
-        f"trying {row.flag} {row.kind.write(getattr(other, name))}"
-        for name, row in OPTIONS.items()
-        if getattr(other, name) != getattr(options, name)
-    ]
 
 
 def _outlined_if_less(
@@ -317,7 +299,10 @@ def _outlined_if_less(
     with phase("memory"):
         if made.fits:
             return made, options
-        lacking = _lacking_bytes(made)
+    from hloipu.leaner import lacking_bytes  # most programs fit
+
+    with phase("memory"):
+        lacking = lacking_bytes(made)
     if inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
         return made, options
     asked = replace(options, outline="on")
@@ -327,78 +312,13 @@ def _outlined_if_less(
     if not tried.program.functions:
         return made, options
     with phase("memory"):
-        return (tried, asked) if _lacking_bytes(tried) < lacking else (made, options)
+        return (tried, asked) if lacking_bytes(tried) < lacking else (made, options)
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
     """Compile a verified module without the cache, the best way to cut it looked for if asked."""
     settled = settled_options(module, None, options)
     return settled.program or compile_verified(module, settled.options)
-
-
-def _leaner(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
-) -> Iterator[Options]:
-    """Yield options with which what does not fit might, the ones that cost least first."""
-    with phase("memory"):
-        if made.fits:
-            return
-        has_room = made.memory_plan.has_room_for_code
-        lacking = _lacking_bytes(made)
-    if options.recompute == "auto" and not options.passes and has_room:
-        # Values made again take code as well.
-        cheap = replace(options, recompute="cheap")
-        if stashed := stashed_bytes(made.program):
-            if lacking <= _MOST_TIMES * stashed:
-                yield cheap
-                yield replace(options, recompute="full")
-        else:
-            with phase("passes"):
-                may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
-            if may_fit:
-                yield cheap
-        # What is made again are temporaries, so it cannot spare more than these.
-        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
-        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
-        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
-            yield replace(options, recompute="blocks")
-    if options.shards == "auto":
-        most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
-        for shards in (2 * made.program.ipus, 4 * made.program.ipus):
-            if shards <= most:
-                yield replace(options, shards=shards)
-    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
-    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
-        for percent in _LESS_PERCENT:
-            share = options.available_memory_proportion * percent / 100
-            yield replace(options, available_memory_proportion=share)
-
-
-def _lacking_bytes(program: CompiledProgram) -> int:
-    """Return what the fullest tile lacks, of all its memory or for code, times an IPU's tiles."""
-    plan, machine = program.memory_plan, program.machine
-    needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
-    code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
-    lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
-    return lacking * machine.chip.tiles_per_ipu
-
-
-def _spared_bytes(module: Module, options: Options) -> int:
-    """Return by how much fewer bytes are live at once if cheap values are made again."""
-    found: list[PassRun] = []
-    with plugins(options), without_collection():
-        from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
-
-        run_passes(
-            module,
-            Plan(),
-            pipeline_of(options),
-            verify_each=False,
-            stop_after=RecomputeCheap.name,
-            watch=found.append,
-        )
-    before, after = found[-1].before, found[-1].after
-    return peak_bytes(before) - peak_bytes(after) if after is not before else 0
 
 
 def compile_once(
@@ -490,17 +410,6 @@ def passed(module: Module, options: Options) -> Module:
     """Return a verified module after the passes that compiling begins with."""
     with plugins(options):
         return run_passes(module, Plan(), pipeline_of(options), verify_each=False)[0]
-
-
-@contextmanager
-def plugins(options: Options) -> Iterator[None]:
-    """Have the passes of a user's own files within the block."""
-    with added_passes_forgotten() if options.plugin else nullcontext():
-        from hloipu_compiler.passes.framework.plugins import load_plugin
-
-        for plugin in options.plugin:
-            load_plugin(plugin)
-        yield
 
 
 def _over_memory(options: Options) -> "OverMemory":

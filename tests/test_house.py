@@ -32,6 +32,7 @@ STAIRS = (
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
+    "hloipu.leaner",
     "hloipu.compile_request",
     "hloipu.encoded",
     "hloipu.definitions",
