@@ -12,10 +12,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
+    from hloipu.options.resolve import OptionWarning
     from hloipu.report.page import write_report
     from hloipu.report.reading import Report, open_report, report_of
     from hloipu.report.trace import write_trace
-    from hloipu.options.resolve import OptionWarning
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer

@@ -1,28 +1,28 @@
 """Compiling from Python: text in, a program to run out; options are the command line's."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from hloipu.compile_request import compile_request, machine_of, pipeline_of
+from hloipu.compile_request import compile_request, machine_of, pipeline_of, plugins
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import options_of_call
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import check_ipus, cut_lines, stashed_bytes
+from hloipu.pipelining import check_ipus, cut_lines
 from hloipu.places import in_system, taken_ipus, taken_lines
+from hloipu.showing import shown
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
-from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
-from hloipu_compiler.compilation import Clock, CompileRequest, unmeasured
-from hloipu_compiler.driver import compile_module
+from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
+from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.framework.registry import added_passes_forgotten
-from hloipu_compiler.passes.runner import PassRun, pass_rows, run_passes
+from hloipu_compiler.passes.runner import pass_rows, run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import kept_between_runs
@@ -33,12 +33,10 @@ from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline
-from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.report.change import Fitting
+from hloipu_runtime.watching import Search, current_search, doing, searching
 
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
@@ -48,21 +46,14 @@ if TYPE_CHECKING:
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
 
-_MOST_TIMES = 4
-"""As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
-
 _USUAL_SHARE = Options().available_memory_proportion
 
-_LESS_PERCENT = (75, 50)
-"""Of the memory that plans of products may take, tried where a program does not fit."""
-
-_LACKING_PERCENT = 25
-"""Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
-at the fullest moment seldom take more than that off it."""
+_UNNOTICED_SECONDS = 2.0
+"""That advice may take however soon compiling was done. Assumed: nobody minds."""
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
-    "seed max_iterations synthetic_data".split()
+    "seed max_iterations synthetic_data time_limit".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 
@@ -76,15 +67,18 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     `fits`. Raises what `verify` raises, UsageError for options, UnsupportedError for what the
     machine or this version cannot run.
     """
-    source = read_source(given)
-    module = parse(source)
-    verify(module)
-    step, _ = plain_step(module, options)
-    plain = without_definitions(options)
-    found = options_of_call(plain, module_attributes(step))
-    text = key_text(step, source.text, options)
-    asked = settled_options(step, text, found)
-    return compile_cached(step, text, asked.options, ready=asked.program)
+    with shown(), searching(Search()), without_collection():
+        with doing("parsing"):
+            source = read_source(given)
+            module = parse(source)
+        with doing("verifying"):
+            verify(module)
+        step, _ = plain_step(module, options)
+        plain = without_definitions(options)
+        found = options_of_call(plain, module_attributes(step))
+        text = key_text(step, source.text, options)
+        asked = settled_options(step, text, found)
+        return compile_cached(step, text, asked.options, ready=asked.program)
 
 
 class Settled(NamedTuple):
@@ -103,26 +97,34 @@ def settled_options(
     module: Module,
     text: str | None,
     options: Options,
-    told: Callable[[str], None] = lambda _: None,
 ) -> Settled:
     """Return options with the best way to cut a step in place of `plan="auto"`.
 
-    `text` is that of the module, for the cache; None: nothing is to be kept. `told` hears how far
-    a search is.
+    `text` is that of the module, for the cache; None: nothing is to be kept. Looking for it ends
+    after `time_limit` seconds, or as the current search says.
     """
     if not has_to_choose(module, options):
         return Settled(options)
-    with without_collection():
+    with without_collection(), _searching(options), doing("looking for a cut"):
         from hloipu.choosing import chosen
 
         try:
-            choice = chosen(module, options, lambda tried: _trial(module, text, tried), told)
+            choice = chosen(module, options, lambda tried: _trial(module, text, tried))
         except HloipuError:
             # Nobody asked for a cut: what is no step runs as it is, on as many IPUs as it takes.
             if options.plan == "auto":
                 raise
             return Settled(options)
     return Settled(choice.options(options), choice)
+
+
+@contextmanager
+def _searching(options: Options) -> Iterator[Search]:
+    """Go by the search around, or by one of its own; it takes as long as options allow."""
+    search = current_search()
+    search.limit(options.time_limit)
+    with searching(search):
+        yield search
 
 
 _SAYING_HOW = "stages shards replicas device_map ipu_ids".split()
@@ -185,8 +187,9 @@ def compile_cached(
     What a plugin compiles is not kept: its code may depend on anything. Without `leaner` what does
     not fit is left at that, and not kept. `ready`: the program, where a search has made it.
     """
+    search = current_search()
     if ready is not None:
-        return ready
+        return _ended(ready, search)
     if not options.cache or options.plugin:
         return compile_verified(module, options, phase)
     with phase("cache"):
@@ -207,7 +210,7 @@ def compile_cached(
     else:
         made = compile_once(module, options, phase, fingerprint=key)
     with phase("memory"):
-        if not leaner and not made.fits:
+        if not made.fits and (search.ended or not leaner):
             return made
         made.memory  # noqa: B018 - a part of the file
     with phase("cache"):
@@ -240,25 +243,55 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again: with equal blocks as functions, if it has any, with
-    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
-    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
-    What fits first is returned.
+    What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
+    has any, with `recompute="auto"` with cheap values made again, in pipelines with all of them, or
+    block by block, with `shards="auto"` on more IPUs, then with plans of products that take less
+    memory. What fits first is returned.
     """
-    with without_collection():
-        made = compile_once(module, options, phase, fingerprint=fingerprint)
-        if options.outline == "auto" and not options.passes:
-            made, options = _outlined_if_less(module, options, made, phase)
-        for leaner in _leaner(module, options, made, phase):
-            tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
+    with without_collection(), _searching(options) as search:
+        start = perf_counter()
+        begun = _begun(module, options, phase)
+        made = _programmed(begun, module, options, phase, fingerprint)
+        with search.improving():
+            if options.outline == "auto" and not options.passes:
+                outlined = search.tried(
+                    lambda: _outlined_if_less(module, options, made, begun, phase)
+                )
+                made, options = outlined or (made, options)
+            made = search.tried(lambda: _fitting(module, options, made, phase)) or made
+        if isinstance(made.advisor, _Advisor):
+            made.advisor.seconds = perf_counter() - start
+        return _ended(made, search)
+
+
+def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
+    """Return a program that says why nothing better was looked for, if that is so."""
+    said = {"search": f"ended early ({search.ended}): this is the best so far"}
+    if not search.ended:
+        return program
+    return replace(program, options={**program.options, **said}, is_proved=True)
+
+
+def _fitting(
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
+) -> CompiledProgram:
+    """Return a program that fits in place of one that does not, if one is there."""
+    with phase("memory"):
+        if made.fits:
+            return made
+    from hloipu.leaner import changes, leaner_options  # most programs fit
+
+    for leaner in leaner_options(module, options, made, phase):
+        with doing("; ".join(changes(options, leaner))):
+            tried = compile_once(module, leaner, phase, fingerprint=made.fingerprint)
             with phase("memory"):
                 if tried.fits:
                     return tried
-        return made
+    return made
 
 
 def _outlined_if_less(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
+    module: Module, options: Options, made: CompiledProgram, begun: Compilation, phase: Clock
 ) -> tuple[CompiledProgram, Options]:
     """Return a program with equal blocks as functions, where the one without does not fit.
 
@@ -267,15 +300,20 @@ def _outlined_if_less(
     with phase("memory"):
         if made.fits:
             return made, options
-        lacking = _lacking_bytes(made)
+    from hloipu.leaner import lacking_bytes  # most programs fit
+
+    with phase("memory"):
+        lacking = lacking_bytes(made)
     if inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
         return made, options
     asked = replace(options, outline="on")
-    tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
+    with doing("trying --outline on"):
+        outlining = replace(begun, request=replace(begun.request, outlines=True))
+        tried = _programmed(outlining, module, asked, phase, made.fingerprint)
     if not tried.program.functions:
         return made, options
     with phase("memory"):
-        return (tried, asked) if _lacking_bytes(tried) < lacking else (made, options)
+        return (tried, asked) if lacking_bytes(tried) < lacking else (made, options)
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
@@ -295,77 +333,27 @@ def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None
     return compile_once(module, settled.options)
 
 
-def _leaner(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
-) -> Iterator[Options]:
-    """Yield options with which what does not fit might, the ones that cost least first."""
-    with phase("memory"):
-        if made.fits:
-            return
-        has_room = made.memory_plan.has_room_for_code
-        lacking = _lacking_bytes(made)
-    if options.recompute == "auto" and not options.passes and has_room:
-        # Values made again take code as well.
-        cheap = replace(options, recompute="cheap")
-        if stashed := stashed_bytes(made.program):
-            if lacking <= _MOST_TIMES * stashed:
-                yield cheap
-                yield replace(options, recompute="full")
-        else:
-            with phase("passes"):
-                may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
-            if may_fit:
-                yield cheap
-        # What is made again are temporaries, so it cannot spare more than these.
-        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
-        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
-        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
-            yield replace(options, recompute="blocks")
-    if options.shards == "auto":
-        most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
-        for shards in (2 * made.program.ipus, 4 * made.program.ipus):
-            if shards <= most:
-                yield replace(options, shards=shards)
-    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
-    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
-        for percent in _LESS_PERCENT:
-            share = options.available_memory_proportion * percent / 100
-            yield replace(options, available_memory_proportion=share)
-
-
-def _lacking_bytes(program: CompiledProgram) -> int:
-    """Return what the fullest tile lacks, of all its memory or for code, times an IPU's tiles."""
-    plan, machine = program.memory_plan, program.machine
-    needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
-    code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
-    lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
-    return lacking * machine.chip.tiles_per_ipu
-
-
-def _spared_bytes(module: Module, options: Options) -> int:
-    """Return by how much fewer bytes are live at once if cheap values are made again."""
-    found: list[PassRun] = []
-    with plugins(options), without_collection():
-        from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
-
-        run_passes(
-            module,
-            Plan(),
-            pipeline_of(options),
-            verify_each=False,
-            stop_after=RecomputeCheap.name,
-            watch=found.append,
-        )
-    before, after = found[-1].before, found[-1].after
-    return peak_bytes(before) - peak_bytes(after) if after is not before else 0
-
-
 def compile_once(
     module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`."""
-    with plugins(options), without_collection():
-        made = compile_module(module, compile_request(options), clock=phase)
+    with without_collection():
+        begun = _begun(module, options, phase)
+        return _programmed(begun, module, options, phase, fingerprint)
+
+
+def _begun(module: Module, options: Options, phase: Clock) -> Compilation:
+    """Return the first phases of compiling, which `outline` changes nothing of."""
+    with plugins(options):
+        return compile_module(module, compile_request(options), Phase.CUT, phase)
+
+
+def _programmed(
+    begun: Compilation, module: Module, options: Options, phase: Clock, fingerprint: str
+) -> CompiledProgram:
+    """Go on with a compilation to the program."""
+    with plugins(options):
+        made = continued(begun, clock=phase)
     machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(taken_ipus(made), machine, options)
@@ -423,18 +411,23 @@ class _Describe:
         return {**module_facts(self.lowered), "passes": passes}
 
 
-@dataclass(frozen=True)
 class _Advisor:
     """Finds what makes a program fit, by compiling its module with one change after the other."""
 
-    module: Module
-    options: Options
+    def __init__(self, module: Module, options: Options) -> None:
+        self.module = module
+        self.options = options
+        self.seconds = 0.0
+        """That compiling took; known when it is through."""
 
     def __call__(self, program: CompiledProgram) -> Fitting:
-        """Return what makes it fit, after ten times as long as compiling takes at most."""
+        """Return what makes it fit, after as long as compiling took at most."""
         from hloipu.advice.fitting import what_fits  # few programs need it
+        from hloipu.advice.trials import Limit
 
-        return what_fits(self.module, self.options, program, compile_as_asked)
+        limit = Limit(seconds=max(self.seconds, _UNNOTICED_SECONDS))
+        with doing("what would fit"):
+            return what_fits(self.module, self.options, program, compile_as_asked, limit)
 
 
 def planned(module: Module, options: Options) -> Sequence[Record]:
@@ -447,17 +440,6 @@ def passed(module: Module, options: Options) -> Module:
     """Return a verified module after the passes that compiling begins with."""
     with plugins(options):
         return run_passes(module, Plan(), pipeline_of(options), verify_each=False)[0]
-
-
-@contextmanager
-def plugins(options: Options) -> Iterator[None]:
-    """Have the passes of a user's own files within the block."""
-    with added_passes_forgotten() if options.plugin else nullcontext():
-        from hloipu_compiler.passes.framework.plugins import load_plugin
-
-        for plugin in options.plugin:
-            load_plugin(plugin)
-        yield
 
 
 def _over_memory(options: Options) -> "OverMemory":

@@ -7,11 +7,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from hloipu.showing import shown
 from hloipu.text import read_file
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.analysis.summary import parameter_rows
@@ -22,6 +23,7 @@ from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.source import Source
 from hloipu_runtime.atomic_file import check_writable, replacing
 from hloipu_runtime.errors import HloipuError, UsageError
+from hloipu_runtime.watching import each
 
 INDEX = "capture.json"
 """Name of the list of modules in the folder; schema `hloipu.capture/1`."""
@@ -113,14 +115,13 @@ def capture(
     seconds: float | None = None,
     limits: Limits | None = None,
     output_to_stderr: bool = False,
-    reading: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Capture:
     """Run a command, keep the HLO modules that XLA compiled in it, and write the index beside them.
 
     Texts are those before optimisation, with constants, op names and source lines. XLA writes them
     whichever framework calls it; processes that the command starts are captured too. `seconds`:
     stop the command after so long and take what it had compiled by then; an interrupt does the
-    same. `reading` is told how many modules of how many have been read.
+    same.
 
     Raises UsageError E3211 where the folder holds other files, and E3212 where nothing was
     compiled.
@@ -134,9 +135,9 @@ def capture(
         if not texts:
             raise _nothing_compiled(command, code)
         modules = []
-        for done, (path, name, count) in enumerate(texts):
-            reading(done, len(texts))
-            modules.append(_described(path, name, count, limits or Limits()))
+        with shown():  # not while the command itself may write
+            for path, name, count in each("reading what was compiled", texts, len(texts)):
+                modules.append(_described(path, name, count, limits or Limits()))
         order = sorted(range(len(texts)), key=lambda i: _rank(modules[i]))
         kept: list[CapturedModule] = []
         for i in order:

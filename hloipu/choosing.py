@@ -14,7 +14,7 @@ from hloipu_compiler.partition.search.best import best_of, choice_of
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
-from hloipu_compiler.partition.search.rounds import Told, looked_at
+from hloipu_compiler.partition.search.rounds import looked_at
 from hloipu_compiler.partition.stages.branches import require_map
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
@@ -25,6 +25,7 @@ from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
+from hloipu_runtime.watching import current_search, doing, each
 
 SCHEMA = "hloipu.sweep/1"
 MOST_ROWS = 12
@@ -62,23 +63,22 @@ def chosen(
     module: Module,
     options: Options,
     tried: Callable[[Options], CompiledProgram] | None = None,
-    told: Told = lambda _: None,
 ) -> Choice:
     """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
 
     Stages and where they are, schedules, micro-batches, recomputation, replicas, sharded optimizers
     and what lies in remote memory are looked at, but for what options settle. With `tried`, which
     compiles, a way that does not fit after all tells how far estimates are off, and another takes
-    its place, a few times. `told` hears how far the search is. Raises what finding the phases of a
-    step raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than
-    devices that are named have.
+    its place, a few times. Where the current search ends early it is the best until then. Raises
+    what finding the phases of a step raises, and UnsupportedError E0475 where what is given takes
+    more IPUs, or others than devices that are named have.
     """
+    search = current_search()
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants_for(module, options.replicas)
     if replicas * partitions > 1:
         given = replace(given, replicas=replicas)
-    told("pricing ops")
     step = priced(module, options)
     require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
@@ -94,10 +94,12 @@ def chosen(
     candidates = candidates_on(step, ipus, given)
     if ipus > 1:
         candidates = _within(candidates, ipus, exactly=options.ipu_ids is not None)
-    found = looked_at(step, ipus, candidates, given, told)
+    found = looked_at(step, ipus, candidates, given, search)
     choice = Choice(best_of(found), choice_of(found), len(found))
-    told(f"compiling the best of {len(found)} cuts")
-    return choice if tried is None else _with_trials(choice, found, options, tried, step.machine)
+    if tried is None:
+        return choice
+    with search.improving():
+        return _with_trials(choice, found, options, tried, step.machine)
 
 
 def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Candidate]:
@@ -143,17 +145,26 @@ def _with_trials(
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
     left, best = found, choice.best
     kept, rate = choice, 0.0
-    for _ in range(_TRIALS):
+    search = current_search()
+
+    def compiled() -> CompiledProgram:
+        return tried(replace(choice, best=best).options(options))
+
+    for number in range(_TRIALS):
         if best.needed_bytes > _HARDLY * budget_bytes:
             break
         left = [x for x in left if x is not best]
         try:
-            program = tried(replace(choice, best=best).options(options))
+            with doing(f"compiling the best of {len(found)} cuts"):
+                # The first one would have to be compiled in any case.
+                program = search.tried(compiled) if number else compiled()
         except HloipuError:  # what estimates do not know of; another way may do
             left = [
                 x for x in left if x.candidate.shard_optimizer != best.candidate.shard_optimizer
             ]
         else:
+            if program is None:
+                break
             if program.memory.fits:
                 slower = _times_slower(program, best)
                 if best.per_second > rate * slower:
@@ -217,7 +228,8 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
         given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
         given.device_map or (), batch_serialization=options.batch_serialization,
     ).offloading(given.offloading)  # fmt: skip
-    found = [step.estimate(candidate) for candidate in swept(step, asked, start)]
+    some = list(swept(step, asked, start))
+    found = [step.estimate(candidate) for candidate in each("cuts", some, len(some))]
     return Choice(found, choice_of(found), len(found))
 
 

@@ -1,10 +1,14 @@
-"""From options to what a module is compiled for."""
+"""From options to what a module is compiled for, and with which passes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request, shard_request
 from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.passes.framework.registry import added_passes_forgotten
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
@@ -40,3 +44,14 @@ def machine_of(options: Options) -> Machine:
 def pipeline_of(options: Options) -> str:
     """Return the passes that options ask for."""
     return options.passes or ("lean" if options.recompute == "cheap" else "default")
+
+
+@contextmanager
+def plugins(options: Options) -> Iterator[None]:
+    """Have the passes of a user's own files within the block."""
+    with added_passes_forgotten() if options.plugin else nullcontext():
+        from hloipu_compiler.passes.framework.plugins import load_plugin
+
+        for plugin in options.plugin:
+            load_plugin(plugin)
+        yield

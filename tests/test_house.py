@@ -27,18 +27,20 @@ STAIRS = (
     "hloipu.keras",
     "hloipu.jax",
     "hloipu.modules",
-    "hloipu.phases",
     "hloipu.ports",
     "hloipu.training",
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
+    "hloipu.leaner",
     "hloipu.compile_request",
     "hloipu.encoded",
     "hloipu.definitions",
     "hloipu.step_elements",
     "hloipu.text",
     "hloipu.wrapping",
+    "hloipu.showing",
+    "hloipu.display",
     "hloipu.pipelining",
     "hloipu.places",
     "hloipu.options",
@@ -136,6 +138,7 @@ STAIRS = (
     "hloipu_runtime.frozen",
     "hloipu_runtime.nearest",
     "hloipu_runtime.plain_text",
+    "hloipu_runtime.watching",
 )
 
 
@@ -234,6 +237,9 @@ TABLES = {
     "LOWERED": "a user's custom call takes the place of one of these",
     "_PASSES": "passes of a user's plugin, forgotten after the call (`added_passes_forgotten`)",
     "_OFF": "a context variable: belongs to the call that sets it",
+    "_LISTENER": "a context variable, as above",
+    "_SEARCH": "a context variable, as above",
+    "_DISPLAY": "a context variable, as above",
     "_inside_of": "belongs to a thread: the queue that the thread works for",
 }
 CONTAINERS = frozenset("list dict set bytearray defaultdict deque Counter OrderedDict".split())

@@ -21,7 +21,7 @@ from hloipu_compiler.compilation import (
 )
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
-from hloipu_compiler.memo import Memo
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -45,9 +45,11 @@ from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
+from hloipu_runtime.watching import doing, each, unheard
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
+    from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
     from hloipu_compiler.lowering.hoisting.room import Hoister
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
@@ -77,9 +79,9 @@ def continued(
     current: Compilation, until: Phase = Phase.PROGRAM, clock: Clock = unmeasured
 ) -> Compilation:
     """Go on with a compilation where it stopped, up to a phase; raises as `compile_module` does."""
-    for phase, name, run in _PHASES:
+    for phase, name, told, run in _PHASES:
         if current.phase < phase <= until:
-            with clock(name):
+            with clock(name), doing(told):
                 current = replace(run(current), phase=phase)
     return current
 
@@ -87,13 +89,10 @@ def continued(
 def _read(module: Module, request: CompileRequest) -> Compilation:
     require_static(module)
     require_meanings(module)
-    module = annotations_removed(module)
     wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
-    encoded = flat_step(module, cut.micro_batches if cut.micro_batches > 1 else None)
+    encoded, module = _plain(module, cut.micro_batches if cut.micro_batches > 1 else None)
     if encoded is not None:
-        module = encoded.module
         wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
-    module = with_call_marks(module)
     copies, partitions = participants_for(module, request.replicas)
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
@@ -123,6 +122,21 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
+def _plain(module: Module, micro_batches: int | None) -> "tuple[FlatStep | None, Module]":
+    """Return a module without annotations, encoding and marks of calls, and what those said."""
+
+    def read() -> "tuple[FlatStep | None, Module]":
+        bare = annotations_removed(module)
+        encoded = flat_step(bare, micro_batches)
+        return encoded, with_call_marks(bare if encoded is None else encoded.module)
+
+    return PLAIN_MEMO.of((Same(module), micro_batches), read)
+
+
+PLAIN_MEMO: "Memo[tuple[FlatStep | None, Module]]" = Memo(2)
+"""Modules as they are read; retries, trials of a search and advice begin with the same ones."""
+
+
 def _flattened(current: Compilation) -> Compilation:
     request, module = current.request, current.module
     if current.distribution is Distribution.PLAIN:
@@ -136,15 +150,33 @@ def _flattened(current: Compilation) -> Compilation:
         # Replicas alone change nothing of what is fed and what is loaded once.
         wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
         request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
-    if request.shards.is_placed:
-        from hloipu_compiler.partition.placement.handing_down import handed_down
-
-        module = handed_down(module, current.plan.partitions)
-    from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
-
-    flat, plan = _passed(with_flat_parameters(module), current.plan, front)
-    flat = with_flat_results(flat)
+    flat, plan = _flat(module, current.plan, front, is_placed=request.shards.is_placed)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
+
+
+def _flat(
+    module: Module, plan: Plan, front: Pipeline | str, *, is_placed: bool
+) -> tuple[Module, Plan]:
+    """Return a step on arrays alone, after its first passes; `plan`: as it is read."""
+
+    def passed() -> tuple[Module, Plan]:
+        from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
+
+        given = module
+        if is_placed:
+            from hloipu_compiler.partition.placement.handing_down import handed_down
+
+            given = handed_down(module, plan.partitions)
+        flat, known = _passed(with_flat_parameters(given), plan, front)
+        return with_flat_results(flat), known
+
+    if front != "front":  # which may have passes of a user's plugin
+        return passed()
+    return FLAT_MEMO.of((Same(module), plan.replicas, plan.partitions, is_placed), passed)
+
+
+FLAT_MEMO: "Memo[tuple[Module, Plan]]" = Memo(2)
+"""Flat steps of modules, as `PLAIN_MEMO`."""
 
 
 def _passed(module: Module, plan: Plan, pipeline: Pipeline | str) -> tuple[Module, Plan]:
@@ -440,15 +472,15 @@ def _keys(current: Compilation, program: Program) -> ReplicaKeys:
 
 
 _PHASES = (
-    (Phase.FLAT, "passes", _flattened),
-    (Phase.APART, "passes", _apart),
-    (Phase.CUT, "passes", _cut),
-    (Phase.PASSES, "passes", _with_passes),
-    (Phase.LOWERED, "codegen", _lowered),
-    (Phase.MERGED, "codegen", _merged),
-    (Phase.PROGRAM, "codegen", _finished),
+    (Phase.FLAT, "passes", "flat step", _flattened),
+    (Phase.APART, "passes", "loops over layers", _apart),
+    (Phase.CUT, "passes", "stages", _cut),
+    (Phase.PASSES, "passes", "passes", _with_passes),
+    (Phase.LOWERED, "codegen", "lowering", _lowered),
+    (Phase.MERGED, "codegen", "merging steps", _merged),
+    (Phase.PROGRAM, "codegen", "replicas and keys", _finished),
 )
-"""Phases in their order, each with the name that clocks know it by."""
+"""Phases in their order, each with the name that clocks know it by, and what listeners hear."""
 
 
 def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice]":
@@ -457,7 +489,8 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
 
     kinds = OpKinds(module)
     request = CompileRequest(machine, tuning=tuning)
-    return kinds.prices(None if op is None else _price(op, request) for op in kinds.alone())
+    alone = each("pricing ops", kinds.alone(), len(kinds.examples))
+    return kinds.prices(None if op is None else _price(op, request) for op in alone)
 
 
 def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
@@ -465,7 +498,8 @@ def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
 
     def by_program() -> "OpPrice | None":
         try:
-            current = continued(Compilation(request, op.module), Phase.LOWERED)
+            with unheard():
+                current = continued(Compilation(request, op.module), Phase.LOWERED)
             return op.price(current.program, request.machine)
         except HloipuError:  # such as a collective
             return None

@@ -60,6 +60,7 @@ def what_fits(
                 break
             change = trials.outcome(candidate)
             if change is None:
+                is_complete = is_complete and trials.has_time
                 continue
             (found if change.fits else failed).append(change)
             if change.fits:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from time import process_time
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from hloipu.options.table import OPTIONS, Options
@@ -11,6 +11,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.report.change import Change
 from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.watching import Search, doing
 
 Compile = Callable[[Module, Options], CompiledProgram | None]
 """None: nothing that was looked at fits."""
@@ -27,7 +28,8 @@ class Limit(NamedTuple):
     trials: int = 9
     """With the compilation before them: ten times as long as compiling."""
     seconds: float = 300.0
-    """Of processor time; a guard, for what is found is not to depend on how fast a machine is."""
+    """A trial that is under way then is given up."""
+    clock: Callable[[], float] = perf_counter
 
 
 class Candidate(NamedTuple):
@@ -131,30 +133,26 @@ class Trials:
         self._compile = compile_as_asked
         self._chosen = _chosen(options)
         self._limit = limit
-        self._end = process_time() + limit.seconds
-        self._longest = 0.0
+        self._search = Search(limit.seconds, limit.clock)
         self.spread: list[str] = []
         """Numbers of IPUs that were tried, as options."""
         self._known: dict[tuple[tuple[str, Any], ...], Change | None] = {}
 
     @property
     def has_time(self) -> bool:
-        """Whether there may be another trial, which is likely to end in time.
-
-        Numbers of IPUs are not counted: they are few.
-        """
-        in_time = process_time() + self._longest <= self._end
-        return in_time and len(self._known) - len(self.spread) < self._limit.trials
+        """Whether there may be another trial; numbers of IPUs are not counted: they are few."""
+        return (
+            not self._search.is_over() and len(self._known) - len(self.spread) < self._limit.trials
+        )
 
     def outcome(self, candidate: Candidate) -> Change | None:
-        """Return what comes of a change, or None where it cannot be compiled with."""
+        """Return what comes of a change; None where it cannot be compiled with, or not in time."""
         key = tuple(sorted(candidate.settings.items()))
         if key not in self._known:
             if candidate.kind == "ipus":
                 self.spread.append(candidate.text or flags(candidate.settings))
-            start = process_time()
-            self._known[key] = self._tried(candidate)
-            self._longest = max(self._longest, process_time() - start)
+            with doing(f"trying {candidate.text or flags(candidate.settings)}"):
+                self._known[key] = self._search.tried(lambda: self._tried(candidate))
         return self._known[key]
 
     def _tried(self, candidate: Candidate) -> Change | None:

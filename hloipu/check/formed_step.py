@@ -9,7 +9,7 @@ parts together are the plain step is compared as well.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hloipu.api import plugins
+from hloipu.compile_request import plugins
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.wrapping import wrapping_request

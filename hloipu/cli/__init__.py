@@ -11,6 +11,9 @@ from importlib import import_module
 
 from hloipu import __version__
 
+COMPLETE_VARIABLE = "_HLOIPU_COMPLETE"
+"""By which a shell asks for what may come next."""
+
 INTERRUPTED = 130
 """Exit code of a command that was interrupted: that of shells, 128 and the signal's number."""
 
@@ -34,6 +37,7 @@ COMMANDS = {
     "compare": "show two profiles side by side, and which instructions make the difference",
     "init": "write an hloipu.toml with every option, its help and its default",
     "explain": "say what an error code means and what to do",
+    "completion": "print the script by which a shell completes commands and options",
 }
 """Subcommand -> one line of help; this package's module of that name, `-` as `_`, implements it."""
 

@@ -4,7 +4,8 @@ import gc
 import json
 import os
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from io import StringIO
 from typing import Any, NoReturn, TextIO, cast
@@ -12,16 +13,21 @@ from typing import Any, NoReturn, TextIO, cast
 import click
 
 from hloipu import __version__
-from hloipu.cli import COMMANDS, INTERRUPTED
+from hloipu.cli import COMMANDS, COMPLETE_VARIABLE, INTERRUPTED
 from hloipu.cli.saying import say, say_error, unwritten
+from hloipu.showing import shown
 from hloipu_compiler.source import Span
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.errors import HloipuError, LimitError, UsageError
 from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.faults import Fault as ProofFault
+from hloipu_runtime.watching import doing
 
 _MAKING = frozenset({"compile", "estimate", "emit", "opt", "show", "verify"})
 """Commands that make something once and end: cycles of theirs go with the process."""
+
+_SHOWING = frozenset({"capture", "reduce", "run"})
+"""Commands that say themselves what is shown: others write to the terminal meanwhile, for one."""
 
 
 class ReaderGoneError(Exception):
@@ -122,11 +128,23 @@ def _over(number: int, mode: str) -> TextIO:
     return cast(TextIO, open(number, mode, encoding="utf-8", closefd=False))
 
 
+@contextmanager
+def _shown() -> Iterator[None]:
+    """Show on a terminal what a command is at, unless its output is for programs."""
+    name = sys.argv[1] if sys.argv[1:] else ""
+    if name in _SHOWING:
+        yield
+        return
+    with shown(wanted="--json" not in sys.argv), doing(name):
+        yield
+
+
 def outcome() -> int | str | None:
     """Run the application; return what to exit with."""
     try:
         # A command that ends by click's Exit makes click return its code; others return None.
-        found = application(standalone_mode=False)
+        with _shown():
+            found = application(standalone_mode=False, complete_var=COMPLETE_VARIABLE)
     except SystemExit as stop:
         return stop.code
     except (click.Abort, KeyboardInterrupt) as stop:

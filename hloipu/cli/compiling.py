@@ -17,20 +17,18 @@ from hloipu.api import (
     Settled,
     as_asked,
     compile_cached,
-    has_to_choose,
     module_attributes,
     settled_options,
 )
-from hloipu.cli.inputs import read_input
+from hloipu.cli.inputs import OUTPUT_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
-from hloipu.phases import Phases
+from hloipu.showing import Phases, interruptible
 from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
@@ -134,7 +132,7 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     for the best way to cut it, shows the others, and returns options for that one.
     """
     options = asked.resolved(module_attributes(module)).options
-    settled = _searched(module, text, options)
+    settled = settled_options(module, text, options)
     if settled.choice is not None:
         from hloipu.cli.choice_text import choice_text
 
@@ -142,21 +140,6 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     for line in wrapping_lines(module, settled.options):
         say(line, err=True)
     return settled
-
-
-def _searched(module: Module, text: str, options: Options) -> Settled:
-    """Return options for the best cut where `plan="auto"`; a terminal shows how far it is."""
-    if not has_to_choose(module, options):
-        return settled_options(module, text, options)
-    from hloipu.cli.progress import Working
-
-    working = Working()
-
-    def told(detail: str) -> None:
-        working.detail = detail
-
-    with working("looking for a cut"):
-        return settled_options(module, text, options, told)
 
 
 def compiled(asked: Asked, module: Module, text: str, phases: Phases) -> CompiledProgram:
@@ -220,6 +203,8 @@ def report(profile: Profile, reporting: Reporting) -> None:
         write_profile(profile, reporting.profile)
     for line in profile.options.get("cut", ()):
         say(line, err=True)
+    if "search" in profile.options:
+        say(f"looking for better {profile.options['search']}", err=True)
     hoisting = profile.options.get("hoisting")
     if hoisting:
         say(
@@ -289,10 +274,14 @@ def stop_unless_fits(program: CompiledProgram) -> None:
 
 @contextmanager
 def timed(reporting: Reporting) -> Iterator[Phases]:
-    """Give a command its clock; print what each phase took, if asked, however it ends."""
+    """Give a command its clock; print what each phase took, if asked, however it ends.
+
+    The first interrupt ends a search.
+    """
     phases = Phases()
     try:
-        yield phases
+        with interruptible():
+            yield phases
     finally:
         if reporting.timing:
             say(times_text(phases), err=True)

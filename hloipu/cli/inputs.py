@@ -1,4 +1,4 @@
-"""Inputs that several subcommands take."""
+"""Files that several subcommands take and write; outputs are looked at before the work."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -63,3 +63,19 @@ def with_limits(given: Sequence[str], *records: Any) -> list[Any]:
             raise UsageError("E3117", f"--limit {name}= takes a number, not {number!r}")
         changed[homes[name]] = replace(changed[homes[name]], **{name: int(number)})
     return changed
+
+
+class OutputFile(click.ParamType[str]):
+    """A path that can be written: not empty, no folder, in a folder that is there."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path; raises UsageError E3004 where nothing could be written there."""
+        from hloipu_runtime.atomic_file import check_writable
+
+        check_writable(value)
+        return str(value)
+
+
+OUTPUT_FILE = OutputFile()

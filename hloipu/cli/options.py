@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,9 @@ from hloipu.options.kinds import Flag
 from hloipu.options.resolve import Resolved, resolve
 from hloipu.options.table import OPTIONS, Option
 from hloipu_runtime.frozen import dataclass
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,6 +119,12 @@ class TableOption(click.Option):
             parser.add_option(
                 obj=self, opts=spellings, dest=self.name, action="append_const", const=text
             )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list["CompletionItem"]:
+        """Return what a shell may offer for the value."""
+        from hloipu.cli.completing import offered
+
+        return offered(self.row, ctx, incomplete)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the value that the uses make, or None where there was none.

@@ -4,6 +4,7 @@ import os
 
 import click
 
+from hloipu.showing import hidden
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_hlo, plain_lines
 
@@ -38,7 +39,8 @@ def _echo(text: str, *, err: bool, nl: bool = True) -> None:
     What cannot be said on stderr is dropped: there is nobody to be told.
     """
     try:
-        click.echo(text, err=err, nl=nl)
+        with hidden():
+            click.echo(text, err=err, nl=nl)
     except BrokenPipeError:
         if not err:
             raise

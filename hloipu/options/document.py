@@ -47,6 +47,8 @@ said twice in one place or one that its place may not state is an error (exit 2)
 
     [ipu_config]
     ipu_model.compile_ipu_code = false
+
+[waiting.md](waiting.md) tells how shells complete options, and what ends a search early.
 """
 
 _NAMES = """\

@@ -18,7 +18,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Loops and feeds": ("loop", "role", "feed", "outfeed", "assume_trips", "max_iterations"),
         "Values": ("mode", "poison", "seed", "synthetic_data", "random_bits"),
         "Compiler": (
-            "passes", "plugin", "define", "opaque", "cache", "cache_dir", "cache_size_bytes",
+            "passes", "plugin", "define", "opaque", "time_limit", "cache", "cache_dir",
+            "cache_size_bytes",
         ),
     }
 )  # fmt: skip

@@ -24,6 +24,7 @@ from hloipu.options.kinds import (
     Kind,
     Location,
     Proportion,
+    Seconds,
     Size,
 )
 from hloipu.options.table import OPTIONS, Option
@@ -75,7 +76,7 @@ def annotation(kind: Kind) -> str:
             return f"int | Literal[{_quoted(kind.word)}]"
         case Integer():
             return "int"
-        case Proportion():
+        case Proportion() | Seconds():
             return "float"
         case Flag():
             return "bool"

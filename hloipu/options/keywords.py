@@ -97,6 +97,9 @@ class PlainOptions(TypedDict, total=False):
     """Size that the compile cache may grow to."""
     io_tiles: int
     """Tiles of each IPU set apart for the queues, to transfer beside computing."""
+    time_limit: float | None
+    """Look for a cut, or for what fits, for so long at most; then the best so far is taken, and
+    compiled to its end if it was not yet."""
 
 
 class CompileOptions(PlainOptions, total=False):

@@ -17,6 +17,9 @@ from hloipu_runtime.frozen import dataclass
 MOST_CHARACTERS = 65_536
 """The longest text of one value."""
 
+_MOST_SECONDS = 10**9
+"""Thirty years: nobody waits longer, and clocks take it."""
+
 _INTEGER = re.compile(r"[+-]?[0-9](?:_?[0-9]){0,40}", re.ASCII)
 _REAL = re.compile(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s{0,4}([A-Za-z]{0,3})", re.ASCII)
@@ -222,6 +225,33 @@ class Proportion(Kind):
         if isinstance(value, Real) and not isinstance(value, bool):
             number: Any = value  # numbers.Real has no order for mypy; float() overflows
             return float(number) if 0 < number <= 1 else None
+        return None
+
+
+class Seconds(Kind):
+    """A number above 0."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "SECONDS"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "a number above 0"
+
+    def read(self, text: str) -> object:
+        """Return the number that `text` writes in decimal."""
+        return self.check(float(text)) if _REAL.fullmatch(text) else None
+
+    def check(self, value: object) -> object:
+        """Return a finite number of Python or numpy."""
+        if isinstance(value, Real) and not isinstance(value, bool):
+            number: Any = value  # numbers.Real has no order for mypy; float() overflows
+            return float(number) if 0 < number < _MOST_SECONDS else None
         return None
 
 

@@ -27,6 +27,7 @@ from hloipu.options.kinds import (
     Kind,
     Location,
     Proportion,
+    Seconds,
     Size,
     Target,
 )
@@ -396,6 +397,15 @@ class Options:
             ("run", "check"),
             "Turns that a loop of the module may take each time it is entered, also with hloipu "
             "eval; by default any number; those of the loop around a step do not count.",
+        ),
+    ] = None
+    time_limit: Annotated[
+        float | None,
+        About(
+            Seconds(),
+            ("compile", "run", "estimate", "emit"),
+            "Look for a cut, or for what fits, for so long at most; then the best so far is taken, "
+            "and compiled to its end if it was not yet.",
         ),
     ] = None
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0

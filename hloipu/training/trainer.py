@@ -1,6 +1,5 @@
 """A trainer around a training step: fit, evaluate, predict, with the loop on the device."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from hloipu.definitions import without_definitions
 from hloipu.options.keywords import CompileOptions
 from hloipu.options.resolve import resolve
+from hloipu.showing import shown, somebody_looks
 from hloipu.training.callbacks import Callback, ProgressBar
 from hloipu.training.datasets import batch_size, padded_rows, sources_for, steps_of_pass
 from hloipu.training.programs import (
@@ -181,7 +181,7 @@ class Trainer:
         element's number, or a source; for several feeds, such by name. It begins anew where an
         epoch needs more than it has. `steps_per_execution` steps are done for each call of the
         device by the host, by default those of an epoch. `shuffle` is a seed. `progress` shows a
-        line on stderr where that is a terminal. Of a step that is cut (`micro_batches`, `replicas`)
+        line on a terminal or in a notebook. Of a step that is cut (`micro_batches`, `replicas`)
         one step is one update and takes an element for each micro-batch of each replica. Raises
         UsageError E3170 where numbers do not fit each other, E3173 for validation without an
         evaluation step, E2065 while the trainer trains already, and what `Session.run` raises; the
@@ -196,9 +196,10 @@ class Trainer:
         require_divides(epochs, steps_per_epoch, in_a_run)
         executions = epochs * steps_per_epoch // in_a_run
         calls = scheduled(self.schedules, executions, self.steps, in_a_run)
-        program = self._training.program(in_a_run)
+        with shown(wanted=progress):
+            program = self._training.program(in_a_run)
         infeeds = {name: source.wrap() for name, source in sources.items()}
-        shown = [*callbacks, *([ProgressBar()] if progress and sys.stderr.isatty() else [])]
+        told = [*callbacks, *([ProgressBar()] if progress and somebody_looks() else [])]
         state, constants = self.state, self.constants
         with program.session(
             state=state, constants=constants, infeeds=infeeds, **self._running
@@ -210,17 +211,17 @@ class Trainer:
             self._calls = iter(calls)
             self._host.begin(session)
             try:
-                with live(recorder, shown):
-                    for callback in shown:
+                with live(recorder, told):
+                    for callback in told:
                         callback.on_train_begin()
                     for _ in range(epochs):
-                        self._epoch(session, recorder, in_a_run, validation_data, shown)
+                        self._epoch(session, recorder, in_a_run, validation_data, told)
                         if self.stop_training:
                             break
             finally:
                 self._host.end(session)
             self.profile = session.profile()
-        for callback in shown:
+        for callback in told:
             callback.on_train_end()
         return recorder.finish(session.steps)
 

@@ -225,7 +225,8 @@ class CompiledProgram:
     def fitting(self) -> Fitting | None:
         """What makes it fit; None where it does, or the module is not at hand.
 
-        Compiles again with one change after the other: ten times as long as compiling, at most.
+        Compiles again with one change after the other, for as long as compiling took at most;
+        `hloipu advise` takes more time.
         """
         return None if self.fits or self.advisor is None else self.advisor(self)
 

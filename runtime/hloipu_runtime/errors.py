@@ -96,6 +96,12 @@ class StreamInterruptedError(StreamError, KeyboardInterrupt):
     """The user interrupted the program while it waited for a stream."""
 
 
+class RunInterruptedError(HloipuError, KeyboardInterrupt):
+    """The user interrupted a program while it ran."""
+
+    exit_code = 130
+
+
 class LimitError(HloipuError):
     """A documented resource limit was reached; `--limit` raises it."""
 

@@ -15,6 +15,7 @@ from hloipu.training.programs import StepPrograms
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.watching import Search, searching
 from tests.compiler.partition.training.test_inference import LAYERS, text
 
 TEXT = text(named=False)
@@ -163,3 +164,41 @@ def test_devices_that_are_named_are_filled() -> None:
     with pytest.raises(UnsupportedError, match="as many") as caught:
         chosen(module, resolve("compile", {**given, "stages": 7}).options)
     assert caught.value.code == "E0475"
+
+
+class Ticks:
+    """A clock that goes on by a second whenever somebody looks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+
+    def __call__(self) -> float:
+        self.seconds += 1
+        return self.seconds
+
+
+def test_the_best_until_time_is_up_is_taken() -> None:
+    module = hloipu.verify(TEXT)
+    whole = chosen(module, asked())
+    counts = []
+    for seconds in (1, 20, 10**9):
+        with searching(Search(seconds, Ticks())) as search:
+            choice = chosen(module, asked())
+        counts.append(choice.looked_at)
+        assert bool(search.ended) == (choice.looked_at < whole.looked_at)
+        assert choice.best.per_second <= whole.best.per_second
+    assert counts[0] == 1
+    assert counts[0] < counts[1] < counts[2] == whole.looked_at
+
+
+def test_a_compile_that_is_cut_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hloipu_runtime.watching.Search.is_over", over)
+    program = hloipu.compile(TEXT, cache=False, time_limit=1e-3, **GIVEN)
+    assert "its time of 0.001 s was up" in program.options["search"]
+    assert program.fits
+
+
+def over(search: Search) -> bool:
+    """Have time be up at once."""
+    search.end("its time of 0.001 s was up")
+    return True

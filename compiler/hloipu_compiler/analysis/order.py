@@ -25,7 +25,8 @@ def effectful_computations(module: Module) -> frozenset[str]:
     found: set[str] = set()
     for computation in callees_first(module):
         for x in computation.instructions:
-            if has_side_effect(x) or not found.isdisjoint(x.attributes.called):
+            called = x.attributes.called
+            if has_side_effect(x) or (called and not found.isdisjoint(called)):
                 found.add(computation.name)
                 break
     return frozenset(found)

@@ -46,6 +46,7 @@ from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.watching import each
 
 
 def layout_of(
@@ -98,7 +99,8 @@ class _Walk(Backwards):
     def computation(self, computation: Computation) -> None:
         """Walk through one computation, whose callees were walked through before."""
         made: list[Made] = []
-        for x in computation.instructions:
+        count = len(computation.instructions)
+        for x in each("layouts of ops", computation.instructions, count):
             made.append(self._forth(computation, x, made))
         self.made[computation.name] = made
         self.backwards(computation, {})

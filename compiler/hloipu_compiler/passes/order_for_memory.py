@@ -23,6 +23,7 @@ from hloipu_compiler.analysis.live_bytes import (
 )
 from hloipu_compiler.analysis.order import effectful_computations, has_side_effect
 from hloipu_compiler.ir.graph import Computation, Module, control_predecessors
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import with_operands
@@ -242,8 +243,11 @@ class _Moves:
         for b in self._buffers.reads[at]:
             others = self._readers[b]
             if len(others) <= _MOST_READERS and b not in self._buffers.kept:
-                last = max((self.place[i] for i in others if i != at), default=-1)
-                freed += self._buffers.sizes[b] if last < place else 0
+                for i in others:
+                    if self.place[i] >= place and i != at:
+                        break
+                else:
+                    freed += self._buffers.sizes[b]
         return freed
 
     def order(self) -> list[int]:
@@ -269,11 +273,19 @@ def _followers(before: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 def _readers(buffers: Buffers) -> list[list[int]]:
     """Return the instructions that read each buffer."""
-    readers: list[list[int]] = [[] for _ in buffers.sizes]
-    for at, read in enumerate(buffers.reads):
-        for b in read:
-            readers[b].append(at)
-    return readers
+
+    def found() -> list[list[int]]:
+        readers: list[list[int]] = [[] for _ in buffers.sizes]
+        for at, read in enumerate(buffers.reads):
+            for b in read:
+                readers[b].append(at)
+        return readers
+
+    return READERS_MEMO.of(Same(buffers), found)
+
+
+READERS_MEMO: "Memo[list[list[int]]]" = Memo(1)
+"""Of the computation at hand, of which several orders are tried."""
 
 
 def reordered(computation: Computation, order: Sequence[int]) -> Computation:

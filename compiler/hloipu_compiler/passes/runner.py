@@ -14,6 +14,7 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.watching import telling
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class _Run:
                 break
 
     def _one(self, one: Pass, number: int) -> None:
+        telling(f"pass {one.name}")
         before, start = self.module, perf_counter()
         try:
             self.module, self.plan = one.run(before, self.plan)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import click
 
+from hloipu.advice.fitting import what_fits
 from hloipu.advice.trials import with_gains
 from hloipu.api import compile_as_asked, compile_verified
 from hloipu.cli.compiling import (
@@ -45,7 +46,10 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
         profile = estimated(program, phases)
         with phases("advice"):
             findings = with_gains(profile.findings, module, options, program, compile_as_asked)
-            profile = replace(profile, findings=findings, fitting=program.fitting)
+            fitting = None
+            if not program.fits:
+                fitting = what_fits(module, options, program, compile_as_asked)
+            profile = replace(profile, findings=findings, fitting=fitting)
         report(profile, reporting)
         if not reporting.as_json:
             say(findings_text(profile))

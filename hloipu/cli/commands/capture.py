@@ -6,7 +6,6 @@ import click
 
 from hloipu.capturing import Capture, CapturedModule, capture
 from hloipu.cli.inputs import limit_option
-from hloipu.cli.progress import Working
 from hloipu.cli.saying import say
 from hloipu.cli.table import counted, readable_bytes, readable_count, table
 from hloipu_compiler.hlo.syntax.limits import Limits
@@ -43,20 +42,7 @@ def command(
     Ctrl-C, or --seconds, ends the command; what it had compiled by then is kept. Ends with the
     command's exit code.
     """
-    working = Working()
-
-    def reading(done: int, modules: int) -> None:
-        working.detail = f"{done} of {modules}"
-
-    with working("reading what was compiled"):
-        captured = capture(
-            command,
-            output,
-            seconds=seconds,
-            limits=limits,
-            output_to_stderr=as_json,
-            reading=reading,
-        )
+    captured = capture(command, output, seconds=seconds, limits=limits, output_to_stderr=as_json)
     say(json.dumps(captured.record(), ensure_ascii=False) if as_json else text(captured, most))
     return captured.exit_code
 

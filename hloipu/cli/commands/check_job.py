@@ -20,6 +20,7 @@ from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import HloipuError, LimitError, MismatchError, UnsupportedError
 from hloipu_runtime.plain_text import printable
+from hloipu_runtime.watching import telling
 
 _LISTED = 3
 """Reasons for which ops were not judged, listed at most."""
@@ -87,7 +88,7 @@ class Job:
         that is off, E6003 where values differ and none is found, TimeUpError where nothing differs
         and time was up.
         """
-        tally = Tally(told=lambda done, all_: setattr(working, "detail", f"{done} of {all_} ops"))
+        tally = Tally(told=lambda judged, begun: telling("ops", judged, begun))
         found: Divergence | None = None
         try:
             with working("looking for the first instruction that is off on tiles"):

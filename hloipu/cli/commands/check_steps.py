@@ -49,6 +49,7 @@ from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.inputs import spec_of_queue
 from hloipu_runtime.streams.element import Intake
 from hloipu_runtime.streams.faults import ended
+from hloipu_runtime.watching import telling
 
 _DRAWN = 16
 """Elements that are drawn for a feed without a file; they come again and again after that."""
@@ -117,6 +118,10 @@ def check_steps(
     say(f"agrees with {reference.name} on {options.target}, {options.mode}", err=True)
 
 
+def _tell_steps(done: int, count: int) -> None:
+    telling("steps", done, count)
+
+
 @dataclass(frozen=True)
 class _Checked:
     """A step, its program, and what it is compared with."""
@@ -144,7 +149,7 @@ class _Checked:
             begun, ours = values_of_program(program, arrays, elements, steps, running)
         with self.working(f"{name} computes the plain steps"):
             theirs = values_of_reference(
-                step, begun, elements, steps, self.reference, told=self._tell
+                step, begun, elements, steps, self.reference, told=_tell_steps
             )
         if isinstance(theirs, str):
             raise self._refused(step, begun, elements, theirs)
@@ -165,9 +170,6 @@ class _Checked:
         if isolate and steps:
             self._job(step, begun, elements).check(isolate=True, working=self.working)
         refuse_unjudged([each.report for each in found], name)
-
-    def _tell(self, done: int, count: int) -> None:
-        self.working.detail = f"{done} of {count} steps"
 
     def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
         """Say whether gradients and update together are the plain step, as the reference computes.

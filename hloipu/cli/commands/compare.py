@@ -159,7 +159,7 @@ def record_of(path: str, limits: Limits, asked: Asked) -> Record:
     if path.endswith(".json"):
         return read_profile(path)
     from hloipu.cli.compiling import program_of
-    from hloipu.phases import Phases
+    from hloipu.showing import Phases
 
     return program_of(path, limits, asked, Phases()).profile().record()
 

@@ -19,9 +19,8 @@ from hloipu.cli.compiling import (
     timed,
     with_fitting,
 )
-from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu_compiler.hlo.syntax.limits import Limits
 

@@ -15,7 +15,7 @@ from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.encoded import plain_step
-from hloipu.phases import Phases
+from hloipu.showing import Phases
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.dot_text import MOST_NODES, dot_module
 from hloipu_compiler.hlo.printing.module_json import module_json

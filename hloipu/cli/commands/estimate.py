@@ -24,7 +24,7 @@ from hloipu.cli.compiling import (
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand
 from hloipu.cli.saying import say
-from hloipu.phases import Phases
+from hloipu.showing import Phases
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_runtime.errors import UsageError
 

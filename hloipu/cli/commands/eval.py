@@ -8,9 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from hloipu.cli.inputs import HLO_FILE, read_input
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, read_input
 from hloipu.cli.options import option_of_table
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
 from hloipu.encoded import with_plain_loops

@@ -6,8 +6,7 @@ from contextlib import nullcontext
 
 import click
 
-from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
-from hloipu.cli.outputs import OUTPUT_FILE
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option, read_input
 from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.table import table
 from hloipu_compiler.hlo.parse import parse

@@ -13,9 +13,9 @@ from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
-from hloipu.phases import Phases
 from hloipu.report.page import write_page
 from hloipu.report.record import of_profile, report_record
+from hloipu.showing import Phases
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError

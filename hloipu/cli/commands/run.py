@@ -1,6 +1,7 @@
 """`hloipu run FILE`: a program's values on the simulated machine, and what they cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
 from typing import Any
 
@@ -30,24 +31,25 @@ from hloipu.cli.compiling import (
     timed,
     too_late,
 )
-from hloipu.cli.inputs import HLO_FILE
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE
 from hloipu.cli.options import Asked, GroupedCommand
-from hloipu.cli.outputs import OUTPUT_FILE
-from hloipu.cli.progress import progress_line
+from hloipu.cli.progress import turns_told
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.initial_arrays import random_arrays, read_arrays
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
-from hloipu.phases import Phases
 from hloipu.ports import module_of_ports, without_tokens
+from hloipu.showing import Phases
+from hloipu.showing import shown as shown_meanwhile
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram, RunResult
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import HloipuError, RunInterruptedError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.watching import doing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Work:
 @click.argument("file", type=HLO_FILE, required=False)
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
-@click.option("--no-progress", is_flag=True, help="Show no progress of long runs on a terminal.")
+@click.option("--no-progress", is_flag=True, help="Show no progress on a terminal.")
 @session_options
 @input_options
 def command(
@@ -100,7 +102,8 @@ def command(
     """
     if shown_config(asked, reporting.as_json):
         return
-    with timed(reporting) as phases:
+    wanted = not (no_progress or reporting.as_json)
+    with shown_meanwhile(wanted=wanted), doing("run"), timed(reporting) as phases:
         given = Inputs(inputs, random, fill, limits, session.inputs)
         work = prepared(given_file(file), given, asked, phases)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
@@ -109,7 +112,7 @@ def command(
             report(estimated(work.program, phases), reporting)
             return
         if work.program.program.is_resident:
-            run_resident(work, session, phases, reporting, output, shows_progress=not no_progress)
+            run_resident(work, session, phases, reporting, output)
             return
         if session.given:
             raise UsageError(
@@ -122,7 +125,7 @@ def command(
             for number, values in numbers_asked(program, session).items():
                 arguments[number] = values[0]
             work = replace(work, arguments=arguments)
-        result = run(work, phases, reporting, shows_progress=not no_progress)
+        result = run(work, phases, reporting)
         report(result.profile, reporting)
         show_values(work.program, result, output, reporting)
 
@@ -193,8 +196,6 @@ def run_resident(
     phases: Phases,
     reporting: Reporting,
     output: str | None,
-    *,
-    shows_progress: bool,
 ) -> None:
     """Run a program in a session and report it."""
     program = work.program
@@ -204,15 +205,15 @@ def run_resident(
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
     mode = work.options.mode
-    with progress_line(mode, program, shown=shows_progress) as line, phases("run"):
+    with phases("run"), _stopped_by_interrupts(session):
         profile, results, drained = run_in_session(
-            program, work.arrays, work.options, session, line
+            program, work.arrays, work.options, session, turns_told(mode, program)
         )
     report(profile, reporting)
     show_session(results, drained, session, output, reporting.as_json)
 
 
-def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: bool) -> RunResult:
+def run(work: Work, phases: Phases, reporting: Reporting) -> RunResult:
     """Run a program that fits, or may be too large; report an estimate of one that may not."""
     program, options = work.program, work.options
     with phases("memory"):
@@ -220,15 +221,33 @@ def run(work: Work, phases: Phases, reporting: Reporting, *, shows_progress: boo
     if refused:
         report(estimated(program, phases), reporting)
         stop_unless_fits(program)
-    with progress_line(options.mode, program, shown=shows_progress) as line, phases("run"):
+    with phases("run"), _stopped_by_interrupts():
         return program.run(
             *work.arguments,
             mode=options.mode,
             poison=options.poison,
             seed=options.seed,
-            progress=line,
+            progress=turns_told(options.mode, program),
             max_iterations=options.max_iterations,
         )
+
+
+@contextmanager
+def _stopped_by_interrupts(session: SessionOptions | None = None) -> Iterator[None]:
+    """Say what an interrupt leaves: raises RunInterruptedError E5029 in its place."""
+    try:
+        yield
+    except HloipuError:  # the wait for a stream says more
+        raise
+    except KeyboardInterrupt:
+        place = session.checkpoint if session is not None else None
+        raise RunInterruptedError(
+            "E5029",
+            "interrupted while the program ran: no results were written",
+            hint=f"--resume goes on from the last checkpoint in {place!r}, if one is there"
+            if place
+            else "",
+        ) from None
 
 
 def show_values(

@@ -9,8 +9,8 @@ from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
-from hloipu.phases import Phases
 from hloipu.report.trace import MOST_EVENTS, program_trace, trace_file
+from hloipu.showing import Phases
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_runtime.atomic_file import replacing
 

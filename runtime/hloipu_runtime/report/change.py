@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+_MORE = "hloipu advise takes more time to look"
+
 
 class Change(NamedTuple):
     """One change that was tried by compiling anew."""
@@ -93,13 +95,15 @@ class Fitting(NamedTuple):
         if self.spread and not spread:
             lines.append(f"more IPUs alone are not enough: tried {', '.join(self.spread)}")
         lines += [_LEADS[x.kind] + x.line() for x in self.found if x.kind != "ipus"]
-        return lines if self.found else [*lines, self._missing()]
+        if not self.found:
+            return [*lines, self._missing()]
+        return lines if self.is_complete else [*lines, f"there may be more that fits: {_MORE}"]
 
     def _missing(self) -> str:
         """Say how much is missing where nothing makes it fit, and what came nearest."""
         said = f"none of {len(self.failed)} changes tried makes it fit"
         if not self.is_complete:
-            said += ", and time was up"
+            said += f" in the time for that ({_MORE})"
         if self.failed:
             nearest = min(self.failed, key=lambda change: change.peak_bytes)
             said += f"; nearest comes {nearest.line()}"

@@ -1,6 +1,7 @@
 """What makes a program fit: every change is what compiling with it gives."""
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import hloipu
 from hloipu.advice.fitting import what_fits
 from hloipu.advice.trials import Limit, flags
-from hloipu.api import compile_once
+from hloipu.api import _UNNOTICED_SECONDS, compile_once
 from hloipu.options.table import Options
 from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.report.change import Change, Fitting
@@ -90,6 +91,35 @@ def test_no_more_is_tried_than_allowed() -> None:
     assert len(found.found) + len(found.failed) <= 1
     assert not found.is_complete
     assert fitting_of(ROWS, limit=Limit(seconds=-1.0)).failed == ()
+
+
+def test_a_trial_is_given_up_when_time_is_up() -> None:
+    ticks = count()
+    none = fitting_of(ROWS, limit=Limit(seconds=5, clock=lambda: float(next(ticks))))
+    assert not none.is_complete
+    assert none.found == none.failed == ()
+    assert "in the time for that (hloipu advise takes more time to look)" in none.lines()[0]
+    ticks = count()
+    whole = fitting_of(ROWS, limit=Limit(seconds=10**9, clock=lambda: float(next(ticks))))
+    assert whole == fitting_of(ROWS)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 40.0])
+def test_advice_takes_no_longer_than_compiling_did(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[Limit] = []
+
+    def asked(*given: Any) -> Fitting:
+        limits.append(given[-1])
+        return Fitting((), (), 0, 0, is_complete=False)
+
+    monkeypatch.setattr("hloipu.advice.fitting.what_fits", asked)
+    times = iter([100.0, 100.0 + seconds])
+    monkeypatch.setattr("hloipu.api.perf_counter", lambda: next(times))
+    program = hloipu.compile(ROWS, target="tiny", cache=False, recompute="none")
+    assert program.fitting is not None
+    assert [limit.seconds for limit in limits] == [max(seconds, _UNNOTICED_SECONDS)]
 
 
 def test_flags_are_spelt_as_the_command_line_reads_them() -> None:

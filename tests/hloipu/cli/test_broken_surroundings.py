@@ -48,6 +48,7 @@ CALLS: dict[str, str] = {
     "compare": "profile.json profile.json",
     "init": "--target bow",
     "explain": "E5020",
+    "completion": "bash",
 }
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -11,9 +12,16 @@ import click
 import numpy as np
 import pytest
 
+from hloipu.showing import interruptible
+from hloipu_compiler.partition.search.candidate import Candidate, Estimate
+from hloipu_compiler.partition.search.estimates import Step
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.streams import faults
+from hloipu_runtime.watching import current_search
+from tests.compiler.partition.training.test_inference import LAYERS, text
 from tests.support.command_line import run
 from tests.support.sessions import SUMS
+from tests.support.tile_texts import DOT
 
 INTERRUPTIBLE = """
 import signal
@@ -76,5 +84,66 @@ def test_a_run_with_checkpoints_is_left_whole(tmp_path: Path) -> None:
     assert child.returncode == 130
     assert out == ""
     assert "Traceback" not in err
-    assert "interrupted" in err
+    assert "error[E5029]: interrupted while the program ran" in err or "error[E2027]" in err
     assert os.listdir(tmp_path / "kept") == ["checkpoint.hloipu"]
+
+
+def test_a_run_says_what_an_interrupt_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CompiledProgram, "run", stop)
+    output = tmp_path / "out.npz"
+    given = ("--target", "tiny", "--random", "0", "-o", str(output))
+    found = run("run", "-", *given, stdin=DOT)
+    assert found.code == 130
+    assert found.out == ""
+    assert "error[E5029]: interrupted while the program ran" in found.err
+    assert not output.exists()
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Have interrupts met as Python does, which a shell changes for what it runs beside itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_the_first_interrupt_ends_a_search_and_the_second_stops() -> None:
+    with interruptible():
+        search = current_search()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)  # there is nothing yet
+        with search.improving():
+            signal.raise_signal(signal.SIGINT)
+            assert search.is_over()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupted_search_gives_the_best_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "step.hlo"
+    path.write_text(text(named=False))
+    estimate, looked_at = Step.estimate, []
+
+    def interrupted(self: Step, candidate: Candidate) -> Estimate:
+        looked_at.append(candidate)
+        if len(looked_at) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return estimate(self, candidate)
+
+    monkeypatch.setattr(Step, "estimate", interrupted)
+    cut = ("--plan", "auto", "--ipus", "4", "--micro-batches", "8", "--loop", "1", "--no-cache")
+    found = run("estimate", str(path), *cut, "--feed", f"data={LAYERS}")
+    assert found.code == 0, found
+    assert len(looked_at) <= 4
+    assert "looking for better ended early (interrupted): this is the best so far" in found.err
+    assert "cycles" in found.out

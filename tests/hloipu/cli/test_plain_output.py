@@ -53,6 +53,7 @@ CALLS: dict[str, list[list[str]]] = {
     "compare": [[]],
     "init": [],
     "explain": [[]],
+    "completion": [],
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseFrontendAttributes, Par
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from hloipu_compiler.hlo.attributes.value_cursor import Cursor, Kind
 from hloipu_compiler.hlo.syntax.strings import quote
@@ -11,6 +12,8 @@ from hloipu_compiler.hlo.syntax.text_fault import TextFault
 
 _ATTRIBUTES_CODE = "E0154"
 _CONFIG_CODE = "E0155"
+_MOST_KNOWN = 1024
+"""Characters of attributes that are kept."""
 
 
 def read_frontend_attributes(text: str) -> dict[str, str]:
@@ -20,6 +23,10 @@ def read_frontend_attributes(text: str) -> dict[str, str]:
     """
     if not text:
         return {}
+    return dict(_known_pairs(text) if len(text) <= _MOST_KNOWN else _pairs(text))
+
+
+def _pairs(text: str) -> dict[str, str]:
     cursor = Cursor(text, _ATTRIBUTES_CODE)
     found: dict[str, str] = {}
     cursor.expect("{")
@@ -30,6 +37,10 @@ def read_frontend_attributes(text: str) -> dict[str, str]:
     cursor.expect("}")
     cursor.finish()
     return found
+
+
+_known_pairs = lru_cache(1024)(_pairs)
+"""Many ops have the same attributes, and every step that looks for marks reads those of all."""
 
 
 def _take_pair(cursor: Cursor, found: dict[str, str]) -> None:

@@ -23,6 +23,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping as TileMapping
 from hloipu_runtime.program.program import Port, Program, Role
+from hloipu_runtime.watching import each
 
 _RUNNING = frozenset({"while", "conditional"})
 """Ops whose computations may be on several IPUs: their ops bring what they read themselves."""
@@ -76,7 +77,8 @@ def lower_instructions(
     builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan)
     if computation is module.entry:
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
-    for position, x in enumerate(computation.instructions):
+    count = len(computation.instructions)
+    for position, x in enumerate(each("ops lowered", computation.instructions, count)):
         if not live[position]:
             known.append(())
         elif x.parameter_number >= 0:

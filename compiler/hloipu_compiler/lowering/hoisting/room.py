@@ -18,6 +18,7 @@ from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes, 
 from hloipu_runtime.memory.regions import Region
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
+from hloipu_runtime.watching import telling
 
 Numbers = NDArray[np.int64]
 _TRIES = 3
@@ -167,6 +168,7 @@ class Hoister:
 
     def _planned(self, hoisting: Hoisting) -> Hoisting:
         """Return the same with the memory plan."""
+        telling("room for copies before loops")
         memory = plan_memory(hoisting.program, self.machine, code_memory=self.code_memory)
         return hoisting._replace(memory=memory)
 

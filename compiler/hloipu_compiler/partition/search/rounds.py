@@ -4,7 +4,8 @@ A system is a number of stages and the IPUs that they are on. What takes time is
 it; so most of what else may be asked for is looked at for a few systems only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from hloipu_compiler.partition.search.candidate import OFF, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import (
@@ -13,13 +14,13 @@ from hloipu_compiler.partition.search.candidates import (
     offloading_candidates,
 )
 from hloipu_compiler.partition.search.estimates import Step
+from hloipu_runtime.watching import Search, doing
 
 _FASTEST, _LEANEST = 4, 2
 """Systems that are looked at closely: the fastest that fit, or of all, and those that need least
 memory. Assumed."""
 
 System = tuple[int, tuple[int, ...]]
-Told = Callable[[str], None]
 
 
 def looked_at(
@@ -27,11 +28,11 @@ def looked_at(
     ipus: int,
     candidates: Sequence[Candidate],
     given: Given,
-    told: Told = lambda _: None,
+    search: Search,
 ) -> list[Estimate]:
     """Return estimates of candidates of the first round, and of the promising ones of others.
 
-    `told` hears how far the search is.
+    At least one, and those that were made when the search ended.
     """
     found: list[Estimate] = []
 
@@ -39,20 +40,28 @@ def looked_at(
         known = {x.candidate for x in found}
         new = [candidate for candidate in dict.fromkeys(some) if candidate not in known]
         for number, candidate in enumerate(new):
-            told(f"{number} of {len(new)} cuts, {len(found)} in all")
-            found.append(step.estimate(candidate))
+            with doing(f"cut {number} of {len(new)}, {len(found)} in all"):
+                one = search.tried(partial(step.estimate, candidate))
+            if one is None:
+                return
+            found.append(one)
 
-    estimate(_first_round(candidates))
-    promising = _promising(found)
-    room = {_way(x.candidate) for x in found if x.fits}
-    estimate(
-        x
-        for x in candidates
-        if _system(x) in promising and (x.offload != OFF or _way(x) in room or given.offload == OFF)
-    )
-    estimate(offloading_candidates(step, found, given))
-    if not any(x.fits for x in found):
-        estimate(candidates_sharing_ipus(step, ipus, given))
+    first = _first_round(candidates)
+    found += [step.estimate(candidate) for candidate in first[:1]]  # however little time there is
+    with search.improving():
+        estimate(first)
+        promising = _promising(found)
+        room = {_way(x.candidate) for x in found if x.fits}
+        estimate(
+            x
+            for x in candidates
+            if _system(x) in promising
+            and (x.offload != OFF or _way(x) in room or given.offload == OFF)
+        )
+        # These are told by estimates of their own.
+        estimate(search.tried(lambda: offloading_candidates(step, found, given)) or ())
+        if not any(x.fits for x in found):
+            estimate(candidates_sharing_ipus(step, ipus, given))
     return found
 
 

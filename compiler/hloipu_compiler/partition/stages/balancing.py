@@ -302,11 +302,13 @@ class _Shared:
 
     def _sums(self, ends: Sequence[int], without: Sequence[int] = ()) -> tuple[Floats, Floats]:
         """Return cycles and memory of each IPU, stages of `without` left out."""
-        found = np.zeros((2, len(self.beside)))
+        cost, kept = [0.0] * len(self.beside), [0.0] * len(self.beside)
         for stage, (a, b) in enumerate(pairwise(ends)):
             if stage not in without:
-                found[:, self.ipus[stage]] += self.costs[stage][a, b], self.kept[stage][a, b]
-        return found[0], found[1]
+                ipu = self.ipus[stage]
+                cost[ipu] += self.costs[stage].item(a, b)
+                kept[ipu] += self.kept[stage].item(a, b)
+        return np.array(cost), np.array(kept)
 
     def _parts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
         """Return what counts of cycles and memory of IPUs, summed over these.

@@ -1,6 +1,8 @@
 """Minimum cut in a network of values: which to keep, which to compute again from those."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 INFINITE = 1 << 60
 """Capacity of what cannot be cut."""
@@ -26,24 +28,55 @@ class MinimumCut:
         self.edges.setdefault(to, {}).setdefault(source, 0)
 
     def solved(self) -> set[object]:
-        """Return the nodes on the needed side of a least cut (Edmonds and Karp, 1972)."""
+        """Return the nodes on the needed side of a least cut (Dinitz, 1970).
+
+        Of several least cuts that with the fewest nodes there, whatever the order of edges.
+        """
         while True:
-            before: dict[object, object] = {self.BEGIN: self.BEGIN}
-            waiting: list[object] = [self.BEGIN]
-            for node in waiting:
-                if node == self.END:
-                    break
-                for to, left in self.edges[node].items():
-                    if left > 0 and to not in before:
-                        before[to] = node
-                        waiting.append(to)
-            if self.END not in before:
-                return set(before)
-            path = [self.END]
-            while path[-1] != self.BEGIN:
-                path.append(before[path[-1]])  # type: ignore[arg-type]
-            pairs = list(zip(path[1:], path, strict=False))
-            flow = min(self.edges[a][b] for a, b in pairs)
-            for a, b in pairs:
-                self.edges[a][b] -= flow
-                self.edges[b][a] += flow
+            level = self._levels()
+            if self.END not in level:
+                return set(level)
+            self._fill(level)
+
+    def _levels(self) -> dict[object, int]:
+        """Return how many edges away from the begin what can still be reached is."""
+        level: dict[object, int] = {self.BEGIN: 0}
+        waiting: list[object] = [self.BEGIN]
+        for node in waiting:
+            further = level[node] + 1
+            for to, left in self.edges[node].items():
+                if left > 0 and to not in level:
+                    level[to] = further
+                    waiting.append(to)
+        return level
+
+    def _fill(self, level: Mapping[object, int]) -> None:
+        """Send flow along shortest paths until each of them has a full edge."""
+        edges = self.edges
+        onward = {
+            node: [to for to in edges[node] if level.get(to) == at + 1]
+            for node, at in level.items()
+        }
+        path: list[object] = [self.BEGIN]
+        while path:
+            node = path[-1]
+            if node == self.END:
+                pairs = list(pairwise(path))
+                flow = min(edges[a][b] for a, b in pairs)
+                full = len(path)
+                for at, (a, b) in enumerate(pairs):
+                    edges[a][b] -= flow
+                    edges[b][a] += flow
+                    if not edges[a][b]:
+                        full = min(full, at)
+                del path[full + 1 :]
+                continue
+            ahead, out = onward[node], edges[node]
+            while ahead and not out[ahead[-1]]:
+                ahead.pop()
+            if ahead:
+                path.append(ahead[-1])
+                continue
+            path.pop()
+            if path:
+                onward[path[-1]].pop()

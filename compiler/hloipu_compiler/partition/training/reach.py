@@ -16,8 +16,11 @@ def dependants(computation: Computation, seeds: Iterable[int]) -> Mask:
     for seed in seeds:
         found[seed] = 1
     for position, x in enumerate(computation.instructions):
-        if not found[position] and any(found[i] for i in x.operands):
-            found[position] = 1
+        if not found[position]:
+            for i in x.operands:
+                if found[i]:
+                    found[position] = 1
+                    break
     return found
 
 

@@ -211,7 +211,12 @@ def _folded(planner: "Planner", computation: Computation, most_elements: int) ->
                 x, operands = with_operands(x, moved), moved
         if opcode == "constant":
             folding.note(len(made), x)
-        elif opcode in FOLDABLE and operands and known.keys() >= set(operands):
+        elif (
+            operands
+            and operands[0] in known  # most ops read no constant
+            and opcode in FOLDABLE
+            and known.keys() >= set(operands)
+        ):
             value = folding.result(x)
             if value is not None:
                 found = None if opcode in _TREE else folding.replacement(x, value)

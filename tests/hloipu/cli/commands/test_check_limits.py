@@ -14,7 +14,6 @@ import pytest
 
 from hloipu.check.references import Against
 from hloipu.check.time_limit import TimeUpError, time_limit
-from hloipu.cli import progress
 from hloipu.cli.commands import check_job
 from hloipu.xla_cpu import runner
 from hloipu_compiler.hlo.parse import parse
@@ -249,21 +248,3 @@ def test_a_time_limit_comes_again_where_it_was_swallowed() -> None:
     with time_limit(0.1):
         pass
     sleep(0.2)
-
-
-def test_what_goes_on_is_shown_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(progress, "_NEXT_SECONDS", 0.01)
-    working = progress.Working()
-    with working("computing"):
-        sleep(0.05)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with working("computing"):
-        working.detail = "3 of 9 ops"
-        sleep(0.2)
-    said = capsys.readouterr().err
-    assert "computing, 3 of 9 ops, 0 s" in said
-    assert said.endswith("\r\x1b[K")

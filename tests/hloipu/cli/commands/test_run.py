@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hloipu.api import compile
-from hloipu.cli import progress
-from hloipu.cli.progress import ProgressLine, progress_line, steps_of
+from hloipu.cli.progress import steps_of, turns_told
+from hloipu_runtime.watching import listening
 from tests.hloipu.cli.commands.test_compile import profile_sums
 from tests.support.arrays import Array
 from tests.support.command_line import Outcome, run
@@ -207,23 +207,13 @@ def test_progress_counts_steps_and_turns() -> None:
     assert counts[1] - counts[0] == 2 * 4  # condition and body of each further turn
 
 
-def test_progress_is_shown_on_terminals_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_turns_are_told_where_somebody_listens() -> None:
     program = compile(DOT, target="tiny")
-    with progress_line("exact", program, shown=True) as line:
-        assert line is None
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with progress_line("exact", program, shown=False) as line:
-        assert line is None
-    monkeypatch.setattr(progress, "_FIRST_SECONDS", 0.0)
-    with progress_line("exact", program, shown=True) as line:
-        assert isinstance(line, ProgressLine)
-        line(1)
-        line(2)  # too soon to be shown
-    total = steps_of(program)
-    assert total is not None
-    shown = f"exact: 1 steps and iterations ({100 // total} %), 0 s"
-    assert capsys.readouterr().err == f"\r\x1b[K{shown}\r\x1b[K"
-    assert ProgressLine("exact", 40).text(10, 3.2) == "exact: 10 steps and iterations (25 %), 3 s"
-    assert ProgressLine("exact", None).text(10, 3.2) == "exact: 10 steps and iterations, 3 s"
+    assert turns_told("exact", program) is None
+    heard = []
+    with listening(lambda parts, done, count: heard.append((parts[-1], done, count))):
+        program.run(*operands(), mode="exact", progress=turns_told("exact", program))
+    total, cycles = steps_of(program), program.estimate().total_cycles
+    what = f"exact: steps and turns of loops ({cycles:,} cycles)"
+    assert heard == [(what, done, total) for done in range(1, len(heard) + 1)]
+    assert heard[-1][1] == total

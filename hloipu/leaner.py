@@ -1,0 +1,100 @@
+"""Options with which a program may fit that does not, the ones that cost least first."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hloipu.compile_request import pipeline_of, plugins
+from hloipu.options.table import OPTIONS, Options
+from hloipu.pipelining import stashed_bytes
+from hloipu_compiler.analysis.live_bytes import peak_bytes
+from hloipu_compiler.compilation import Clock
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.runner import PassRun, run_passes
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.collection import without_collection
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.uses import steps_within
+
+_MOST_TIMES = 4
+"""As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
+
+_LESS_PERCENT = (75, 50)
+"""Of the memory that plans of products may take, tried where a program does not fit."""
+
+_LACKING_PERCENT = 25
+"""Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
+at the fullest moment seldom take more than that off it."""
+
+
+def leaner_options(
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
+) -> Iterator[Options]:
+    """Yield options with which what does not fit might, the ones that cost least first."""
+    with phase("memory"):
+        has_room = made.memory_plan.has_room_for_code
+        lacking = lacking_bytes(made)
+    if options.recompute == "auto" and not options.passes and has_room:
+        # Values made again take code as well.
+        cheap = replace(options, recompute="cheap")
+        if stashed := stashed_bytes(made.program):
+            if lacking <= _MOST_TIMES * stashed:
+                yield cheap
+                yield replace(options, recompute="full")
+        else:
+            with phase("passes"):
+                may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
+            if may_fit:
+                yield cheap
+        # What is made again are temporaries, so it cannot spare more than these.
+        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
+        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
+        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
+            yield replace(options, recompute="blocks")
+    if options.shards == "auto":
+        most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
+        for shards in (2 * made.program.ipus, 4 * made.program.ipus):
+            if shards <= most:
+                yield replace(options, shards=shards)
+    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
+        for percent in _LESS_PERCENT:
+            share = options.available_memory_proportion * percent / 100
+            yield replace(options, available_memory_proportion=share)
+
+
+def lacking_bytes(program: CompiledProgram) -> int:
+    """Return what the fullest tile lacks, of all its memory or for code, times an IPU's tiles."""
+    plan, machine = program.memory_plan, program.machine
+    needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
+    code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
+    lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
+    return lacking * machine.chip.tiles_per_ipu
+
+
+def _spared_bytes(module: Module, options: Options) -> int:
+    """Return by how much fewer bytes are live at once if cheap values are made again."""
+    found: list[PassRun] = []
+    with plugins(options), without_collection():
+        from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
+
+        run_passes(
+            module,
+            Plan(),
+            pipeline_of(options),
+            verify_each=False,
+            stop_after=RecomputeCheap.name,
+            watch=found.append,
+        )
+    before, after = found[-1].before, found[-1].after
+    return peak_bytes(before) - peak_bytes(after) if after is not before else 0
+
+
+def changes(options: Options, other: Options) -> list[str]:
+    """Return what is tried with other options, a flag each."""
+    return [
+        f"trying {row.flag} {row.kind.write(getattr(other, name))}"
+        for name, row in OPTIONS.items()
+        if getattr(other, name) != getattr(options, name)
+    ]
