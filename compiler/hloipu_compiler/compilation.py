@@ -92,6 +92,9 @@ class CompileRequest:
     """Whether equal blocks, such as layers, become functions; only with `default` and `lean`."""
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
+    measured_code: tuple[int, ...] = ()
+    """Bytes of code, and of vertices' state, on the fullest tile of each IPU: of a program of the
+    same module that did not fit."""
 
     @property
     def computing(self) -> Machine:

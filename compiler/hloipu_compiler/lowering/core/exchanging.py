@@ -41,7 +41,8 @@ class Exchanging(Numbering):
         """Whether the program stays on the device from run to run, so that constants do, too."""
         self.code_bytes = 0
         """Estimate of the code and of the state of vertices on a tile, of all of the program."""
-
+        self.measured_code: Sequence[int] = ()
+        """The same as measured on each IPU, of a program that did not fit."""
         self.alive_bytes = 0
         """Of values that are alive while the instruction at hand runs, but for its result."""
         self.alive_at: Sequence[int] = ()
@@ -67,7 +68,8 @@ class Exchanging(Numbering):
         """
         if not self.may_fit:
             return fast_tuning(self.machine, self.tuning, self.code_bytes)
-        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
+        measured = self.measured_code[self.ipu] if self.ipu < len(self.measured_code) else 0
+        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes, measured)
 
     @property
     def code_price(self) -> CodePrice:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.code_sizes import CodeSize
 from hloipu_runtime.codelets.core.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -57,14 +56,9 @@ class AddedDot(Codelet):
         """Add sums up where they lie."""
         return operand == 2
 
-    @property
-    def code_kind(self) -> str:
-        """That of products: poplin's vertices are told whether to begin with zeros."""
-        return self.dot.code_kind
-
-    def code_size(self, types: Sequence[str]) -> CodeSize:
-        """Return the bytes of the code of a product of these operands."""
-        return self.dot.code_size((*types[:2], types[-1]))
+    def runs_code_of(self, types: tuple[str, ...]) -> tuple[Codelet, tuple[str, ...]]:
+        """Return the product: poplin's vertices are told whether to begin with zeros."""
+        return self.dot, (*types[:2], types[-1])
 
     def table_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
