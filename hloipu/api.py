@@ -43,6 +43,7 @@ from hloipu_runtime.report.change import Fitting
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
     from hloipu.options.keywords import CompileOptions
+    from hloipu_compiler.planners.product_room import Rooms
     from hloipu_runtime.executable import OverMemory
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
@@ -53,10 +54,13 @@ _MOST_TIMES = 4
 
 _USUAL_SHARE = Options().available_memory_proportion
 
+_ROOM_TRIES = 2
+"""Times that products are planned again by what was live beside them."""
+
 _LESS_PERCENT = (75, 50)
 """Of the memory that plans of products may take, tried where a program does not fit."""
 
-_LACKING_PERCENT = 40
+_LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
 
@@ -249,40 +253,40 @@ def compile_verified(
         made = compile_once(module, options, phase, fingerprint=fingerprint)
         if options.outline == "auto" and not options.passes:
             made, options = _outlined_if_less(module, options, made, phase)
+        made = _with_smaller_products(module, options, made, phase)
         for leaner in _leaner(module, options, made, phase):
-            tried = compile_once(module, leaner, phase, fingerprint)
+            tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
             with phase("memory"):
                 if tried.fits:
                     return tried
-        return _with_smaller_plans(module, options, made, phase)
+        return made
 
 
-def _with_smaller_plans(
+def _with_smaller_products(
     module: Module, options: Options, made: CompiledProgram, phase: Clock
 ) -> CompiledProgram:
-    """Return a program whose products take less memory, where the one without does not fit.
+    """Return a program whose products at full moments take less, where the one without lacks bytes.
 
-    They take what is left beside the code that was measured, and then less by what lacked. One that
-    does not fit either has to lack less and to be no slower.
+    One that does not fit either has to lack less and to be no slower.
     """
-    with phase("memory"):
-        lacking = _lacking_bytes(made)
+    best, rooms = made, {}
     tiles, most = made.machine.chip.tiles_per_ipu, made.machine.memory.bytes_per_tile
-    if made.fits or 100 * lacking > _LACKING_PERCENT * most * tiles:
-        return made
-    best, measured = made, _code_bytes(made)
-    for percent in _LESS_PERCENT:
-        share = options.available_memory_proportion * percent / 100
-        smaller = replace(options, available_memory_proportion=share)
-        tried = compile_once(module, smaller, phase, made.fingerprint, measured)
+    for _ in range(_ROOM_TRIES):
         with phase("memory"):
-            if tried.fits:
-                return tried
-            if _lacking_bytes(tried) < lacking:
-                lacking = _lacking_bytes(tried)
-                measured = _code_bytes(tried, with_lacking=True)
-                if tried.estimate().total_cycles <= best.estimate().total_cycles:
-                    best = tried
+            if made.fits or 100 * _lacking_bytes(made) > _LACKING_PERCENT * most * tiles:
+                break
+            from hloipu_compiler.planners.product_room import product_rooms
+
+            known, rooms = rooms, product_rooms(made.memory_plan, rooms)
+        if rooms == known:
+            break
+        made = compile_once(module, options, phase, fingerprint=made.fingerprint, rooms=rooms)
+        with phase("memory"):
+            if made.fits:
+                return made
+            lacks_less = _lacking_bytes(made) < _lacking_bytes(best)
+            if lacks_less and made.estimate().total_cycles <= best.estimate().total_cycles:
+                best = made
     return best
 
 
@@ -344,6 +348,11 @@ def _leaner(
         for shards in (2 * made.program.ipus, 4 * made.program.ipus):
             if shards <= most:
                 yield replace(options, shards=shards)
+    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
+        for percent in _LESS_PERCENT:
+            share = options.available_memory_proportion * percent / 100
+            yield replace(options, available_memory_proportion=share)
 
 
 def _lacking_bytes(program: CompiledProgram) -> int:
@@ -353,19 +362,6 @@ def _lacking_bytes(program: CompiledProgram) -> int:
     code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
     lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
     return lacking * machine.chip.tiles_per_ipu
-
-
-def _code_bytes(program: CompiledProgram, *, with_lacking: bool = False) -> tuple[int, ...]:
-    """Return the bytes of code and of vertices' state on the fullest tile of each IPU.
-
-    `with_lacking`: and those that it lacks.
-    """
-    plan, found = program.memory_plan, []
-    for ipu in plan.ipus:
-        fullest = int(ipu.needed_bytes.argmax())
-        lacking = max(0, int(ipu.needed_bytes[fullest]) - plan.available_bytes)
-        found.append(int(ipu.floor[fullest]) + with_lacking * lacking)
-    return tuple(found)
 
 
 def _spared_bytes(module: Module, options: Options) -> int:
@@ -390,14 +386,15 @@ def compile_once(
     module: Module,
     options: Options,
     phase: Clock = unmeasured,
+    *,
     fingerprint: str = "",
-    measured_code: tuple[int, ...] = (),
+    rooms: "Rooms | None" = None,
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`.
 
-    `measured_code`: bytes of code on each IPU of a program of the module that did not fit.
+    `rooms`: what products may take, from a program of the module that did not fit.
     """
-    request = replace(compile_request(options), measured_code=measured_code)
+    request = replace(compile_request(options), product_rooms=rooms or {})
     with plugins(options), without_collection():
         made = compile_module(module, request, clock=phase)
     machine = made.request.machine

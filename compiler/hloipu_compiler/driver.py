@@ -118,7 +118,7 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     else:
         distribution = Distribution.PLAIN
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
-    plan = Plan(replicas=copies, partitions=partitions, measured_code=request.measured_code)
+    plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 

@@ -11,20 +11,19 @@ from hloipu_runtime.machine.model import Machine
 _UNEVEN_PERCENT = 125
 """The fullest tile's share of values against the mean. Assumed."""
 
-_PADDED_PERCENT = 105
-"""The same where the code is known, which is most of what differs from tile to tile. Assumed: parts
-are a few percent larger than the mean."""
+_LEAST_PERCENT = 20
+"""Of a tile's memory that a product may always take: with less it would be done in crumbs, whose
+code takes more than they spare. Assumed."""
 
-_LEAST_PART = 3
-"""A product may always take one part in so many of what plans may take: with less it would be done
-in crumbs, whose code takes more than they spare. Assumed."""
+_LEAST_ROOM_PERCENT = 5
+"""The same where a program told what is left. Assumed."""
 
 _CODE_PRICES = (0, 8, 64)
 """Cycles for a byte of exchange code, by how much of the memory for code a program takes: less than
 a third, less than two, or more. Assumed: at these, networks of a thousand ops just fit."""
 
 _STEP_PERCENT = 5
-"""Shares are multiples of this where code is a guess, so that equal products have equal plans."""
+"""Shares are multiples of this, so that equal products have equal plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,39 +57,33 @@ class Tuning:
 DEFAULT_TUNING = Tuning()
 
 
-def free_percent(
-    machine: Machine, alive_bytes: int, code_bytes: int, uneven_percent: int = _UNEVEN_PERCENT
-) -> int:
+def free_percent(machine: Machine, alive_bytes: int, code_bytes: int) -> int:
     """Return the share of a tile's memory that code and values that are alive leave over."""
-    values = over(alive_bytes, machine.chip.tiles_per_ipu) * uneven_percent // 100
+    values = over(alive_bytes, machine.chip.tiles_per_ipu) * _UNEVEN_PERCENT // 100
     code = min(machine.memory.executable_bytes, code_bytes)
     return (machine.usable_bytes - code - values) * 100 // machine.memory.bytes_per_tile
 
 
-def tuning_within(
-    machine: Machine,
-    tuning: Tuning,
-    alive_bytes: int,
-    code_bytes: int,
-    measured_bytes: int = 0,
-) -> Tuning:
+def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes: int) -> Tuning:
     """Return a tuning that asks for no more memory than code and values that are alive leave over.
 
     Where code is not counted it takes nothing, and costs nothing. A least share may always be had:
-    finer slices take more code than they spare. `measured_bytes`: of code, where it was measured.
+    finer slices take more code than they spare.
     """
     code_bytes = code_bytes if tuning.code_memory else 0
     code_cycles = _code_cycles(machine, code_bytes)
-    if measured_bytes and tuning.code_memory:
-        percent = free_percent(machine, alive_bytes, measured_bytes, _PADDED_PERCENT)
-    else:
-        percent = free_percent(machine, alive_bytes, code_bytes) // _STEP_PERCENT * _STEP_PERCENT
-    least = tuning.memory_percent // _LEAST_PART
+    percent = free_percent(machine, alive_bytes, code_bytes) // _STEP_PERCENT * _STEP_PERCENT
     return replace(
         tuning,
-        memory_percent=min(tuning.memory_percent, max(least, percent)),
+        memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
         code_price=CodePrice(code_cycles, code_cycles),
     )
+
+
+def tuning_in_room(machine: Machine, tuning: Tuning, room_bytes: int) -> Tuning:
+    """Return a tuning that asks for no more than so many bytes of a tile, or for a least share."""
+    percent = max(_LEAST_ROOM_PERCENT, 100 * room_bytes // machine.memory.bytes_per_tile)
+    return replace(tuning, memory_percent=min(tuning.memory_percent, percent))
 
 
 def fast_tuning(machine: Machine, tuning: Tuning, code_bytes: int) -> Tuning:
