@@ -54,8 +54,8 @@ _MOST_TIMES = 4
 
 _USUAL_SHARE = Options().available_memory_proportion
 
-_ROOM_TRIES = 2
-"""Times that products are planned again by what was live beside them."""
+_ROOM_TRIES = 4
+"""Times that products are planned again by what was live beside them, while less and less lacks."""
 
 _LESS_PERCENT = (75, 50)
 """Of the memory that plans of products may take, tried where a program does not fit."""
@@ -280,10 +280,13 @@ def _with_smaller_products(
             known, rooms = rooms, product_rooms(made.memory_plan, rooms)
         if rooms == known:
             break
-        made = compile_once(module, options, phase, fingerprint=made.fingerprint, rooms=rooms)
+        before, fingerprint = _lacking_bytes(made), made.fingerprint
+        made = compile_once(module, options, phase, fingerprint=fingerprint, rooms=rooms)
         with phase("memory"):
             if made.fits:
                 return made
+            if _lacking_bytes(made) >= before:
+                break
             lacks_less = _lacking_bytes(made) < _lacking_bytes(best)
             if lacks_less and made.estimate().total_cycles <= best.estimate().total_cycles:
                 best = made
