@@ -41,6 +41,7 @@ from hloipu_runtime.watching import Search, current_search, doing, searching
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
     from hloipu.options.keywords import CompileOptions
+    from hloipu_compiler.planners.product_room import Rooms
     from hloipu_runtime.executable import OverMemory
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
@@ -258,7 +259,7 @@ def compile_verified(
                     lambda: _outlined_if_less(module, options, made, begun, phase)
                 )
                 made, options = outlined or (made, options)
-            made = search.tried(lambda: _fitting(module, options, made, phase)) or made
+            made = search.tried(lambda: _fitting(module, options, made, phase, search)) or made
         if isinstance(made.advisor, _Advisor):
             made.advisor.seconds = perf_counter() - start
         return _ended(made, search)
@@ -273,14 +274,22 @@ def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
 
 
 def _fitting(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
+    module: Module, options: Options, made: CompiledProgram, phase: Clock, search: Search
 ) -> CompiledProgram:
-    """Return a program that fits in place of one that does not, if one is there."""
+    """Return a program that fits in place of one that does not, or one that lacks less."""
     with phase("memory"):
         if made.fits:
             return made
-    from hloipu.leaner import changes, leaner_options  # most programs fit
+    from hloipu.leaner import changes, leaner_options, with_smaller_products  # most programs fit
 
+    def planned_again(rooms: "Rooms") -> CompiledProgram:
+        fingerprint = made.fingerprint
+        return compile_once(module, options, phase, fingerprint=fingerprint, rooms=rooms)
+
+    with doing("planning products smaller"):
+        made = search.tried(lambda: with_smaller_products(made, phase, planned_again)) or made
+        if made.fits:
+            return made
     for leaner in leaner_options(module, options, made, phase):
         with doing("; ".join(changes(options, leaner))):
             tried = compile_once(module, leaner, phase, fingerprint=made.fingerprint)
@@ -334,11 +343,21 @@ def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None
 
 
 def compile_once(
-    module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
+    module: Module,
+    options: Options,
+    phase: Clock = unmeasured,
+    *,
+    fingerprint: str = "",
+    rooms: "Rooms | None" = None,
 ) -> CompiledProgram:
-    """Compile a verified module as options say; `recompute="auto"` is like `none`."""
+    """Compile a verified module as options say; `recompute="auto"` is like `none`.
+
+    `rooms`: what products may take, from a program of the module that did not fit.
+    """
     with without_collection():
         begun = _begun(module, options, phase)
+        if rooms:
+            begun = replace(begun, request=replace(begun.request, product_rooms=rooms))
         return _programmed(begun, module, options, phase, fingerprint)
 
 

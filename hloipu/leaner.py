@@ -1,7 +1,8 @@
 """Options with which a program may fit that does not, the ones that cost least first."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hloipu.compile_request import pipeline_of, plugins
 from hloipu.options.table import OPTIONS, Options
@@ -17,8 +18,14 @@ from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.program.steps import Pipeline
 from hloipu_runtime.program.uses import steps_within
 
+if TYPE_CHECKING:
+    from hloipu_compiler.planners.product_room import Rooms
+
 _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
+
+_ROOM_TRIES = 4
+"""Times that products are planned again by what was live beside them, while less and less lacks."""
 
 _LESS_PERCENT = (75, 50)
 """Of the memory that plans of products may take, tried where a program does not fit."""
@@ -62,6 +69,39 @@ def leaner_options(
         for percent in _LESS_PERCENT:
             share = options.available_memory_proportion * percent / 100
             yield replace(options, available_memory_proportion=share)
+
+
+def with_smaller_products(
+    made: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
+) -> CompiledProgram:
+    """Return a program whose products at full moments take less, where the one without lacks bytes.
+
+    One that does not fit either has to lack less and to be no slower.
+    """
+    from hloipu_compiler.planners.product_room import product_rooms
+
+    best = made
+    rooms: Rooms = {}
+    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    for _ in range(_ROOM_TRIES):
+        before = lacking_bytes(made)
+        if 100 * before > _LACKING_PERCENT * budget_bytes:
+            break
+        with phase("memory"):
+            known, rooms = rooms, product_rooms(made.memory_plan, rooms)
+        if rooms == known:
+            break
+        made = compile_with(rooms)
+        with phase("memory"):
+            if made.fits:
+                return made
+        lacking = lacking_bytes(made)
+        if lacking >= before:
+            break
+        is_slower = made.profile().lower_bound_cycles > best.profile().lower_bound_cycles
+        if lacking < lacking_bytes(best) and not is_slower:
+            best = made
+    return best
 
 
 def lacking_bytes(program: CompiledProgram) -> int:

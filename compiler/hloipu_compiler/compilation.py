@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import field
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -92,6 +93,11 @@ class CompileRequest:
     """Whether equal blocks, such as layers, become functions; only with `default` and `lean`."""
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
+    product_rooms: Mapping[tuple[int, str], int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """IPU and instruction -> bytes that a product may take on a tile, from a program of the same
+    module that did not fit."""
 
     @property
     def computing(self) -> Machine:

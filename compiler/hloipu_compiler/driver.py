@@ -50,7 +50,7 @@ from hloipu_runtime.watching import doing, each, unheard
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
     from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
-    from hloipu_compiler.lowering.hoisting.room import Hoister
+    from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
     from hloipu_compiler.partition.stages.cutting import Costing
@@ -118,7 +118,7 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     else:
         distribution = Distribution.PLAIN
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
-    plan = Plan(replicas=copies, partitions=partitions)
+    plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
@@ -403,7 +403,7 @@ def _merged(current: Compilation) -> Compilation:
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
         return replace(current, lowered=_joined(program, request))
     hoister = hoister_of(current)
-    hoisting = hoister.by(request.tuning.hoist)
+    hoisting = _less_merged(hoister.by(request.tuning.hoist), request)
     plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
     return replace(
         current,
@@ -428,21 +428,44 @@ def hoister_of(current: Compilation) -> "Hoister":
     )
 
 
+def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
+    """Return a program that lacks memory with fewer steps merged, where it lacks less so.
+
+    Merging fills other moments up to the fullest one, which is too full here. So they stay below it
+    by what is lacking.
+    """
+    memory, before = hoisting.memory, hoisting.before
+    if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
+        return hoisting
+    needed = {ipu.ipu: int(ipu.needed_bytes.max()) for ipu in memory.ipus}
+    spared = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
+    from hloipu_runtime.memory.plan import plan_memory
+
+    joined = _joined(before, request, hoisting.alone, spared)
+    less = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
+    if max(int(ipu.needed_bytes.max()) for ipu in less.ipus) >= max(needed.values()):
+        return hoisting
+    return hoisting._replace(program=joined, memory=less)
+
+
 def _joined(
-    program: Program, request: CompileRequest, alone: frozenset[VariableId] = frozenset()
+    program: Program,
+    request: CompileRequest,
+    alone: frozenset[VariableId] = frozenset(),
+    spared: Mapping[int, int] = MappingProxyType({}),
 ) -> Program:
     """Return a program with its steps merged and its IPUs side by side.
 
-    Steps that write variables of `alone` stay alone.
+    Steps that write variables of `alone` stay alone. `spared`: see `merged`.
     """
     machine, merges = request.machine, request.tuning.merge_steps
     tiles = machine.chip.tiles_per_ipu
     if merges:
-        program = merged(program, tiles, alone)
+        program = merged(program, tiles, alone, spared)
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return merged(apart, tiles, alone) if together else apart
+    return merged(apart, tiles, alone, spared) if together else apart
 
 
 def _finished(current: Compilation) -> Compilation:

@@ -8,6 +8,7 @@ from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
+from hloipu_compiler.planners.dot_grids import COLUMNS, ROWS
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.op_grids import Demand
@@ -120,7 +121,7 @@ def made_by_dot(
     computation: Computation, x: Instruction, placed: PlacedDot, first: int
 ) -> Mapping | None:
     """Return where a product comes to lie, its pieces added."""
-    if placed.plan.slices > 1:
+    if placed.plan.sliced in (ROWS, COLUMNS):
         return None
     operands = [tensor_of(computation.instructions[i]) for i in x.operands]
     indexing = placed.codelet.indexing(operands, [placed.result])

@@ -35,6 +35,10 @@ class Plan:
     """
     added_up: Mapping[str, frozenset[int]] = field(default_factory=lambda: MappingProxyType({}))
     """Computation -> arrays of its result that go into sums as soon as they are there."""
+    product_rooms: Mapping[tuple[int, str], int] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """IPU and instruction -> bytes that a product may take on a tile, where a program told them."""
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
 

@@ -6,6 +6,7 @@ is local (lib/poplin/ConvModel.cpp), which measured products do not bear out.
 """
 
 from functools import lru_cache
+from itertools import chain
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -36,10 +37,16 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
 
 _SLICES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
-"""In how many slices of its rows or columns a dot may be done, where memory bites."""
+"""In how many slices of its rows, columns or depth a dot may be done, where memory bites."""
+
+WHOLE, ROWS, COLUMNS, DEPTH = "whole", "rows", "columns", "depth"
+"""What is done slice by slice."""
 
 _SLICE_FRAGMENTS = 40
 """The code of a slice's steps and the state of its vertices, in pieces of exchange. Assumed."""
+
+_NEVER = 1 << 60
+"""The price of what cannot be."""
 
 _MOST_SHOWN = 5
 """Grids of each number of slices that are looked at for an explanation."""
@@ -57,8 +64,11 @@ class DotGrid(NamedTuple):
     bytes_per_tile: int
     """Of the parts of operands and products, and of what pieces are summed from."""
     slices: int = 1
-    """Of the first dimension of the rows or columns, done one after the other."""
-    slices_columns: bool = False
+    """Of one dimension, done one after the other."""
+    sliced: str = WHOLE
+    """The first dimension of the rows or columns, or the depth: whose slices add up in place."""
+    sliced_depth: int = 0
+    """Which of the contracted dimensions has the slices of the depth."""
 
 
 class _Sides(NamedTuple):
@@ -71,7 +81,8 @@ class _Sides(NamedTuple):
     """Of the contracted dimension that may be cut into pieces."""
     other_depth: int
     slices: int = 1
-    slices_columns: bool = False
+    sliced: str = WHOLE
+    sliced_depth: int = 0
     fragment_cycles: int = 0
     """What the code of one piece that a tile receives is worth."""
 
@@ -118,8 +129,8 @@ def dot_grid(
 ) -> DotGrid:
     """Return the cheapest grid that needs at most the plan's share of a tile's memory.
 
-    Where the cheapest of all needs more, rows or columns may be done in slices, one after the
-    other. Where nothing fits, the grid that needs least.
+    Where the cheapest of all needs more, rows, columns or the depth may be done in slices, one
+    after the other. Where nothing fits, the grid that needs least.
     """
     types = _Types(
         lhs.element_type,
@@ -134,8 +145,8 @@ def dot_grid(
         return best
     fitting = [best] if fits else []
     least = best
-    for columns in (False, True):
-        for sides in _sliced(whole, columns=columns):
+    for slices in _all_slices(whole, codelet, lhs):
+        for sides in slices:
             other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
                 fitting.append(other)
@@ -159,7 +170,7 @@ def dot_alternatives(
     )
     whole = _sides(machine, tuning, codelet, lhs, result)
     grids = []
-    for sides in (whole, *_sliced(whole, columns=False), *_sliced(whole, columns=True)):
+    for sides in (whole, *chain.from_iterable(_all_slices(whole, codelet, lhs))):
         candidates = _all_priced(machine, sides, types)
         for place in candidates.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
             grids.append(_grid_at(sides, candidates, place))
@@ -190,6 +201,34 @@ def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: 
     )
 
 
+def _all_slices(whole: _Sides, codelet: Dot, lhs: Tensor) -> tuple[list[_Sides], ...]:
+    """Return slices of the rows, of the columns and of the depth, of each the coarsest first."""
+    return (
+        _sliced(whole, columns=False),
+        _sliced(whole, columns=True),
+        _slices_of_depth(whole, codelet, lhs),
+    )
+
+
+def _slices_of_depth(whole: _Sides, codelet: Dot, lhs: Tensor) -> list[_Sides]:
+    """Return equal slices of a contracted dimension, rather of one that is not cut into pieces."""
+    if not ELEMENT_TYPES[codelet.element_type].is_float:
+        return []
+    sizes = [lhs.shape[d] for d in codelet.lhs_contracting]
+    cut = cut_dimension(codelet, lhs)
+    order = sorted(range(len(sizes)), key=lambda n: (n == cut, -sizes[n]))
+    found = []
+    for slices in _SLICES:
+        n = next((n for n in order if sizes[n] and sizes[n] % slices == 0), None)
+        if n is not None:
+            one = whole._replace(slices=slices, sliced=DEPTH, sliced_depth=n)
+            if n == cut:
+                found.append(one._replace(cut_depth=whole.cut_depth // slices))
+            else:
+                found.append(one._replace(other_depth=whole.other_depth // slices))
+    return found
+
+
 def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
     """Return slices of the first dimension of the rows or columns, the coarsest first."""
     found = []
@@ -199,7 +238,7 @@ def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
             cut = (over(sizes[0], slices), *sizes[1:])
             one = whole._replace(columns=cut) if columns else whole._replace(rows=cut)
             made = over(sizes[0], cut[0])
-            found.append(one._replace(slices=made, slices_columns=columns))
+            found.append(one._replace(slices=made, sliced=COLUMNS if columns else ROWS))
     return found
 
 
@@ -262,7 +301,8 @@ def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
         int(prices.cycles[place]),
         int(prices.bytes_per_tile[place]),
         sides.slices,
-        sides.slices_columns,
+        sides.sliced,
+        sides.sliced_depth,
     )
 
 
@@ -300,7 +340,8 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     rhs = _over(blocks.batch * blocks.depth * blocks.columns * bits[1], 8)
     partials = _over(results * np.where(cut, bits[3], bits[2]), 8)
     # The operand that does not change from slice to slice comes in once.
-    in_lhs, in_rhs = (1, sides.slices) if sides.slices_columns else (sides.slices, 1)
+    in_lhs = 1 if sides.sliced == COLUMNS else sides.slices
+    in_rhs = 1 if sides.sliced == ROWS else sides.slices
     fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
         blocks.row_parts, blocks.depth
     )
@@ -327,36 +368,45 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     summing = barrier + exchange_cycles(machine, gathering)
     summing = summing + sides.fragment_cycles * blocks.pieces
     summing = summing + summing_cycles(machine, types.partial, share, blocks.pieces)
-    cycles = cycles + sides.slices * (each + np.where(cut, summing, 0))
+    of_depth = sides.sliced == DEPTH
+    # Slices of the depth add up in place, and their pieces are brought together once.
+    sums = 1 if of_depth else sides.slices
+    cycles = cycles + sides.slices * each + sums * np.where(cut, summing, 0)
     if sides.slices > 1:
-        # All slices are put together at once. Blocks of rows take parts of few slices of rows, and
-        # of all slices of columns.
-        fragments = blocks.column_parts * (sides.slices if sides.slices_columns else 1)
-        sliced = sides.slices * _over(share * bits[2], 8)
         sent = _slice_sent(machine, sides, bits)
         rate = machine.exchange.receive_bytes_per_cycle
-        received = _over(rhs if sides.slices_columns else lhs, rate)
-        cycles = cycles + sides.slices * np.maximum(0, sent - received)
-        joining = TileTraffic(received_bytes=sliced, received_fragments=fragments)
-        cycles = cycles + barrier + exchange_cycles(machine, joining)
-        cycles = cycles + sides.fragment_cycles * fragments
+        changing = (0 if sides.sliced == COLUMNS else lhs) + (0 if sides.sliced == ROWS else rhs)
+        cycles = cycles + sides.slices * np.maximum(0, sent - _over(changing, rate))
         cycles = cycles + sides.slices * _SLICE_FRAGMENTS * sides.fragment_cycles
     # Operands are gone by the time that pieces are brought together, but for the one that the next
     # slices need.
     gathered = np.where(cut, gathered, 0)
-    if sides.slices == 1:
-        return _Prices(cycles, partials + np.maximum(lhs + rhs, gathered), swapped < alone)
-    stays, comes = (lhs, rhs) if sides.slices_columns else (rhs, lhs)
+    if sides.slices == 1 or of_depth:
+        memory = partials + np.maximum(lhs + rhs, gathered)
+        if of_depth:
+            # Sums have to be partial sums all the time.
+            may_add = cut | np.asarray(types.result == types.partial)
+            cycles, memory = (np.where(may_add, x, _NEVER) for x in (cycles, memory))
+        return _Prices(cycles, memory, swapped < alone)
+    # All slices are put together at once. Blocks of rows take parts of few slices of rows, and of
+    # all slices of columns.
+    fragments = blocks.column_parts * (sides.slices if sides.sliced == COLUMNS else 1)
+    sliced = sides.slices * _over(share * bits[2], 8)
+    joining = TileTraffic(received_bytes=sliced, received_fragments=fragments)
+    cycles = cycles + barrier + exchange_cycles(machine, joining)
+    cycles = cycles + sides.fragment_cycles * fragments
+    stays, comes = (lhs, rhs) if sides.sliced == COLUMNS else (rhs, lhs)
     memory = stays + partials + np.maximum(comes, gathered)
     memory = np.maximum(memory, sliced) + sliced
     return _Prices(cycles, memory, swapped < alone)
 
 
 def _slice_sent(machine: Machine, sides: _Sides, bits: tuple[int, int, int, int]) -> int:
-    """Return the cycles in which the few tiles that have a slice of an operand send it."""
-    free = sides.columns if sides.slices_columns else sides.rows
+    """Return the cycles in which the few tiles that have a slice of operands send it."""
     depth = sides.cut_depth * sides.other_depth
-    size = over(prod(sides.batch) * prod(free) * depth * bits[1 if sides.slices_columns else 0], 8)
+    rows = 0 if sides.sliced == COLUMNS else prod(sides.rows) * bits[0]
+    columns = 0 if sides.sliced == ROWS else prod(sides.columns) * bits[1]
+    size = over(prod(sides.batch) * (rows + columns) * depth, 8)
     tiles = max(1, machine.chip.tiles_per_ipu // sides.slices)
     return over(over(size, tiles), machine.exchange.send_bytes_per_cycle)
 

@@ -4,7 +4,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
-from hloipu_compiler.planners.dot_grids import DotGrid, cut_dimension, dot_alternatives, dot_grid
+from hloipu_compiler.planners.dot_grids import (
+    DEPTH,
+    DotGrid,
+    cut_dimension,
+    dot_alternatives,
+    dot_grid,
+)
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.planned import (
     Choice,
@@ -59,6 +65,8 @@ def dot_placement(
         part=plan.part,
     )
     depth = lhs.shape[cut.lhs_contracting[0]]
+    if plan.sliced == DEPTH and plan.sliced_depth == first:
+        depth //= plan.slices
     made = Tensor(kind, (-(-depth // plan.part), *result.shape))
     return PlacedDot(plan, cut, made, plan.placement)
 
@@ -114,8 +122,7 @@ def _choice(x: DotGrid, names: tuple[str, ...], partial: str) -> Choice:
     words = f"depth in pieces of {x.part:,}" if x.part else "depth whole"
     details: list[tuple[str, str | int]] = [("partials", partial)] if x.part else []
     if x.slices > 1:
-        kind = "columns" if x.slices_columns else "rows"
-        words += f", {x.slices} slices of {kind} one after the other"
+        words += f", {x.slices} slices of {x.sliced} one after the other"
     return Choice(
         words,
         splits_of(x.placement, ("pieces", *names) if x.part else names),

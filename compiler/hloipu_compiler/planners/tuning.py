@@ -15,6 +15,9 @@ _LEAST_PERCENT = 20
 """Of a tile's memory that a product may always take: with less it would be done in crumbs, whose
 code takes more than they spare. Assumed."""
 
+_LEAST_ROOM_PERCENT = 5
+"""The same where a program told what is left. Assumed."""
+
 _CODE_PRICES = (0, 8, 64)
 """Cycles for a byte of exchange code, by how much of the memory for code a program takes: less than
 a third, less than two, or more. Assumed: at these, networks of a thousand ops just fit."""
@@ -75,6 +78,12 @@ def tuning_within(machine: Machine, tuning: Tuning, alive_bytes: int, code_bytes
         memory_percent=min(tuning.memory_percent, max(_LEAST_PERCENT, percent)),
         code_price=CodePrice(code_cycles, code_cycles),
     )
+
+
+def tuning_in_room(machine: Machine, tuning: Tuning, room_bytes: int) -> Tuning:
+    """Return a tuning that asks for no more than so many bytes of a tile, or for a least share."""
+    percent = max(_LEAST_ROOM_PERCENT, 100 * room_bytes // machine.memory.bytes_per_tile)
+    return replace(tuning, memory_percent=min(tuning.memory_percent, percent))
 
 
 def fast_tuning(machine: Machine, tuning: Tuning, code_bytes: int) -> Tuning:

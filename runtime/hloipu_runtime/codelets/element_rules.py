@@ -228,7 +228,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("iota", "fill", "batch_norm_training", "batch_norm_grad", "rng_values"),
                     _result_of_parameter),
     **dict.fromkeys(("dot", "convolution"), _contracted),
-    **dict.fromkeys(("ragged_dot", "scaled_dot"), _inner_dot),
+    **dict.fromkeys(("added_dot", "ragged_dot", "scaled_dot"), _inner_dot),
     **dict.fromkeys(("topk", "topk_pieces", "topk_merge"), _best),
     "reduce": _reduced,
     "fused_reduce": _fused,

@@ -36,6 +36,7 @@ def code_of(codelet: Codelet, types: tuple[str, ...]) -> Code:
     Code is compiled for its element types and for parameters such as names and expressions; numbers
     are part of a vertex's state, if code of the same size does for all of them.
     """
+    codelet, types = codelet.runs_code_of(types)
     values = (getattr(codelet, parameter.name) for parameter in fields(codelet))
     compiled = tuple(value for value in values if not _is_numbers(value))
     size = codelet.code_size(types)

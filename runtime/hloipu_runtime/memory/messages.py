@@ -7,7 +7,7 @@ from hloipu_runtime.memory.liveness import Ranges, merged
 from hloipu_runtime.memory.regions import Region
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.mapping import Tiles
-from hloipu_runtime.program.steps import Exchange
+from hloipu_runtime.program.steps import Exchange, Step
 
 
 class Message(NamedTuple):
@@ -23,8 +23,8 @@ class Message(NamedTuple):
     """On all tiles."""
 
 
-def points_of(region: Region, steps: Mapping[int, Exchange | Collective]) -> dict[int, Ranges]:
-    """Return the points of some exchanges, by their identity; functions count at every call."""
+def points_of(region: Region, steps: Mapping[int, Step]) -> dict[int, Ranges]:
+    """Return the points of some leaves, by their identity; functions count at every call."""
     found: dict[int, list[tuple[int, int]]] = {identity: [] for identity in steps}
     if steps:
         holds: dict[int, bool] = {}

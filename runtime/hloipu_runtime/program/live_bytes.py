@@ -6,6 +6,7 @@ Tiles of each IPU are looked at in stretches, each as full as if all its variabl
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class LiveBytes:
     """Variables that it is the last to touch."""
     sizes: Mapping[VariableId, Numbers]
     most: Numbers
-    """What each stretch held at its fullest, in the order before."""
+    """What each stretch may hold: as at its fullest in the order before, less what is spared."""
     steps: Numbers
     """Bytes at each step placed so far."""
     left: Numbers
@@ -62,7 +63,8 @@ class LiveBytes:
             # Free from the step on that touched it last, or that the step itself joins.
             after = max(first, touched[variable]) + 1 - first
             fuller[after:] -= self.sizes[variable]
-        over = np.flatnonzero(np.any(fuller > self.most, axis=1))
+        limit = np.maximum(self.most, self.steps[first : self.count])
+        over = np.flatnonzero(np.any(fuller > limit, axis=1))
         if not len(over):
             return places
         last = first + int(over[-1])
@@ -73,7 +75,7 @@ class LiveBytes:
         changed = self.steps[place : self.count] + self.coming[number]
         for variable in self.dying[number]:
             changed[max(place, touched[variable]) + 1 - place :] -= self.sizes[variable]
-        if (changed > self.most).any():
+        if (changed > np.maximum(self.most, self.steps[place : self.count])).any():
             return False
         self.steps[place : self.count] = changed
         self.left += self.coming[number] - self.going[number]
@@ -85,10 +87,12 @@ def live_bytes_of(
     touched: Sequence[frozenset[VariableId]],
     owned: frozenset[VariableId],
     tiles_per_ipu: int,
+    spared: Mapping[int, int] = MappingProxyType({}),
 ) -> LiveBytes:
     """Return the live bytes of a sequence of which no step has been placed.
 
-    `touched`: by each step; `owned`: variables that take memory only within the sequence.
+    `touched`: by each step; `owned`: variables that take memory only within the sequence; `spared`:
+    by IPU, by how many bytes other steps have to stay below the fullest.
     """
     first: dict[VariableId, int] = {}
     last: dict[VariableId, int] = {}
@@ -125,6 +129,8 @@ def live_bytes_of(
     live = coming.copy()
     live[1:] -= going[:-1]
     most = np.cumsum(live, axis=0, out=live).max(axis=0, initial=0)
+    for ipu, begin in begins.items():
+        most[begin : begin + each] -= spared.get(ipu, 0)
     steps = np.zeros((len(touched), count), np.int64)
     left = np.zeros(count, np.int64)
     return LiveBytes(born, dying, sizes, most, steps, left, coming, going)

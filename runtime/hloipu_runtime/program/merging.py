@@ -9,8 +9,9 @@ Of memory is asked that no stretch of tiles ever holds more than it held at its 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
 from hloipu_runtime.program.owners import owners
@@ -38,14 +39,18 @@ _TRIES = 8
 
 
 def merged(
-    program: Program, tiles_per_ipu: int, alone: frozenset[VariableId] = frozenset()
+    program: Program,
+    tiles_per_ipu: int,
+    alone: frozenset[VariableId] = frozenset(),
+    spared: Mapping[int, int] = MappingProxyType({}),
 ) -> Program:
     """Return the program with as few steps as can be; the same one where none can go.
 
     What is computed, and the order of each host stream, stay the same. `alone`: variables that are
-    written where they are, in steps of their own.
+    written where they are, in steps of their own. `spared`: IPU -> bytes by which a stretch of its
+    tiles stays below its fullest moment, but for what is fuller anyway.
     """
-    walk = _Walk(program, tiles_per_ipu, alone)
+    walk = _Walk(program, tiles_per_ipu, alone, spared)
     body = walk.sequence(program.body)
     functions = {name: walk.sequence(each) for name, each in program.functions.items()}
     changed = [functions[name] is not each for name, each in program.functions.items()]
@@ -84,8 +89,15 @@ class _Unit:
 class _Walk:
     """Goes through the tree of steps."""
 
-    def __init__(self, program: Program, tiles_per_ipu: int, alone: frozenset[VariableId]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        tiles_per_ipu: int,
+        alone: frozenset[VariableId],
+        spared: Mapping[int, int],
+    ) -> None:
         self.program = program
+        self.spared = spared
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
         self.owners = owners(program)
@@ -104,6 +116,7 @@ class _Walk:
                 [unit.touched for unit in units],
                 self.owners.get(id(body), frozenset()),
                 self.tiles_per_ipu,
+                self.spared,
             ),
         ).run()
         steps = tuple(_written_out(made))

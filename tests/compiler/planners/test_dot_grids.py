@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.planners.dot_grids import DotGrid, dot_grid
+from hloipu_compiler.planners.dot_grids import DEPTH, DotGrid, dot_grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.steps import ComputeSet, Sequence, Step
 from tests.support.tile_runs import run_on_tiles, same_on_tiles
@@ -120,16 +121,19 @@ def test_small_memory_is_sliced_in_a_program() -> None:
         group
         for step in program.body.steps
         for group in getattr(step, "groups", ())
-        if group.codelet.name == "dot"
+        if group.codelet.name in ("dot", "added_dot")
     ]
     assert len(products) > 1
 
 
 def test_slices_are_put_together_at_once() -> None:
-    """One exchange takes all of them, with nothing to begin with and each element once."""
+    """One exchange takes all of them, with nothing to begin with and each element once.
+
+    41, the depth, has no equal slices.
+    """
     machine = load_machine("tiny")
-    a, b = np.ones((200, 40), np.float32), np.ones((40, 5), np.float32)
-    program = run_on_tiles(_text(200, 40, 5), machine, [a, b], Tuning("f32", 5)).program
+    a, b = np.ones((200, 41), np.float32), np.ones((41, 5), np.float32)
+    program = run_on_tiles(_text(200, 41, 5), machine, [a, b], Tuning("f32", 5)).program
     made = [
         definition
         for step in program.body.steps
@@ -252,6 +256,38 @@ def test_any_contracted_dimension_may_be_cut(depth: tuple[int, int]) -> None:
     assert both.part > 0
     assert both.slices == single.slices
     assert both.cycles == pytest.approx(single.cycles, rel=0.02)
+
+
+GRADIENT = """HloModule gradient
+ENTRY e {{
+  a = {kind}[{batch},{depth},24] parameter(0)
+  b = {kind}[{batch},{depth},40] parameter(1)
+  ROOT c = {kind}[24,40] dot(a, b), lhs_contracting_dims={{0,1}}, rhs_contracting_dims={{0,1}}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "depth", "percent", "sliced"),
+    [("f32", 8, 97, 2, 0), ("f32", 1, 96, 1, 1), ("f16", 16, 90, 1, 0), ("bf16", 16, 90, 1, 0)],
+)
+def test_slices_of_the_depth_add_up_in_place(
+    kind: str, batch: int, depth: int, percent: int, sliced: int
+) -> None:
+    """Whole numbers add up exactly; all sums of a product lie in one variable."""
+    machine, tuning = load_machine("tiny"), Tuning("f16", percent)
+    codelet = Dot((), (), (0, 1), (0, 1), kind)
+    shapes = (batch, depth, 24), (batch, depth, 40), (24, 40)
+    plan = dot_grid(machine, codelet, *(Tensor(kind, shape) for shape in shapes), tuning)
+    assert (plan.sliced, plan.sliced_depth) == (DEPTH, sliced)
+    a, b = (RNG.integers(-1, 2, shape).astype(user_dtype(kind)) for shape in shapes[:2])
+    text = GRADIENT.format(kind=kind, batch=batch, depth=depth)
+    run = same_on_tiles(text, machine, [a, b], tuning)
+    wanted = np.einsum("ijm,ijn->mn", a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(run.functional[0].astype(np.float32), wanted)
+    groups = [x for step in run.program.body.steps for x in getattr(step, "groups", ())]
+    added = [x for x in groups if x.codelet.name == "added_dot"]
+    assert len(added) == plan.slices - 1
+    assert len({(x.inputs[2].variable, x.outputs[0].variable) for x in added}) == 1
 
 
 def test_products_cut_along_a_later_contracted_dimension_are_right() -> None:

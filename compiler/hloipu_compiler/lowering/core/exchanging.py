@@ -1,5 +1,6 @@
 """Builder's constants and exchanges."""
 
+from collections.abc import Mapping as ByPlace
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -10,7 +11,13 @@ import numpy as np
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.planners.redistribution import redistribution, serves
-from hloipu_compiler.planners.tuning import Tuning, fast_tuning, free_percent, tuning_within
+from hloipu_compiler.planners.tuning import (
+    Tuning,
+    fast_tuning,
+    free_percent,
+    tuning_in_room,
+    tuning_within,
+)
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.model import Machine
@@ -41,7 +48,8 @@ class Exchanging(Numbering):
         """Whether the program stays on the device from run to run, so that constants do, too."""
         self.code_bytes = 0
         """Estimate of the code and of the state of vertices on a tile, of all of the program."""
-
+        self.product_rooms: ByPlace[tuple[int, str], int] = {}
+        """IPU and instruction -> bytes of a tile that a product may take, as far as known."""
         self.alive_bytes = 0
         """Of values that are alive while the instruction at hand runs, but for its result."""
         self.alive_at: Sequence[int] = ()
@@ -67,7 +75,9 @@ class Exchanging(Numbering):
         """
         if not self.may_fit:
             return fast_tuning(self.machine, self.tuning, self.code_bytes)
-        return tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
+        tuning = tuning_within(self.machine, self.tuning, self.alive_bytes, self.code_bytes)
+        room = self.product_rooms.get((self.ipu, self.origin))
+        return tuning if room is None else tuning_in_room(self.machine, tuning, room)
 
     @property
     def code_price(self) -> CodePrice:

@@ -228,7 +228,7 @@ def lower(
     """
     builder = Builder(machine, tuning)
     builder.plans = plans
-    builder.ipus = plan.shards
+    builder.ipus, builder.product_rooms = plan.shards, plan.product_rooms
     entry = module.entry
     builder.code_bytes = code_bytes_of(module, plan)
     late = _is_scarce(builder, module, plan)

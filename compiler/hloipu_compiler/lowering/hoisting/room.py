@@ -57,6 +57,10 @@ class Hoisting(NamedTuple):
     """Copies, and the loops that they are live throughout."""
     memory: MemoryPlan | None = None
     """Of the program, if it was asked for."""
+    before: Program | None = None
+    """The program before its steps were merged."""
+    alone: frozenset[VariableId] = frozenset()
+    """Variables that steps of their own write."""
 
 
 class Hoister:
@@ -102,7 +106,7 @@ class Hoister:
             for copy in self.copies
             for loop in (*self.loops_of(copy), OUTSIDE)
         }
-        return Hoisting(self.join(self.program, frozenset()), every)
+        return Hoisting(self.join(self.program, frozenset()), every, before=self.program)
 
     def none(self) -> Hoisting:
         """Return the program with every copy right before the ops that read it."""
@@ -161,7 +165,9 @@ class Hoister:
     def with_kept(self, kept: Kept) -> Hoisting:
         """Return the program with copies before the loops that they are kept for."""
         made = self._sunk(kept)
-        return Hoisting(self.join(made.program, frozenset(made.copies)), kept)
+        alone = frozenset(made.copies)
+        joined = self.join(made.program, alone)
+        return Hoisting(joined, kept, before=made.program, alone=alone)
 
     def _sunk(self, kept: Kept) -> Sunk:
         return sunk(self.program, self.computing, self.blocks, self.copies, kept)

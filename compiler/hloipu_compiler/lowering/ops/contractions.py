@@ -1,11 +1,13 @@
 """Lowering of dot products."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as ByNumber
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
+from hloipu_compiler.planners.dot_grids import COLUMNS, DEPTH
 from hloipu_compiler.planners.dot_placement import (
     PlacedDot,
     dot_codelet,
@@ -62,7 +64,8 @@ def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor
     )
     if placed.plan.slices == 1:
         return _once(context, placed, lhs, rhs, result)
-    return _in_slices(context, placed, codelet, (lhs, rhs), result)
+    in_slices = _added_up if placed.plan.sliced == DEPTH else _in_slices
+    return in_slices(context, placed, codelet, (lhs, rhs), result)
 
 
 def _once(
@@ -86,42 +89,100 @@ def _in_slices(
     result: Tensor,
 ) -> TileTensor:
     """Compute slices of rows or columns one after the other, and put them together."""
-    builder = context.builder
-    number = 1 if placed.plan.slices_columns else 0
-    whole = operands[number]
+    number = 1 if placed.plan.sliced == COLUMNS else 0
     batch, contracting = (
         (codelet.rhs_batch, codelet.rhs_contracting)
         if number
         else (codelet.lhs_batch, codelet.lhs_contracting)
     )
-    dimension = free_dims(len(whole.shape), batch, contracting)[0]
+    dimension = free_dims(len(operands[number].shape), batch, contracting)[0]
     at = len(batch)
     if number:
-        left = operands[0].shape
-        at = len(left) - len(codelet.lhs_contracting)
-    size = whole.shape[dimension]
-    step = -(-size // placed.plan.slices)
+        at = len(operands[0].shape) - len(codelet.lhs_contracting)
     parts: list[TileTensor] = []
-    from hloipu_compiler.lowering.ops.slices import put_together, resized, spread
+    from hloipu_compiler.lowering.ops.slices import put_together, resized
+
+    size = operands[number].shape[dimension]
+    slices = _slices_of(context, placed, operands, {number: dimension}, (at, result))
+    for low, pair in slices:
+        high = min(size, low + -(-size // placed.plan.slices))
+        slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
+        parts.append(_once(context, placed, *pair, slice_result))
+    return put_together(context.builder, parts, at, result)
+
+
+def _added_up(
+    context: LoweringContext,
+    placed: PlacedDot,
+    codelet: Dot,
+    operands: tuple[TileTensor, TileTensor],
+    result: Tensor,
+) -> TileTensor:
+    """Compute slices of the depth one after the other, each added to the sums of those before."""
+    from hloipu_runtime.codelets.dense.added_dot import AddedDot
+
+    builder, n = context.builder, placed.plan.sliced_depth
+    dimensions = {0: codelet.lhs_contracting[n], 1: codelet.rhs_contracting[n]}
+    kind = placed.codelet.element_type
+    made = (kind, placed.result.shape)
+    sums: list[TileTensor] = []
+    for _, pair in _slices_of(context, placed, operands, dimensions):
+        sums = builder.compute(
+            AddedDot(placed.codelet) if sums else placed.codelet,
+            [*pair, *sums],
+            [made],
+            last_uses=(False, False, True) if sums else (),
+            placement=placed.placement,
+        )
+    return combined(context, sums[0], *result) if placed.codelet.part else sums[0]
+
+
+def _slices_of(
+    context: LoweringContext,
+    placed: PlacedDot,
+    operands: tuple[TileTensor, TileTensor],
+    dimensions: ByNumber[int, int],
+    along: tuple[int, Tensor] | None = None,
+) -> Iterator[tuple[int, tuple[TileTensor, TileTensor]]]:
+    """Yield where slices begin, and both operands, brought to the tiles as far as they are cut.
+
+    `dimensions`: of the operands that are cut, by their numbers. `along`: the dimension of the
+    result that is cut with them, and the result.
+    """
+    from hloipu_compiler.lowering.ops.slices import resized, spread
     from hloipu_compiler.planners.slicing import Slices
 
+    builder = context.builder
+    whole = list(operands)
+    size = next(operands[number].shape[d] for number, d in dimensions.items())
+    step = -(-size // placed.plan.slices)
     for low in range(0, size, step):
         high = min(size, low + step)
-        shape = resized(whole.shape, dimension, high - low)
-        starts = resized((0,) * len(shape), dimension, low)
-        slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
-        tensors = [Tensor(x.element_type, x.shape) for x in operands]
-        tensors[number] = Tensor(whole.element_type, shape)
-        indices = placed.codelet.indexing(tensors, [_pieces(placed, slice_result)]).operands[number]
-        mapping = Mapping(placed.placement.tiles, placed.placement.spans(indices, shape))
-        if low == 0:
-            whole = spread(builder, whole, Slices(dimension, step, mapping))
-        piece = (whole, whole.shape, whole_box(shape), starts)
-        slice_ = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
-        other = operands[1 - number]
-        pair = (other, slice_) if number else (slice_, other)
-        parts.append(_once(context, placed, *pair, slice_result))
-    return put_together(builder, parts, at, result)
+        shapes = [
+            resized(x.shape, dimensions[number], high - low) if number in dimensions else x.shape
+            for number, x in enumerate(operands)
+        ]
+        tensors = [Tensor(x.element_type, y) for x, y in zip(operands, shapes, strict=True)]
+        made = placed.result
+        if along is not None:
+            at, result = along
+            made = _pieces(
+                placed, Tensor(result.element_type, resized(result.shape, at, high - low))
+            )
+        indexing = placed.codelet.indexing(tensors, [made])
+        pair = list(operands)
+        for number, dimension in dimensions.items():
+            shape = shapes[number]
+            spans = placed.placement.spans(indexing.operands[number], shape)
+            mapping = Mapping(placed.placement.tiles, spans)
+            if low == 0:
+                whole[number] = spread(builder, whole[number], Slices(dimension, step, mapping))
+            starts = resized((0,) * len(shape), dimension, low)
+            piece = (whole[number], whole[number].shape, whole_box(shape), starts)
+            pair[number] = builder.assembled(
+                whole[number].element_type, shape, [piece], mapping=mapping
+            )
+        yield low, (pair[0], pair[1])
 
 
 def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:

@@ -10,7 +10,12 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.io_tiles import IoTiles
 from hloipu_compiler.lowering.core.loop_body_order import in_order
 from hloipu_compiler.lowering.core.lowering import lower_instructions
-from hloipu_compiler.lowering.core.offloading import NOTHING_OFFLOADED, Offloads
+from hloipu_compiler.lowering.core.offloading import (
+    NOTHING_OFFLOADED,
+    Offloads,
+    bytes_of,
+    is_large,
+)
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.entry_calls import Element, EntryCalls
 from hloipu_compiler.plan.pipelining import Part, Pipelining
@@ -142,15 +147,41 @@ class Making:
             self.made[(x.name, number)] = leaf
         return results
 
-    def standing_bytes(self) -> int:
-        """Return the bytes that stand on the IPU at hand, whatever a call reads."""
+    def standing_bytes(self, position: int) -> int:
+        """Return the bytes that stand on the IPU at hand, whatever a call of a position reads.
+
+        What waits for positions that are not written yet is counted as if it lay evenly.
+        """
+        ipu = self.builder.ipu
         waiting = (v for x in self.channels for v in x.places if v != x.destination)
         there = (self.builder.variables[v] for v in (*self.standing, *waiting))
-        return sum(
+        made = sum(
             x.bytes_per_tile * x.mapping.tiles.count
             for x in there
-            if x.ipu == self.builder.ipu and x.role is not Role.REMOTE
+            if x.ipu == ipu and x.role is not Role.REMOTE
         )
+        later = [x for (reader, at), x in self._waiting.items() if at == ipu and reader > position]
+        return made + sum(later)
+
+    @cached_property
+    def _waiting(self) -> dict[tuple[int, int], int]:
+        """Bytes of what waits on tiles for several micro-batches, by its reader and the IPU."""
+        positions, timetable = self.pipelining.positions, self.pipelining.schedule.timetable
+        number = {x.call: n for n, position in enumerate(positions) for x in position.parts}
+        read = {
+            (self.calls.element(i), reader, self.ipu_for(part, i)): self.calls.array_at(i)
+            for reader, position in enumerate(positions)
+            for part in position.parts
+            for i in self.calls[part.call].operands
+            if self.calls.parameter(i) is None
+        }
+        found: dict[tuple[int, int], int] = {}
+        for ((call, _), reader, ipu), kind in read.items():
+            maker = number.get(call, reader)
+            count = timetable.held(maker, reader) if maker != reader else 1
+            if count > 1 and not (self.offloads.activations and is_large(kind)):
+                found[reader, ipu] = found.get((reader, ipu), 0) + count * bytes_of(kind)
+        return found
 
     def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""

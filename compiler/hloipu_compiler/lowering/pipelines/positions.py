@@ -160,7 +160,7 @@ class Positions:
         builder, making = self.builder, self.making
         builder.ipu = part.ipu
         x = making.calls[part.call]
-        builder.alive_bytes = making.standing_bytes()
+        builder.alive_bytes = making.standing_bytes(place.number)
         builder.standing = self._standing(operands)
         for element, leaf in enumerate(making.lower(x, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)

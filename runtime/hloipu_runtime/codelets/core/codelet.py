@@ -113,6 +113,10 @@ class Codelet:
         """What the code is called in the table of counted sizes."""
         return self.name
 
+    def runs_code_of(self, types: tuple[str, ...]) -> "tuple[Codelet, tuple[str, ...]]":
+        """Return the codelet whose code it runs, and the types for that: its own, but for a few."""
+        return self, types
+
     def code_size(self, types: Sequence[str]) -> CodeSize:
         """Return the bytes of its code for the element types of operands and results, in order."""
         found = counted_code(self.code_kind, types[0], types[-1]) if types else None

@@ -1,0 +1,108 @@
+"""What products may take, so that a program that did not fit does: by its own memory plan.
+
+Plans of products rest on guesses at code and on values as if they lay evenly. A program that was
+made tells what is live while each product runs, code, copies and messages with it: a product at a
+moment that lacks bytes is planned again with so many less.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.memory.messages import points_of
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import ComputeSet
+from hloipu_runtime.program.uses import steps_within
+
+Rooms = Mapping[tuple[int, str], int]
+"""IPU and instruction -> bytes that a product may take on a tile."""
+
+_AFTER = 2
+"""Points after a product at which its pieces are still brought together and added."""
+
+_KINDS = frozenset({"dot", "added_dot"})
+
+
+def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
+    """Return what products at moments that lack bytes may take, and what is known of others.
+
+    Nothing where no product is at such a moment.
+    """
+    rooms = dict(known)
+    names = _products(memory.program)
+    places = points_of(memory.liveness.region, {id(step): step for step in names})
+    own: dict[tuple[int, str], list[int]] = {}
+    for number, variable in enumerate(memory.program.variables):
+        own.setdefault((variable.ipu, variable.origin), []).append(number)
+    for ipu in memory.ipus:
+        lacking = (ipu.needed_bytes > memory.available_bytes).nonzero()[0]
+        if not len(lacking):
+            continue
+        over = _curves(memory, ipu)[:, lacking] - memory.available_bytes
+        worst: dict[str, tuple[int, int, int]] = {}
+        for step, products in names.items():
+            for first, last in places[id(step)]:
+                here = over[first : last + _AFTER + 1]
+                row, column = np.unravel_index(int(here.argmax()), here.shape)
+                most = (int(here[row, column]), first + int(row), int(lacking[column]))
+                for name in products.get(ipu.ipu, ()):
+                    worst[name] = max(worst.get(name, most), most)
+        for name, (size, point, tile_class) in worst.items():
+            if size > 0:
+                variables = own.get((ipu.ipu, name), [])
+                taken = _taken(memory, ipu, variables, point, tile_class)
+                room = max(0, taken - size)
+                rooms[ipu.ipu, name] = min(room, rooms.get((ipu.ipu, name), room))
+    return rooms
+
+
+def _products(program: Program) -> dict[ComputeSet, dict[int, list[str]]]:
+    """Return the steps with products, and by IPU the instructions that these come from."""
+    found: dict[ComputeSet, dict[int, list[str]]] = {}
+    bodies = (program.body, *program.functions.values())
+    for step in (step for body in bodies for step in steps_within(body, program)):
+        if isinstance(step, ComputeSet):
+            for group in step.groups:
+                if group.codelet.name in _KINDS:
+                    ipu = program.variables[group.outputs[0].variable].ipu
+                    found.setdefault(step, {}).setdefault(ipu, []).append(group.name)
+    return found
+
+
+def _curves(memory: MemoryPlan, ipu: IpuMemory) -> NDArray[np.int64]:
+    """Return the bytes that are taken at each point on each class of an IPU's tiles."""
+    change = np.zeros((memory.liveness.points + 1, ipu.classes.count), np.int64)
+    for size, members, first, last in _live(memory, ipu):
+        change[first, members] += size
+        change[last + 1, members] -= size
+    np.cumsum(change, axis=0, out=change)
+    return change[:-1] + ipu.floor + ipu.gap_bytes
+
+
+def _live(
+    memory: MemoryPlan, ipu: IpuMemory
+) -> Iterator[tuple[int, slice | NDArray[np.int64], int, int]]:
+    """Yield bytes, classes of tiles, and the first and last point at which they are taken."""
+    for number, variable in enumerate(memory.program.variables):
+        if variable.ipu == ipu.ipu and memory.liveness.ranges[number]:
+            members = ipu.classes.members[variable.mapping.tiles]
+            for first, last in memory.liveness.ranges[number]:
+                yield kept_bytes(variable, memory.machine), members, first, last
+    for message in ipu.messages:
+        for first, last in message.ranges:
+            yield message.size_bytes, ipu.classes.members[message.tiles], first, last
+
+
+def _taken(
+    memory: MemoryPlan, ipu: IpuMemory, variables: list[int], point: int, tile_class: int
+) -> int:
+    """Return the bytes of some variables on a class of tiles at a point."""
+    here = ipu.classes.grids_of(tile_class)
+    return sum(
+        kept_bytes(memory.program.variables[number], memory.machine)
+        for number in variables
+        if memory.program.variables[number].mapping.tiles in here
+        and any(first <= point <= last for first, last in memory.liveness.ranges[number])
+    )
