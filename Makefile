@@ -44,7 +44,7 @@ check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 .PHONY: keras
-keras: install ## Keras models trained in every way, against Keras's own fit (3 minutes)
+keras: install ## Keras models run in every way, against Keras's own fit (5 minutes)
 	$(BIN)/python -m tools.keras_models
 
 .PHONY: report-pages

@@ -17,6 +17,7 @@ from hloipu.keras.stages import layers_of_stages
 from hloipu.options.resolve import resolve
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.device import Device
 
 import keras  # isort: skip  # its absence is told by hloipu.keras
 
@@ -39,6 +40,11 @@ class Attached:
     def spent(self) -> Mapping[str, Spent]:
         """Executions, steps and cycles of `train`, `test` and `predict` so far."""
         return self._executor.spent
+
+    @property
+    def device(self) -> Device:
+        """The device: one executable at a time lies there, and swaps of them are counted."""
+        return self._executor.device
 
     @property
     def steps(self) -> int:
@@ -192,9 +198,14 @@ def _require(model: Any, micro_batches: int | None) -> None:
         (version < _LEAST_VERSION, f"Keras is {keras.__version__}", "install 3.7 or later"),
         (not isinstance(model, keras.Model), "this is no Keras model", "give a keras.Model"),
         (
-            bool(getattr(model, "run_eagerly", False)),
+            bool(getattr(model, "run_eagerly", False)) or not getattr(model, "jit_compile", True),
             "the model runs eagerly, op by op",
-            "compile it with run_eagerly=False",
+            "compile it with run_eagerly=False and jit_compile=True",
+        ),
+        (
+            keras.distribution.distribution() is not None,
+            "Keras distributes the model over JAX's devices",
+            "call keras.distribution.set_distribution(None); replicas= makes copies of the model",
         ),
         (
             bool(micro_batches and getattr(optimizer, "gradient_accumulation_steps", None)),

@@ -23,6 +23,9 @@ import keras  # isort: skip  # its absence is told by hloipu.keras
 _SEED = "seed_generator_state"
 """Keras's name of what a `SeedGenerator` keeps (keras-team/keras: keras/src/random/
 seed_generator.py)."""
+_MOST_SESSIONS = 8
+"""Copies of the state that the host holds for the simulated device. *Assumed*: those of training,
+evaluation and prediction, and of what is left over of each."""
 Batch = Any
 State = Sequence[Any]
 
@@ -77,6 +80,8 @@ class Executor:
         self.spent = {name: Spent() for name in ("train", "test", "predict")}
         self.last: dict[str, DeviceLoop] = {}
         """The loop of each kind that ran last."""
+        self._with_session: list[DeviceLoop] = []
+        """Loops that keep a copy of the state, the one that ran last at the end."""
 
     def run(self, kind: Kind, state: State, batches: Sequence[Batch]) -> tuple[DeviceLoop, State]:
         """Run batches of equal shapes as one execution; return its loop and the new state."""
@@ -90,6 +95,9 @@ class Executor:
             tuple(leaves), [tuple(jax.tree.leaves(batch)) for batch in batches], kind.kept
         )
         self.last[kind.name] = loop
+        self._with_session = [x for x in self._with_session if x is not loop] + [loop]
+        if len(self._with_session) > _MOST_SESSIONS:
+            self._with_session.pop(0).release()
         spent = self.spent[kind.name]
         spent.executions += 1
         spent.steps += steps

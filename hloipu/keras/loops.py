@@ -170,6 +170,10 @@ class DeviceLoop:
         )
         return self._leaves
 
+    def release(self) -> None:
+        """Let the session go, with its copy of the state; arrays given back stay readable."""
+        self._session, self._leaves, self._moment = None, (), None
+
     def results(self) -> dict[str, list[Any]]:
         """Return what has come from the device since the last call: all elements of each result.
 
@@ -192,6 +196,8 @@ class DeviceLoop:
             for name, array, group in zip(self._names, begun, self.groups, strict=True)
         }
         if session is not None:
+            if moment is not None:
+                moment.session = None
             session.give_state(state)
         else:
             session = self._session = self.program.program.session(

@@ -90,8 +90,7 @@ def test_a_step_of_many_batches_is_one_of_their_rows(way: dict[str, Any], batche
 def test_statistics_noise_and_short_batches_are_as_in_keras() -> None:
     theirs, ours = compiled(cnn), compiled(cnn, 2)
     attach(ours, **TINY)
-    more = {"validation_data": (IMAGES[:8], LABELS[:8])}
-    here, there = fit(ours, IMAGES, 16, **more), fit(theirs, IMAGES, 16, **more)  # 16, 16 and 8
+    here, there = fit(ours, IMAGES, 16), fit(theirs, IMAGES, 16)  # 16, 16 and 8
     assert_trained_alike(ours, theirs, here, there)
 
 
@@ -162,9 +161,12 @@ def test_callbacks_see_the_weights_and_change_the_learning_rate(within: bool) ->
         model, watcher = compiled(mlp, 2), Watcher(within=within)
         if here:
             attach(model, **TINY)
-        plateau = keras.callbacks.ReduceLROnPlateau("loss", min_delta=1.0, patience=1)
-        fit(model, ROWS, 16, callbacks=[watcher, plateau])
-        seen.append([*watcher.seen, float(model.optimizer.learning_rate)])
+        plateau = keras.callbacks.ReduceLROnPlateau("val_loss", min_delta=1.0, patience=1)
+        history = fit(
+            model, ROWS, 16, callbacks=[watcher, plateau], validation_data=(ROWS[:8], LABELS[:8])
+        )
+        rate = float(model.optimizer.learning_rate)
+        seen.append([*watcher.seen, rate, *history["val_loss"], *history["learning_rate"]])
     np.testing.assert_allclose(seen[1], seen[0], rtol=1e-5)
 
 
