@@ -57,7 +57,7 @@ class StoredArrays:
 
     def __init__(self, file: ArrayFile) -> None:
         self._file = file
-        self.names = frozenset(file.names)
+        self.names: frozenset[str] = frozenset(file.names)
 
     def keys_of(
         self,

@@ -25,10 +25,10 @@ from jax.experimental.xla_metadata import set_xla_metadata  # isort: skip
 
 try:
     import keras
-except ImportError as error:
+except ImportError as _error:
     raise UsageError(
         "E3177", "Keras is not installed", hint="pip install keras, version 3.7 or later"
-    ) from error
+    ) from _error
 
 __all__ = ["Attached", "DroppedBatchesWarning", "attach", "detach"]
 

@@ -100,7 +100,7 @@ class Trials:
         self.module = module
         self.options = options
         self.program = program
-        self.before = cycles_of(program)
+        self.before: int = cycles_of(program)
         self._compile = compile_once
         self._limit = limit
         self._end = process_time() + limit.seconds

@@ -69,7 +69,7 @@ class Reporting:
     """Print the chart of each pipeline as well."""
 
 
-chart_option = click.option(
+chart_option: Callable[[F], F] = click.option(
     "--chart", is_flag=True, help="Print pipelines: stages by slots, what each costs and keeps."
 )
 

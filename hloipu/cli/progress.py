@@ -73,9 +73,9 @@ class Working:
     """Tells on a terminal what a command does and for how long, from a thread of its own."""
 
     def __init__(self, *, shown: bool = True) -> None:
-        self.what = ""
+        self.what: str = ""
         """What is being done, or was when it was stopped."""
-        self.detail = ""
+        self.detail: str = ""
         self._shown = shown
 
     @contextmanager

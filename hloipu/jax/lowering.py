@@ -23,10 +23,10 @@ from hloipu_runtime.plain_text import plain_message
 
 try:
     import jax
-except ImportError as error:
+except ImportError as _error:
     raise UsageError(
         "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]'; HLO text needs no JAX"
-    ) from error
+    ) from _error
 
 Selector = int | str | range
 """An argument's number, a range of numbers, or a path such as `params` or `params/dense/w`."""

@@ -51,8 +51,8 @@ class Recorder:
     """Takes metrics out of a session's queues, from whichever thread asks, and keeps the time."""
 
     def __init__(self, session: Session, samples_per_step: int, epochs: int, steps: int) -> None:
-        self.history = History({}, {queue: [] for queue in metrics_of(session)})
-        self.epoch = 0
+        self.history: History = History({}, {queue: [] for queue in metrics_of(session)})
+        self.epoch: int = 0
         self._epochs = epochs
         self.steps_per_epoch = steps
         self._session = session

@@ -115,7 +115,7 @@ class Trainer:
         self.constants = constants
         self.profile: Profile | None = None
         self._host = HostState(state)
-        self.stop_training = False
+        self.stop_training: bool = False
         """Set by a callback: `fit` ends after the execution that is going on."""
         self._running: dict[str, Any] = {
             "mode": mode,

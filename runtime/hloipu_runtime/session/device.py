@@ -101,8 +101,8 @@ class Device:
 
     @checked
     def __init__(self) -> None:
-        self.swaps = 0
-        self.swap_cycles = 0
+        self.swaps: int = 0
+        self.swap_cycles: int = 0
         self._lock = threading.Lock()
         self._here: weakref.ref[Resident] | None = None
         self._before: weakref.ref[Resident] | None = None

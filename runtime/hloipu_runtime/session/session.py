@@ -83,12 +83,12 @@ class Session:
         outfeeds: Mapping[str, Any] | None = None,
         settings: SessionSettings | None = None,
     ) -> None:
-        self.settings = settings or SessionSettings()
+        self.settings: SessionSettings = settings or SessionSettings()
         self.program = program
         self._seen = seen_by_users(program)
         self.costs = costs
         self.about = about
-        self.steps = 0
+        self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
         self._participants = 1 if self.settings.identical else program.participants
         """Those that are run."""
@@ -100,7 +100,7 @@ class Session:
         check_host_memory(program, self._participants)
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
-        self.rates = known_rates(program, self.settings.rates)
+        self.rates: dict[str, float] = known_rates(program, self.settings.rates)
         """Elements per second that the host makes, of the infeeds for which that is stated."""
         clock_hz = costs.machine.chip.clock_hz
         taken = elements_per_step(program)
