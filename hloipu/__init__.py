@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from hloipu_compiler.hlo.syntax.limits import Limits
     from hloipu_compiler.interpret.ops.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
-    from hloipu_runtime.compiled import CompiledProgram, RunResult, load
+    from hloipu_runtime.compiled import CompiledProgram, load
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
+    from hloipu_runtime.run_result import RunResult
     from hloipu_runtime.session.device import Device, EngineSwapWarning
 
 _HOMES = {
     "compile": "hloipu.api",
     "CompiledProgram": "hloipu_runtime.compiled",
-    "RunResult": "hloipu_runtime.compiled",
+    "RunResult": "hloipu_runtime.run_result",
     "load": "hloipu_runtime.compiled",
     "Device": "hloipu_runtime.session.device",
     "EngineSwapWarning": "hloipu_runtime.session.device",

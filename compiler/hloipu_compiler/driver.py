@@ -122,6 +122,11 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
+def is_cut(module: Module, request: CompileRequest) -> bool:
+    """Whether a step runs in pieces or on replicas, so that queues take all of its results."""
+    return _read(module, request).distribution is Distribution.CUT
+
+
 def _flattened(current: Compilation) -> Compilation:
     request, module = current.request, current.module
     if current.distribution is Distribution.PLAIN:

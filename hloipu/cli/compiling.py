@@ -26,12 +26,12 @@ from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
+from hloipu.compile_request import wrapping_lines
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.phases import Phases
-from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from hloipu.api import compile as compile_hlo
 from hloipu.definitions import without_definitions
-from hloipu.jax.lowering import LoweredFunction, Selector, lower
+from hloipu.jax.lowering import Donated, LoweredFunction, Selector, lower
 from hloipu.options.keywords import PlainOptions
 from hloipu.options.resolve import resolve
 from hloipu_compiler.analysis.tally import tally
@@ -94,10 +94,10 @@ class JaxProgram:
 def compile(
     function: Any,
     *arguments: Any,
-    donate: int | Sequence[int] = (),
+    donate: Donated = (),
     loop: int | None = None,
     feed: Mapping[str, Selector | Sequence[Selector]] | None = None,
-    outfeed: Sequence[str] | None = None,
+    outfeed: Sequence[str] | Mapping[str, Selector | Sequence[Selector]] | None = None,
     role: Mapping[Any, str] | None = None,
     **options: Unpack[PlainOptions],
 ) -> JaxProgram:
@@ -106,13 +106,16 @@ def compile(
     `function` is what `lower` takes: a function, a jitted one, or one that JAX has traced or
     lowered. With `loop` the donated arguments stay on the device, queues feed arguments (`feed`:
     name -> arguments' numbers or paths such as `params/dense`; by default all others come from
-    `data`), and other results go to queues (`outfeed`: their names in order). `role`: what
-    arguments are, by number or path; a function that donates nothing has all that is not fed
-    constant. `options` are those of `hloipu.compile`, which says what is raised.
+    `data`), and other results go to queues (`outfeed`: their names in order, or name -> results'
+    numbers or paths, whose elements are dictionaries then). `role`: what arguments are, by number
+    or path; a function that donates nothing has all that is not fed constant. `options` are those
+    of `hloipu.compile`, which says what is raised; `accumulator` takes numbers and paths too.
     """
     lowered = lower(function, *arguments, donate=donate)
     cut: dict[str, Any] = {}
-    if loop is not None:
+    if "accumulator" in options:
+        options["accumulator"] = lowered.accumulators(options["accumulator"])
+    if loop is not None or feed is not None or outfeed is not None:
         cut = {**lowered.wrapping(feed, outfeed, role), "loop": loop}
     elif role:
         cut["role"] = {str(n): kind for key, kind in role.items() for n in lowered.numbers(key)}
@@ -169,6 +172,7 @@ def jit(
     function: Callable[..., Any],
     *,
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Iterable[str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (),
     **options: Unpack[PlainOptions],
@@ -190,6 +194,7 @@ def jit(
         jitted = jax.jit(
             function,
             donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames or None,
             static_argnums=numbers or None,
             static_argnames=names or None,
             keep_unused=True,

@@ -122,6 +122,7 @@ def training_programs(
     asked |= {each.name: each.places for each in (found.feeds if found else ())}
     outfeeds = found.outfeeds if found else ()
     rest = [place for each in outfeeds for place in each.places]
+    rest += found.results if found else ()
     if encoded is not None and metrics is None:
         named = {each.name: each.places for each in outfeeds}
     else:

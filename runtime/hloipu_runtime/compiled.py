@@ -39,6 +39,7 @@ from hloipu_runtime.report.build import About, machine_overrides, profile_of_est
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.run_result import RunResult, begun_with, one_run, require_no_queues
 from hloipu_runtime.session.device import Device
 
 if TYPE_CHECKING:
@@ -50,38 +51,6 @@ if TYPE_CHECKING:
     from hloipu_runtime.simulate.run.participant import Participant
 
 Mode = str
-_MOST_SHOWN = 20
-"""Arrays of a result that a notebook lists."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What one run gave."""
-
-    outputs: list[Any]
-    """Arrays in the order of the result's leaves, in the user's types: of the first participant."""
-    cycles: int
-    """Of the modelled machine."""
-    profile: Profile = field(repr=False)
-    everyone: list[list[Any]] = field(default_factory=list, repr=False)
-    """The outputs of all participants, numbered replica * partitions + partition."""
-
-    def __repr__(self) -> str:
-        """Return how many arrays there are, and the cycles."""
-        return f"<RunResult: {len(self.outputs)} arrays, {self.cycles:,} cycles>"
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: where the cycles went, and the arrays."""
-        from hloipu_runtime.report.ports import html_table
-
-        arrays = [
-            (f"output {n}", f"{np.asarray(x).dtype}{list(np.shape(x))}")
-            for n, x in enumerate(self.outputs[:_MOST_SHOWN])
-        ]
-        left_out = len(self.outputs) - len(arrays)
-        more = [("…", f"{left_out} more")] if left_out else []
-        device = ("device cycles", f"{self.profile.device_cycles:,}")
-        return html_table("run", [("cycles", f"{self.cycles:,}"), device, *arrays, *more])
 
 
 @dataclass(frozen=True)
@@ -246,7 +215,9 @@ class CompiledProgram:
     ) -> RunResult:
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
-        One dictionary in their place has them by the names of `inputs`, or by number.
+        One dictionary in their place has them by the names of `inputs`, or by number. A program
+        that keeps state and has no queues begins with it, and gives the state and the results of
+        the last step.
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
@@ -274,13 +245,13 @@ class CompiledProgram:
 
         require_mode(mode)
         self._require_runnable()
-        if self.program.is_resident:
-            raise UsageError(
-                "E3159",
-                f"{self.program.name!r} keeps state on the device, or queues feed it",
-                hint="run it in a session: program.session(state=…, infeeds=…)",
-            )
         program = self.program
+        if program.is_resident:
+            require_no_queues(program, watch, each)
+            begun = begun_with(self.inputs, self.parameter_names, arguments)
+            settings: dict[str, Any] = {"mode": mode, "poison": poison, "seed": seed}
+            with self.session(**begun, **settings, max_iterations=max_iterations) as session:
+                return one_run(session, self.outputs, progress)
         check_participants(program)
         check_host_memory(program, program.participants)
         if each and len(each) != program.participants:

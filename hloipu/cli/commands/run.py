@@ -38,11 +38,12 @@ from hloipu.phases import Phases
 from hloipu.ports import module_of_ports, without_tokens
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.compiled import CompiledProgram, RunResult
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.run_result import RunResult
 
 
 @dataclass(frozen=True, slots=True)

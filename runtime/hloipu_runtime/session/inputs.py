@@ -17,11 +17,14 @@ from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.structure import LEAF, Structure
 
 
 def spec_of_queue(queue: Queue) -> ElementSpec:
     """Return what the elements of a program's queue are."""
     leaves = tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams)
+    if queue.names and not queue.to_device:
+        return ElementSpec(leaves, Structure("dict", queue.names, (LEAF,) * len(leaves)))
     return ElementSpec(leaves, names=queue.names)
 
 
