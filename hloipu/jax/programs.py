@@ -17,6 +17,8 @@ from hloipu_runtime.costs.estimate import Estimate
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.session.device import SharedLoad
+from hloipu_runtime.session.loading import numbers_there
 from hloipu_runtime.session.session import Session
 
 import jax  # isort: skip  # its absence is told by hloipu.jax.lowering
@@ -47,10 +49,13 @@ class JaxProgram:
         Donated ones are the state; others that no queue feeds are loaded once, as constants. See
         `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
         """
+        device = options.get("device")
+        there = numbers_there(device) if isinstance(device, SharedLoad) else frozenset[int]()
         if self.lowered.has_state:
-            options.setdefault("state", self.lowered.state)
+            mine = {n: a for n, a in self.lowered.state.items() if n not in there}
+            options.setdefault("state", mine)
         seen = seen_by_users(self.program.program)
-        loaded = {number_of(port) for port in seen.parameters[: seen.loaded]}
+        loaded = {number_of(port) for port in seen.parameters[: seen.loaded]} - there
         if loaded & self.lowered.values.keys():
             known = {n: a for n, a in self.lowered.values.items() if n in loaded}
             options.setdefault("constants", known)

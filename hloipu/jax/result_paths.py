@@ -17,7 +17,7 @@ Numbers = int | range | slice
 def selected_numbers(
     given: Numbers | Sequence[Numbers], count: int, what: str = "argument"
 ) -> tuple[int, ...]:
-    """Return numbers of arguments or results, below 0 from the last; UsageError E2063: not there."""
+    """Return numbers of arguments or results, below 0 from the last; UsageError E2063: no such."""
     numbers: list[int] = []
     for part in (given,) if isinstance(given, int | range | slice) else given:
         if isinstance(part, int):

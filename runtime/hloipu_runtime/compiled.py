@@ -40,7 +40,7 @@ from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.run_result import RunResult, begun_with, one_run, require_no_queues
-from hloipu_runtime.session.device import Device
+from hloipu_runtime.session.device import Device, SharedLoad
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
@@ -300,7 +300,7 @@ class CompiledProgram:
         seed: Seed = 0,
         timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
         rates: Mapping[str, Positive] | None = None,
-        device: Device | None = None,
+        device: Device | SharedLoad | None = None,
         identical: bool = False,
         max_iterations: Number | None = None,
     ) -> "Session":
@@ -312,9 +312,9 @@ class CompiledProgram:
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
         elements per second that the host makes of an infeed. `device` is shared with other
-        sessions, of which one at a time lies there (`hloipu.Device`). Of several replicas, replica
-        i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
-        data, so that one is run and stands for all. `max_iterations`: iterations that a loop within
+        sessions, of which one at a time lies there (`hloipu.Device.load` has them stay together).
+        Of several replicas, replica i of R takes the elements i, i + R, … of each feed; `identical`
+        says that all have the same data, so that one is run and stands for all. `max_iterations`: iterations that a loop within
         the step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
         DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
         program that was not compiled for sessions.
@@ -322,7 +322,7 @@ class CompiledProgram:
         from hloipu_runtime.session.engine import SessionSettings
         from hloipu_runtime.session.session import Session
 
-        if not self.program.is_resident:
+        if not self.program.is_resident and not isinstance(device, SharedLoad):
             raise UsageError(
                 "E3158",
                 f"{self.program.name!r} keeps no state and has no queues",

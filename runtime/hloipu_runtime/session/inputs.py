@@ -74,6 +74,15 @@ def given_state(
     return stored
 
 
+def stored_state(program: Program, name: str, array: Any, replica: int) -> dict[str, Array]:
+    """Return what a replica keeps of one array of the state, in storage form and copied.
+
+    One with a dimension more, the first, has an array for each replica; keys stay as they are.
+    """
+    (port,) = [x for x in seen_by_users(program).state if x.name == name]
+    return _stored(program, port, array, replica, frozenset({name}))
+
+
 def replica_seed(seed: int, replica: int) -> int:
     """Return where a replica's random ops begin; the first one's is the seed itself.
 
@@ -167,6 +176,11 @@ def called_with(program: Program, given: State) -> dict[str, Array]:
     named = _named(seen.parameters, given)
     there = [port for port in seen.parameters[seen.loaded :] if port.stream in named]
     return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
+
+
+def by_stream(program: Program, given: State) -> dict[str, Any]:
+    """Return what users give for parameters by stream; UsageError E3141 or E3154 for others."""
+    return _named(seen_by_users(program).parameters, given)
 
 
 def require_inputs(program: Program, known: Mapping[str, Array]) -> None:

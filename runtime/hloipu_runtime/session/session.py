@@ -23,9 +23,10 @@ from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.session.clock import SessionClock
-from hloipu_runtime.session.device import Device, Resident, constants_cycles
+from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
 from hloipu_runtime.session.engine import SessionEngine, SessionSettings
 from hloipu_runtime.session.inputs import (
+    by_stream,
     called_with,
     known_rates,
     loaded_arrays,
@@ -33,6 +34,7 @@ from hloipu_runtime.session.inputs import (
     opened_outfeeds,
     require_inputs,
 )
+from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays, joined
 from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
@@ -115,9 +117,16 @@ class Session:
         )
         self._counts = Counts()
         self._calls_done = 0
-        self._device = self.settings.device or Device()
-        self._resident = Resident(program.name, costs.machine, about.memory)
-        self._device.admit(self._resident)
+        load = self.settings.device or Device()
+        self._device = load.device if isinstance(load, SharedLoad) else load
+        ipus = program.ipus * self._replicas
+        self._resident = Resident(program.name, costs.machine, about.memory, ipus)
+        self._shared: SharedArrays | None = None
+        if isinstance(load, SharedLoad):
+            self._shared = joined(load, self._resident)
+            state, constants = self._shared.completed(state, constants)
+        else:
+            self._device.admit(self._resident)
         self._runs: Counter[str] = Counter()
         self._state: list[dict[str, Array]] | None = None
         """Of each participant, until the engines have it."""
@@ -146,6 +155,13 @@ class Session:
             self._now,
             loaded_arrays(program, constants, self._participants),
         )
+        if self._shared is not None and isinstance(load, SharedLoad):
+            if self._state is not None:
+                self._require_state()
+            given = dict(constants) if isinstance(constants, Mapping) else {}
+            self._shared.is_lost = not self._has_state
+            self._shared.begin(self._engine, self._arrays, given, self._clock.load)
+            self._device.keep(self._resident, load)
 
     @property
     def cycles(self) -> int:
@@ -171,11 +187,15 @@ class Session:
         fit, E3156 where the state is lost.
         """
         self._require_no_run()
-        arrays = loaded_arrays(self.program, constants, self._participants)
+        known = by_stream(self.program, constants)
+        arrays = loaded_arrays(self.program, known, self._participants)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)
         self._clock.load(constants_cycles(self.program, self.costs.machine))
+        if self._shared is not None:
+            self._shared.take_constants(known)
+            self._shared.wrote(CONSTANT)
 
     @checked
     def run(
@@ -206,19 +226,35 @@ class Session:
         self._require_feeds_with_state()
         if inputs is not None:
             self._arrays.inputs |= called_with(self.program, inputs)
+        if self._shared is None:
+            return self._steps(steps, progress, self.cycles)
+        self._shared.called_with(inputs or {})
+        with self._device.running(self.program.name):
+            done, begun = self.steps, self.cycles
+            try:
+                if steps:
+                    self._shared.refresh()
+                return self._steps(steps, progress, begun)
+            finally:
+                self._shared.is_lost = not self._has_state
+                if self.steps > done:
+                    self._shared.wrote(STATE)
+
+    def _steps(self, steps: int, progress: Progress | None, begun: int) -> SessionRun:
+        """Do so many steps, with all arrays up to date; the call began at cycle `begun`."""
         if steps:
             require_inputs(self.program, self._arrays.inputs)
         counts = self._counts = Counts(progress=progress, limit=self._turn_limit)
-        begun, waited = self.cycles, self.idle_cycles
-        swapped = self._device.bring(self._resident) if steps else 0
-        self._clock.load(swapped)
+        waited, in_a_run = self.idle_cycles, self.program.steps_per_run
+        self._clock.load(self._device.bring(self._resident) if steps else 0)
+        loading = self.cycles - begun
         self._calls_done = 0
         elements = {name: steps * each for name, each in self._taken.items()}
         with self._host.running(elements), computing():
             for _ in range(steps // in_a_run):
                 self._run_once(counts)
         self._runs.update(counts.runs)
-        idle = self.idle_cycles - waited + swapped
+        idle = self.idle_cycles - waited + loading
         if not self._times.is_exact:
             found = self._charges.counts(counts.runs or {"body": 0})
             spent = spent_of(self.costs, found).total.cycles
@@ -268,6 +304,7 @@ class Session:
         """
         self._require_no_run()
         self._require_state()
+        self._refresh()
         if not 0 <= replica < self.program.replicas:
             raise UsageError(
                 "E2072",
@@ -286,6 +323,7 @@ class Session:
         """
         self._require_no_run()
         self._require_state()
+        self._refresh()
         positions = self._whole_positions()
         kept = self._engine.states
         arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
@@ -319,10 +357,17 @@ class Session:
         self._lost = ""
         self.steps = found.steps
         self._clock.begin_at(found.cycles)
+        if self._shared is not None:
+            self._require_state()
+            self._shared.is_lost = False
+            self._shared.wrote(STATE)
 
     def close(self) -> None:
-        """Close all queues, ending their threads."""
+        """Close all queues, ending their threads; a device that others are on has room again."""
         self._host.close()
+        if self._shared is not None and self._resident in self._device.beside:
+            self._device.keep(self._resident, None)
+            self._shared.leave()
         self._lost = self._lost or "the session is closed"
 
     def __enter__(self) -> "Session":
@@ -335,6 +380,11 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _refresh(self) -> None:
+        """Have what other programs on the device have written."""
+        if self._shared is not None and self._resident in self._device.beside:
+            self._shared.refresh()
 
     def _run_once(self, counts: Counts) -> None:
         """Run the program once; note how many steps are done, also where it fails."""
