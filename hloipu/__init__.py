@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from hloipu_runtime.compiled import CompiledProgram, load
     from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
-    from hloipu_runtime.run_result import RunResult
     from hloipu_runtime.session.device import Device, EngineSwapWarning
+    from hloipu_runtime.session.run_result import RunResult
 
 _HOMES = {
     "compile": "hloipu.api",
     "CompiledProgram": "hloipu_runtime.compiled",
-    "RunResult": "hloipu_runtime.run_result",
+    "RunResult": "hloipu_runtime.session.run_result",
     "load": "hloipu_runtime.compiled",
     "Device": "hloipu_runtime.session.device",
     "EngineSwapWarning": "hloipu_runtime.session.device",

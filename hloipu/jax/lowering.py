@@ -238,9 +238,9 @@ class LoweredFunction:
         argument has.
         """
         pairs = asked.items() if isinstance(asked, Mapping) else asked
-        found = {}
+        found: dict[str, str] = {}
         for pair in pairs:
-            key, kind = pair.rsplit("=", 1) if isinstance(pair, str) and "=" in pair else pair
+            key, kind = pair.rpartition("=")[::2] if isinstance(pair, str) else pair
             found |= {str(n): kind for n in self.numbers(key)}
         return found
 

@@ -18,7 +18,6 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.session.device import SharedLoad
-from hloipu_runtime.session.loading import numbers_there
 from hloipu_runtime.session.session import Session
 
 import jax  # isort: skip  # its absence is told by hloipu.jax.lowering
@@ -50,7 +49,7 @@ class JaxProgram:
         `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
         """
         device = options.get("device")
-        there = numbers_there(device) if isinstance(device, SharedLoad) else frozenset[int]()
+        there = device.numbers_there if isinstance(device, SharedLoad) else frozenset[int]()
         if self.lowered.has_state:
             mine = {n: a for n, a in self.lowered.state.items() if n not in there}
             options.setdefault("state", mine)

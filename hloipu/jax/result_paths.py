@@ -84,9 +84,8 @@ class ResultPaths:
     def _below(self, selector: Any) -> list[int]:
         if isinstance(selector, str):
             path = tuple(selector.strip("/").split("/"))
-            ways = [self._keys, self.words.__getitem__]
-            for words_of in ways:
-                found = [n for n in range(len(self.words)) if words_of(n)[: len(path)] == path]
+            for forms in (tuple(map(self._keys, range(len(self.words)))), self.words):
+                found = [n for n, words in enumerate(forms) if words[: len(path)] == path]
                 if found:
                     return found
         else:

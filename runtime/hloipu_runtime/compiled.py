@@ -39,12 +39,12 @@ from hloipu_runtime.report.build import About, machine_overrides, profile_of_est
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.run_result import RunResult, begun_with, one_run, require_no_queues
 from hloipu_runtime.session.device import Device, SharedLoad
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
     from hloipu_runtime.report.ports import ArrayPort
+    from hloipu_runtime.session.run_result import RunResult
     from hloipu_runtime.session.session import Session
     from hloipu_runtime.simulate.exact.exact import ExactEngine
     from hloipu_runtime.simulate.functional.functional import FunctionalEngine
@@ -212,7 +212,7 @@ class CompiledProgram:
         watch: Watch | None = None,
         each: Sequence[Sequence[Any]] = (),
         max_iterations: Number | None = None,
-    ) -> RunResult:
+    ) -> "RunResult":
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
         One dictionary in their place has them by the names of `inputs`, or by number. A program
@@ -233,6 +233,12 @@ class CompiledProgram:
         from hloipu_runtime.kernels.computing import computing
         from hloipu_runtime.program.seen import seen_by_users
         from hloipu_runtime.report.build import profile_of_run
+        from hloipu_runtime.session.run_result import (
+            RunResult,
+            begun_with,
+            one_run,
+            require_no_queues,
+        )
         from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
         from hloipu_runtime.simulate.participants import (
             check_host_memory,
@@ -248,9 +254,11 @@ class CompiledProgram:
         program = self.program
         if program.is_resident:
             require_no_queues(program, watch, each)
-            begun = begun_with(self.inputs, self.parameter_names, arguments)
-            settings: dict[str, Any] = {"mode": mode, "poison": poison, "seed": seed}
-            with self.session(**begun, **settings, max_iterations=max_iterations) as session:
+            state, constants = begun_with(self.inputs, self.parameter_names, arguments)
+            with self.session(
+                state=state, constants=constants, mode=mode, poison=poison, seed=seed,
+                max_iterations=max_iterations,
+            ) as session:  # fmt: skip
                 return one_run(session, self.outputs, progress)
         check_participants(program)
         check_host_memory(program, program.participants)
@@ -314,10 +322,10 @@ class CompiledProgram:
         elements per second that the host makes of an infeed. `device` is shared with other
         sessions, of which one at a time lies there (`hloipu.Device.load` has them stay together).
         Of several replicas, replica i of R takes the elements i, i + R, … of each feed; `identical`
-        says that all have the same data, so that one is run and stands for all. `max_iterations`: iterations that a loop within
-        the step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
-        DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
-        program that was not compiled for sessions.
+        says that all have the same data, so that one is run and stands for all. `max_iterations`:
+        iterations that a loop within the step may take each time it is entered (LimitError E5031).
+        Raises what `Session` raises, DoesNotFit unless memory suffices or `over_memory` is "allow",
+        UsageError E3158 for a program that was not compiled for sessions.
         """
         from hloipu_runtime.session.engine import SessionSettings
         from hloipu_runtime.session.session import Session
@@ -329,6 +337,11 @@ class CompiledProgram:
                 hint="compile the step with loop=N, feed= and outfeed=",
             )
         self._require_runnable()
+        if isinstance(device, SharedLoad):
+            from hloipu_runtime.memory.together import require_room
+
+            others = [(x.program, x.layouts) for x in device.device.beside.values()]
+            require_room([*others, (self, device.layouts)], self.over_memory)
         return Session(
             self.program,
             self.costs,

@@ -43,7 +43,7 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.run_result import RunResult
+from hloipu_runtime.session.run_result import RunResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ suit all programs alike, a device of real programs may need somewhat more.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,32 @@ class Together:
             and self.code_bytes <= self.executable_bytes
             and self.remote_bytes <= self.remote_available_bytes
         )
+
+
+class Fitted(Protocol):
+    """What is asked of a program; `CompiledProgram` is one."""
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Where its variables lie."""
+
+    @property
+    def memory(self) -> MemoryReport:
+        """What they take."""
+
+
+def require_room(programs: Sequence[tuple[Fitted, Layouts]], over_memory: str) -> None:
+    """Raise DoesNotFit E1004 where programs with arrays in common do not fit on a device.
+
+    `over_memory`: `allow` for a program, the last one, that need not fit. Programs of different
+    machines are not looked at.
+    """
+    plans = [program.memory_plan for program, _ in programs]
+    if over_memory == "allow" or len({plan.machine.name for plan in plans}) > 1:
+        return
+    need = together(plans, [layouts for _, layouts in programs])
+    if not need.fits:
+        raise DeviceFull([x.program.name for x in plans], need, programs[-1][0].memory)
 
 
 def together(plans: Sequence[MemoryPlan], shared: Sequence[Layouts]) -> Together:

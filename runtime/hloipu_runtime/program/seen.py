@@ -154,6 +154,6 @@ def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue
         streams.append(port)
         places.append(whole.number)
         if queue.names:
-            is_fed = whole.stack is not None and queue.to_device
-            names.append(whole.stack.name if is_fed else queue.names[whole.places[0]])
+            stack = whole.stack if queue.to_device else None
+            names.append(stack.name if stack else queue.names[whole.places[0]])
     return replace(queue, streams=tuple(streams), places=tuple(places), names=tuple(names))

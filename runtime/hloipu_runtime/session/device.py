@@ -15,15 +15,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hloipu_runtime.arguments import Number, checked
+from hloipu_runtime.arguments import ArgumentError, Number, checked, shown
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Variable
 
 if TYPE_CHECKING:
-    from hloipu_runtime.compiled import CompiledProgram
     from hloipu_runtime.session.session import Session
     from hloipu_runtime.session.shared import Own, SharedSpace
 
@@ -108,9 +107,20 @@ class SharedLoad(NamedTuple):
     """How a session is on a device that others share: beside them, with arrays in common."""
 
     device: "Device"
-    program: "CompiledProgram"
+    program: Any
+    """A `CompiledProgram`."""
     own: "tuple[Own, ...]"
     """The program's arrays by the names that they have on the device."""
+
+    @property
+    def layouts(self) -> "dict[str, tuple[Variable, ...]]":
+        """Where the arrays lie that stay on the device, by name."""
+        return {x.name: x.layouts for x in self.own if x.kind != "call"}
+
+    @property
+    def numbers_there(self) -> frozenset[int]:
+        """The numbers of the parameters that are on the device already."""
+        return frozenset(x.number for x in self.own if x.name in self.device.space.arrays)
 
 
 class Device:
@@ -158,9 +168,15 @@ class Device:
         E2043 for another machine or too many IPUs, E2046 for an array of another type or shape,
         DoesNotFit E1004 where memory does not suffice for all together, and what `session` raises.
         """
-        from hloipu_runtime.session.loading import loaded_beside
+        from hloipu_runtime.session.shared import own_arrays
 
-        return loaded_beside(self, program, dict(names or {}), session)
+        inner: Any = getattr(program, "program", None)
+        compiled = program if hasattr(program, "memory_plan") else inner
+        if not hasattr(compiled, "memory_plan"):
+            raise ArgumentError("Device.load", "program", "a compiled program", shown(program))
+        own = own_arrays(compiled.program, compiled.parameter_names, names or {})
+        made: Session = program.session(**session, device=SharedLoad(self, compiled, own))
+        return made
 
     @cached_property
     def space(self) -> "SharedSpace":

@@ -34,7 +34,7 @@ from hloipu_runtime.session.inputs import (
     opened_outfeeds,
     require_inputs,
 )
-from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays, joined
+from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
@@ -121,12 +121,12 @@ class Session:
         self._device = load.device if isinstance(load, SharedLoad) else load
         ipus = program.ipus * self._replicas
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
+        self._device.admit(self._resident)
         self._shared: SharedArrays | None = None
         if isinstance(load, SharedLoad):
-            self._shared = joined(load, self._resident)
+            space = self._device.space
+            self._shared = SharedArrays(costs.machine, program, load.own, space)
             state, constants = self._shared.completed(state, constants)
-        else:
-            self._device.admit(self._resident)
         self._runs: Counter[str] = Counter()
         self._state: list[dict[str, Array]] | None = None
         """Of each participant, until the engines have it."""

@@ -21,7 +21,6 @@ from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
-from hloipu_runtime.memory.together import DeviceFull, together
 from hloipu_runtime.program.program import Program, Variable
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.session.inputs import called_with, loaded_arrays, stored_state
@@ -29,7 +28,6 @@ from hloipu_runtime.session.state import in_users_types
 from hloipu_runtime.simulate.run.host import Arrays
 
 if TYPE_CHECKING:
-    from hloipu_runtime.session.device import Resident, SharedLoad
     from hloipu_runtime.session.engine import SessionEngine
 
 STATE, CONSTANT, CALL = "state", "constant", "call"
@@ -348,25 +346,6 @@ class SharedArrays:
                 system = max(self.program.ipus, shared.holder.program.ipus)
                 cycles += link_transfer(machine, flows, system).cycles
         return cycles
-
-
-def joined(load: "SharedLoad", resident: "Resident") -> SharedArrays:
-    """Return a session's part in a device, which memory is checked for.
-
-    Raises UsageError E2043 as `Device.admit`, DoesNotFit E1004.
-    """
-    device, compiled = load.device, load.program
-    device.admit(resident)
-    everyone = [(x.program, x.own) for x in device.beside.values()] + [(compiled, load.own)]
-    plans = [program.memory_plan for program, _ in everyone]
-    need = together(plans, [_layouts(own) for _, own in everyone])
-    if not need.fits and compiled.over_memory == "refuse":
-        raise DeviceFull([x.program.name for x, _ in everyone], need, compiled.memory)
-    return SharedArrays(compiled.machine, compiled.program, load.own, device.space)
-
-
-def _layouts(own: tuple[Own, ...]) -> dict[str, Any]:
-    return {x.name: x.layouts for x in own if x.kind != CALL}
 
 
 def _mapping(given: Any, keys: Sequence[str]) -> dict[Any, Any]:

@@ -50,8 +50,8 @@ class RunResult:
 
 def begun_with(
     inputs: "Sequence[ArrayPort]", names: Sequence[str], arguments: Sequence[Any]
-) -> dict[str, dict[int, Any]]:
-    """Return arguments in entry order as a session takes them: `state` and `constants`, by number.
+) -> tuple[dict[int, Any], dict[int, Any]]:
+    """Return arguments in entry order as a session takes them: state and constants, by number.
 
     `inputs` say which are which. Raises UsageError E3141 for another number of arrays, E3154 as
     `in_order` does.
@@ -60,10 +60,9 @@ def begun_with(
 
     ports = [Port(f"parameter.{x.number}", x.dtype.name, x.shape) for x in inputs]
     arrays = flat_arrays(ports, in_order(ports, names, arguments))
-    found: dict[str, dict[int, Any]] = {"state": {}, "constants": {}}
-    for port, array in zip(inputs, arrays, strict=True):
-        found["state" if port.role == "state" else "constants"][port.number] = array
-    return found
+    pairs = list(zip(inputs, arrays, strict=True))
+    state = {port.number: array for port, array in pairs if port.role == "state"}
+    return state, {port.number: array for port, array in pairs if port.role != "state"}
 
 
 def one_run(session: "Session", outputs: "Sequence[ArrayPort]", progress: Any) -> RunResult:
