@@ -23,12 +23,7 @@ from hloipu_runtime.arguments import checked
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
 
-try:
-    import jax
-except ImportError as _error:
-    raise UsageError(
-        "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]'; HLO text needs no JAX"
-    ) from _error
+import jax  # isort: skip  # its absence is told by hloipu.jax.result_paths
 
 Selector = int | str | range | slice
 """An argument's number, a range or slice of them, or a path such as `params` or `params/dense/w`.

@@ -20,7 +20,7 @@ from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.session.device import SharedLoad
 from hloipu_runtime.session.session import Session
 
-import jax  # isort: skip  # its absence is told by hloipu.jax.lowering
+import jax  # isort: skip  # its absence is told by hloipu.jax.result_paths
 
 
 @dataclass(frozen=True)

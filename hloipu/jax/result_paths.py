@@ -6,7 +6,12 @@ from typing import Any
 
 from hloipu_runtime.errors import UsageError
 
-import jax  # isort: skip  # its absence is told by hloipu.jax.lowering
+try:
+    import jax
+except ImportError as _error:
+    raise UsageError(
+        "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]'; HLO text needs no JAX"
+    ) from _error
 
 Words = tuple[str, ...]
 _NOT_IN_NAMES = frozenset(":=,")

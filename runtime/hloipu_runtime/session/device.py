@@ -166,6 +166,7 @@ class Device:
         unless `run(inputs=…)` gives it. `names`: other names for parameters, or for the beginning
         of names: `{"params": "state.params"}`. Closing the session makes room. Raises UsageError
         E2043 for another machine or too many IPUs, E2046 for an array of another type or shape,
+        E2047 for one that replicas or partitions keep from being shared,
         DoesNotFit E1004 where memory does not suffice for all together, and what `session` raises.
         """
         from hloipu_runtime.session.shared import own_arrays
@@ -174,6 +175,13 @@ class Device:
         compiled = program if hasattr(program, "memory_plan") else inner
         if not hasattr(compiled, "memory_plan"):
             raise ArgumentError("Device.load", "program", "a compiled program", shown(program))
+        if compiled.program.partitions > 1:
+            raise UsageError(
+                "E2047",
+                f"{compiled.program.name!r} has {compiled.program.partitions} partitions, each "
+                "with parts of its own: it shares no arrays",
+                hint="have it take turns: program.session(device=device)",
+            )
         own = own_arrays(compiled.program, compiled.parameter_names, names or {})
         made: Session = program.session(**session, device=SharedLoad(self, compiled, own))
         return made

@@ -189,7 +189,7 @@ def test_what_was_decided_is_told() -> None:
         "  state: parameters 0-1 become results 0-1",
         "  feed data: parameters 2",
         "  loaded once: parameters 3",
-        "  outfeed result.2: results 2",
+        "  at the end of a run: results 2",
     ]
 
 
