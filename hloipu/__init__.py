@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from hloipu_compiler.interpret.ops.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
     from hloipu_runtime.compiled import CompiledProgram, load
-    from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
+    from hloipu_runtime.costs.estimate import Estimate
+    from hloipu_runtime.errors import (
+        HloipuError,
+        LimitError,
+        MachineError,
+        MismatchError,
+        StreamError,
+        UnsupportedError,
+        UsageError,
+    )
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
+    from hloipu_runtime.report.profile import Profile
     from hloipu_runtime.session.device import Device, EngineSwapWarning
     from hloipu_runtime.session.run_result import RunResult
+    from hloipu_runtime.session.session import Session, SessionRun
 
 _HOMES = {
     "compile": "hloipu.api",
@@ -51,8 +62,18 @@ _HOMES = {
     "Limits": "hloipu_compiler.hlo.syntax.limits",
     "HloipuError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
+    "Session": "hloipu_runtime.session.session",
+    "SessionRun": "hloipu_runtime.session.session",
+    "Profile": "hloipu_runtime.report.profile",
+    "Estimate": "hloipu_runtime.costs.estimate",
+    "UsageError": "hloipu_runtime.errors",
+    "StreamError": "hloipu_runtime.errors",
+    "MachineError": "hloipu_runtime.errors",
+    "MismatchError": "hloipu_runtime.errors",
     "UnsupportedError": "hloipu_runtime.errors",
 }
+
+_MODULES = ("jax", "keras", "passes", "streams")
 
 __all__ = [
     "Callback",
@@ -61,6 +82,7 @@ __all__ = [
     "Device",
     "DoesNotFit",
     "EngineSwapWarning",
+    "Estimate",
     "Fault",
     "GraphError",
     "History",
@@ -69,11 +91,18 @@ __all__ = [
     "InvalidHloError",
     "LimitError",
     "Limits",
+    "MachineError",
+    "MismatchError",
     "Module",
     "ParseError",
+    "Profile",
     "RunResult",
+    "Session",
+    "SessionRun",
+    "StreamError",
     "Trainer",
     "UnsupportedError",
+    "UsageError",
     "VerifyError",
     "__version__",
     "compile",
@@ -86,8 +115,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "jax":  # a module of ours, which binds itself when it is imported
-        return import_module("hloipu.jax")
+    if name in _MODULES:  # of ours, which bind themselves when they are imported
+        return import_module(f"hloipu.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'hloipu' has no attribute {name!r}")

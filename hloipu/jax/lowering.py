@@ -226,7 +226,10 @@ class LoweredFunction:
         options: dict[str, Any] = {"feed": feeds, "outfeed": self._outfeeds(outfeed, results)}
         return options | ({"role": by_number} if by_number else {})
 
-    def accumulators(self, asked: Any) -> dict[str, str]:
+    @checked
+    def accumulators(
+        self, asked: Mapping[Any, str] | Sequence[str | tuple[Any, str]]
+    ) -> dict[str, str]:
         """Return the types of accumulators by parameter, from those by number or path.
 
         `asked` is a dictionary, pairs, or texts `PATH=TYPE`. Raises UsageError E2063 for what no

@@ -17,14 +17,14 @@ from hloipu_runtime.costs.estimate import Estimate
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.program.seen import number_of, seen_by_users
-from hloipu_runtime.session.device import SharedLoad
+from hloipu_runtime.session.device import Compiled, SharedLoad
 from hloipu_runtime.session.session import Session
 
 import jax  # isort: skip  # its absence is told by hloipu.jax.result_paths
 
 
 @dataclass(frozen=True)
-class JaxProgram:
+class JaxProgram(Compiled):
     """A JAX function compiled for the modelled machine."""
 
     lowered: LoweredFunction

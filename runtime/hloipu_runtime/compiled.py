@@ -39,7 +39,7 @@ from hloipu_runtime.report.build import About, machine_overrides, profile_of_est
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.device import Device, SharedLoad
+from hloipu_runtime.session.device import Compiled, Device, SharedLoad
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
@@ -54,7 +54,7 @@ Mode = str
 
 
 @dataclass(frozen=True)
-class CompiledProgram:
+class CompiledProgram(Compiled):
     """A proved program for one machine; `fits` says whether its tiles have the memory for it."""
 
     program: Program

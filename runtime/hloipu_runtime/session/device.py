@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hloipu_runtime.arguments import ArgumentError, Number, checked, shown
+from hloipu_runtime.arguments import Number, checked
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
@@ -103,6 +103,10 @@ class Resident:
         ).cycles
 
 
+class Compiled:
+    """What a device takes: a `CompiledProgram`, or a `JaxProgram`, which has one."""
+
+
 class SharedLoad(NamedTuple):
     """How a session is on a device that others share: beside them, with arrays in common."""
 
@@ -156,7 +160,7 @@ class Device:
 
     @checked
     def load(
-        self, program: Any, *, names: Mapping[str, str] | None = None, **session: Any
+        self, program: Compiled, *, names: Mapping[str, str] | None = None, **session: Any
     ) -> "Session":
         """Return a session of a program that stays on the device beside those loaded before.
 
@@ -171,10 +175,8 @@ class Device:
         """
         from hloipu_runtime.session.shared import own_arrays
 
-        inner: Any = getattr(program, "program", None)
-        compiled = program if hasattr(program, "memory_plan") else inner
-        if not hasattr(compiled, "memory_plan"):
-            raise ArgumentError("Device.load", "program", "a compiled program", shown(program))
+        given: Any = program
+        compiled = given if hasattr(given, "memory_plan") else given.program
         if compiled.program.partitions > 1:
             raise UsageError(
                 "E2047",
@@ -183,7 +185,7 @@ class Device:
                 hint="have it take turns: program.session(device=device)",
             )
         own = own_arrays(compiled.program, compiled.parameter_names, names or {})
-        made: Session = program.session(**session, device=SharedLoad(self, compiled, own))
+        made: Session = given.session(**session, device=SharedLoad(self, compiled, own))
         return made
 
     @cached_property
