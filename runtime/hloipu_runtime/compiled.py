@@ -315,7 +315,7 @@ class CompiledProgram(Compiled):
         """Return a session, in which the program's state stays on the device from run to run.
 
         `state`: arrays by name or parameter number, or a list in the program's order; a checkpoint
-        may be loaded instead. `constants`: what no queue feeds, loaded once, by parameter number.
+        may be loaded instead. `constants`: what no queue feeds, loaded once, by number or name.
         `infeeds`: by name, arrays whose rows are elements, an iterable, a function of the element's
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
@@ -359,6 +359,7 @@ class CompiledProgram(Compiled):
                 device,
                 identical,
                 self.live_bytes,
+                self.parameter_names,
                 max_iterations,
             ),
         )

@@ -46,6 +46,8 @@ class SessionSettings:
 
     live_bytes: int = DEFAULT_LIVE_BYTES
     """That it may take of the host's memory."""
+    parameter_names: tuple[str, ...] = ()
+    """By number, as the module has them."""
     max_iterations: int | None = None
     """Turns that a loop within the step may take each time it is entered; None: any number."""
 

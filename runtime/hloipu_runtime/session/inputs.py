@@ -178,6 +178,26 @@ def called_with(program: Program, given: State) -> dict[str, Array]:
     return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
 
 
+def numbered(given: State, names: Sequence[str]) -> State:
+    """Return arrays with numbers of parameters in the place of their names, where one has a name.
+
+    Raises UsageError E3154 for a name that several parameters have.
+    """
+    if not isinstance(given, Mapping) or not names:
+        return given
+    found: dict[Any, Any] = {}
+    for key, array in given.items():
+        count = names.count(key) if isinstance(key, str) else 0
+        if count > 1:
+            raise UsageError(
+                "E3154", f"{key!r} names {count} parameters", hint="give the array by number"
+            )
+        named = names.index(key) if count else key
+        _require_new(named, found)
+        found[named] = array
+    return found
+
+
 def by_stream(program: Program, given: State) -> dict[str, Any]:
     """Return what users give for parameters by stream; UsageError E3141 or E3154 for others."""
     return _named(seen_by_users(program).parameters, given)
@@ -221,7 +241,7 @@ def _named(ports: Sequence[Port], given: State) -> dict[str, Any]:
     return found
 
 
-def _require_new(name: str, found: Mapping[str, Any]) -> None:
+def _require_new(name: str | int, found: Mapping[Any, Any]) -> None:
     """Raise UsageError E3154 for an array that is given by its name and by its number."""
     if name in found:
         raise UsageError(

@@ -30,6 +30,7 @@ from hloipu_runtime.session.inputs import (
     called_with,
     known_rates,
     loaded_arrays,
+    numbered,
     opened_infeeds,
     opened_outfeeds,
     require_inputs,
@@ -122,6 +123,7 @@ class Session:
         ipus = program.ipus * self._replicas
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
+        constants = numbered(constants, self.settings.parameter_names)
         self._shared: SharedArrays | None = None
         if isinstance(load, SharedLoad):
             space = self._device.space
@@ -187,7 +189,8 @@ class Session:
         fit, E3156 where the state is lost.
         """
         self._require_no_run()
-        known = by_stream(self.program, constants)
+        named = numbered(constants, self.settings.parameter_names)
+        known = by_stream(self.program, named)
         arrays = loaded_arrays(self.program, known, self._participants)
         if self._lost:
             self._require_state()
@@ -207,8 +210,8 @@ class Session:
     ) -> SessionRun:
         """Do so many steps; by default those of one run of the program.
 
-        `inputs`: parameters that come in with each call, by number; they stay until others are
-        given.
+        `inputs`: parameters that come in with each call, by number or name; they stay until others
+        are given.
         `steps` is a multiple of the program's steps in a run. Raises UsageError E3153 for any
         other number, E3156 where the state is not there, and what queues raise; after that, the
         state is that of the last whole step where the failure left one: see `steps`.
@@ -225,6 +228,7 @@ class Session:
         self._require_state()
         self._require_feeds_with_state()
         if inputs is not None:
+            inputs = numbered(inputs, self.settings.parameter_names)
             self._arrays.inputs |= called_with(self.program, inputs)
         if self._shared is None:
             return self._steps(steps, progress, self.cycles)

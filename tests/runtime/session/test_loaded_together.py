@@ -58,12 +58,12 @@ NAMES = {"params": "state"}
 @pytest.mark.parametrize("kind", ["call", "state", "constant"])
 def test_what_one_program_writes_the_other_reads(kind: str, mode: str) -> None:
     device = hloipu.Device("tiny", ipus=1)
-    first = device.load(train(), state={0: W, 1: np.int32(0)}, constants={2: X}, mode=mode)
+    first = device.load(train(), state={0: W, 1: np.int32(0)}, constants={"x": X}, mode=mode)
     infeeds = {"data": [X] * 5} if kind == "constant" else {}
     second = device.load(predict(kind), names=NAMES, mode=mode, infeeds=infeeds)
 
     def predicted() -> Any:
-        run = second.run(inputs={} if infeeds else {1: X})
+        run = second.run(inputs={} if infeeds else {"x": X})
         return second.stream("y").drain()[0].element if infeeds else run.outputs[-1]
 
     for steps in (0, 2, 4, 0):
