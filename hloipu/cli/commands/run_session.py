@@ -227,7 +227,7 @@ def show_session(
             np.savez(stream, **_columns(name, drained[name]))
         say(f"wrote {len(drained[name])} elements of {name} to {path}", err=True)
     if output:
-        save_arrays(output, list(results.values()))
+        save_arrays(output, results)
         say(f"wrote {len(results)} arrays to {output}", err=True)
         return
     if as_json:
