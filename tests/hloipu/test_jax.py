@@ -301,6 +301,9 @@ def test_what_no_queue_takes_is_the_last_result() -> None:
     weights, count = WEIGHTS, np.int32(0)
     for _ in range(3):
         weights, count, seen = step(weights, count, X[:4], Y[:4])
+    args = (WEIGHTS, np.int32(0), X[:4], Y[:4])
+    looped = compile(step, *args, donate=(0, 1), loop=3, feed={}, outfeed={}, **TINY)
+    assert_close(looped(*args), (weights, count, seen))
     for mode in ("functional", "exact"):
         found = program.run(*jax.tree.leaves(WEIGHTS), np.int32(0), X[:4], Y[:4], mode=mode)
         assert_close(found.outputs, jax.tree.leaves((weights, count, seen)))

@@ -74,13 +74,12 @@ def given_state(
     return stored
 
 
-def stored_state(program: Program, name: str, array: Any, replica: int) -> dict[str, Array]:
+def stored_state(program: Program, port: SeenState, array: Any, replica: int) -> dict[str, Array]:
     """Return what a replica keeps of one array of the state, in storage form and copied.
 
     One with a dimension more, the first, has an array for each replica; keys stay as they are.
     """
-    (port,) = [x for x in seen_by_users(program).state if x.name == name]
-    return _stored(program, port, array, replica, frozenset({name}))
+    return _stored(program, port, array, replica, frozenset({port.name}))
 
 
 def replica_seed(seed: int, replica: int) -> int:

@@ -10,6 +10,7 @@ it through the host.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
 from hloipu_runtime.program.program import Program, Variable
-from hloipu_runtime.program.seen import number_of, seen_by_users
-from hloipu_runtime.session.inputs import called_with, loaded_arrays, stored_state
-from hloipu_runtime.session.state import in_users_types
+from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
+from hloipu_runtime.session.inputs import by_stream, called_with, loaded_arrays, stored_state
+from hloipu_runtime.session.state import in_users_type
 from hloipu_runtime.simulate.run.host import Arrays
 
 if TYPE_CHECKING:
@@ -156,14 +157,16 @@ class SharedArrays:
 
     def completed(
         self, state: State | None, constants: State
-    ) -> tuple[dict[Any, Any] | None, dict[Any, Any]]:
+    ) -> tuple[dict[Any, Any] | None, dict[str, Any]]:
         """Return what a session begins with: what is given, and what is on the device already.
+
+        Constants are by stream.
 
         Raises UsageError E2046 for an array of another type or shape than the device's, and for one
         that is given and there.
         """
-        kept = _mapping(state or {}, [x.key for x in self.arrays if x.kind == STATE])
-        loaded = _mapping(constants, [x.key for x in self.arrays if x.kind != STATE])
+        kept = _by_name(state or {}, [x.name for x in self._ports.values() if x.parameter >= 0])
+        loaded = by_stream(self.program, constants)
         for own in self._there(STATE, CONSTANT):
             given = kept if own.kind == STATE else loaded
             if {own.key, own.number} & given.keys():
@@ -181,26 +184,23 @@ class SharedArrays:
         self,
         engine: "SessionEngine",
         called: Arrays,
-        constants: Mapping[Any, Any],
+        constants: Mapping[str, Any],
         charge: Callable[[int], None],
     ) -> None:
         """Put on the device what the session begins with and is not there."""
         self.engine, self.called, self.charge = engine, called, charge
         self.take_constants(constants)
         for own in self.arrays:
-            if own.kind == CALL and constants.keys() & {own.key, own.number}:
+            if own.kind == CALL and own.key in constants:
                 self.apart.add(own.key)
             if own.kind != CALL and own.name not in self.space.arrays:
                 self.space.arrays[own.name] = SharedArray(own, self)
                 self.versions[own.name] = 0
         self.space.parts.append(self)
 
-    def take_constants(self, constants: Mapping[Any, Any]) -> None:
-        """Note what is loaded."""
-        for own in self.arrays:
-            if own.kind == CONSTANT:
-                array = constants.get(own.key, constants.get(own.number))
-                self.constants[own.key] = np.array(array)
+    def take_constants(self, constants: Mapping[str, Any]) -> None:
+        """Note what is loaded, by stream."""
+        self.constants = {stream: np.array(array) for stream, array in constants.items()}
 
     def wrote(self, kind: str) -> None:
         """Note that the session has written its state, or has other constants."""
@@ -213,8 +213,8 @@ class SharedArrays:
 
     def called_with(self, inputs: State) -> None:
         """Note that parameters come in with the call, and not from the device."""
-        given = _mapping(inputs, [port.stream for port in seen_by_users(self.program).parameters])
-        self.apart.update(x.key for x in self.arrays if {x.key, x.number} & given.keys())
+        given = by_stream(self.program, inputs)
+        self.apart.update(x.key for x in self.arrays if x.key in given)
 
     def refresh(self) -> None:
         """Bring the session's arrays to what others have written, and charge for it.
@@ -237,11 +237,12 @@ class SharedArrays:
         for own, array in values.items():
             if own.kind == STATE:
                 for replica, state in enumerate(states):
-                    state |= stored_state(self.program, own.key, array, replica)
+                    state |= stored_state(self.program, self._ports[own.key], array, replica)
             elif own.kind == CONSTANT:
                 self.constants[own.key] = array
-            else:
-                called.inputs |= called_with(self.program, {own.key: array})
+        given = {own.key: array for own, array in values.items() if own.kind == CALL}
+        if given:
+            called.inputs |= called_with(self.program, given)
         if any(own.kind == STATE for own in stale):
             engine.states = states
         if any(own.kind == CONSTANT for own in stale):
@@ -286,7 +287,11 @@ class SharedArrays:
                 hint="load the last checkpoint into that session, or close it",
             )
         states = self.engine.states
-        return [in_users_types(self.program, states, n)[own.key] for n in range(len(states))]
+        return [in_users_type(self._ports[own.key], states, n) for n in range(len(states))]
+
+    @cached_property
+    def _ports(self) -> dict[str, SeenState]:
+        return {port.name: port for port in seen_by_users(self.program).state}
 
     def _there(self, *kinds: str) -> Iterator[Own]:
         """Return the arrays that are on the device; UsageError E2046 for another type or shape."""
@@ -348,7 +353,7 @@ class SharedArrays:
         return cycles
 
 
-def _mapping(given: Any, keys: Sequence[str]) -> dict[Any, Any]:
+def _by_name(given: Any, keys: Sequence[str]) -> dict[Any, Any]:
     return dict(given) if isinstance(given, Mapping) else dict(zip(keys, given, strict=False))
 
 

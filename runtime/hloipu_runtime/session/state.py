@@ -9,7 +9,7 @@ from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.storage import from_storage
 from hloipu_runtime.program.program import Array, Program, StatePort
-from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.program.seen import SeenState, seen_by_users
 from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.session.checkpoint import Checkpoint
 from hloipu_runtime.session.inputs import given_state
@@ -49,11 +49,13 @@ def in_users_types(
     program: Program, states: Sequence[Mapping[str, Array]], number: int
 ) -> dict[str, Any]:
     """Return copies of a participant's state: parts of all replicas together, and all pieces."""
-    found = {}
-    for seen in seen_by_users(program).state:
-        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
-        found[seen.name] = np.array(from_storage(array, seen.element_type))
-    return found
+    return {x.name: in_users_type(x, states, number) for x in seen_by_users(program).state}
+
+
+def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number: int) -> Any:
+    """Return a copy of one array of a participant's state."""
+    array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+    return np.array(from_storage(array, seen.element_type))
 
 
 def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number: int) -> Array:

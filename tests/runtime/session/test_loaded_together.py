@@ -87,6 +87,25 @@ def test_whoever_wrote_last_is_read() -> None:
     np.testing.assert_array_equal(two.state()["state['w']"], W + 2 * X)
 
 
+def test_parameters_without_names_are_each_program_s_own() -> None:
+    text = PREDICT.replace("params", "state").replace("  ROOT y = f32[6] multiply(w, x)", (
+        "  Arg_2.1 = f32[6] parameter(2)\n  v = f32[6] multiply(w, Arg_2.1)\n"
+        "  ROOT y = f32[6] multiply(v, x)"
+    ))  # fmt: skip
+    roles = {"0": "const", "2": "const"}
+    scaled = hloipu.compile(text, loop=1, feed={"data": (1,)}, outfeed=["y"], role=roles,
+                            target="tiny")  # fmt: skip
+    device = hloipu.Device()
+    first = device.load(train(), state={0: W, 1: np.int32(0)}, constants=[X])
+    for scale in (2, 3):
+        own = {2: np.full(6, scale, np.float32)}
+        second = device.load(scaled, constants=own, infeeds={"data": [X] * 2})
+        first.run(2)
+        second.run(1)
+        found = second.stream("y").drain()[0].element
+        np.testing.assert_array_equal(found, (W + first.steps * X) * X * scale)
+
+
 def test_replicas_give_what_they_agree_on(tmp_path: Any) -> None:
     text = PREDICT.replace('"params', '"state')
     device = hloipu.Device()
