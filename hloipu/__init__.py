@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hloipu import jax as jax
+    from hloipu import keras as keras
+    from hloipu import passes as passes
+    from hloipu import streams as streams
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
     from hloipu.training.callbacks import Callback
