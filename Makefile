@@ -43,6 +43,11 @@ check: install ## what CI runs: format, lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
+.PHONY: public-types
+public-types: install ## is every public name typed in full, for users' type checkers (1 minute)
+	$(BIN)/python -m pip install --quiet --group public-types
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pyright --ignoreexternal --verifytypes hloipu
+
 .PHONY: keras
 keras: install ## Keras models run in every way, against Keras's own fit (5 minutes)
 	$(BIN)/python -m tools.keras_models

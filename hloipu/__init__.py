@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hloipu import jax as jax
+    from hloipu import keras as keras
+    from hloipu import passes as passes
+    from hloipu import streams as streams
     from hloipu.api import compile
     from hloipu.modules import evaluate, parse, verify
     from hloipu.options.resolve import OptionWarning
@@ -23,15 +27,27 @@ if TYPE_CHECKING:
     from hloipu_compiler.hlo.syntax.limits import Limits
     from hloipu_compiler.interpret.ops.custom_calls import register_custom_call
     from hloipu_compiler.ir.graph import Computation, Instruction, Module
-    from hloipu_runtime.compiled import CompiledProgram, RunResult, load
-    from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
+    from hloipu_runtime.compiled import CompiledProgram, load
+    from hloipu_runtime.costs.estimate import Estimate
+    from hloipu_runtime.errors import (
+        HloipuError,
+        LimitError,
+        MachineError,
+        MismatchError,
+        StreamError,
+        UnsupportedError,
+        UsageError,
+    )
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
+    from hloipu_runtime.report.profile import Profile
     from hloipu_runtime.session.device import Device, EngineSwapWarning
+    from hloipu_runtime.session.run_result import RunResult
+    from hloipu_runtime.session.session import Session, SessionRun
 
 _HOMES = {
     "compile": "hloipu.api",
     "CompiledProgram": "hloipu_runtime.compiled",
-    "RunResult": "hloipu_runtime.compiled",
+    "RunResult": "hloipu_runtime.session.run_result",
     "load": "hloipu_runtime.compiled",
     "Device": "hloipu_runtime.session.device",
     "EngineSwapWarning": "hloipu_runtime.session.device",
@@ -60,8 +76,18 @@ _HOMES = {
     "Limits": "hloipu_compiler.hlo.syntax.limits",
     "HloipuError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
+    "Session": "hloipu_runtime.session.session",
+    "SessionRun": "hloipu_runtime.session.session",
+    "Profile": "hloipu_runtime.report.profile",
+    "Estimate": "hloipu_runtime.costs.estimate",
+    "UsageError": "hloipu_runtime.errors",
+    "StreamError": "hloipu_runtime.errors",
+    "MachineError": "hloipu_runtime.errors",
+    "MismatchError": "hloipu_runtime.errors",
     "UnsupportedError": "hloipu_runtime.errors",
 }
+
+_MODULES = ("jax", "keras", "passes", "streams")
 
 __all__ = [
     "Callback",
@@ -70,6 +96,7 @@ __all__ = [
     "Device",
     "DoesNotFit",
     "EngineSwapWarning",
+    "Estimate",
     "Fault",
     "GraphError",
     "History",
@@ -78,13 +105,20 @@ __all__ = [
     "InvalidHloError",
     "LimitError",
     "Limits",
+    "MachineError",
+    "MismatchError",
     "Module",
     "OptionWarning",
     "ParseError",
+    "Profile",
     "Report",
     "RunResult",
+    "Session",
+    "SessionRun",
+    "StreamError",
     "Trainer",
     "UnsupportedError",
+    "UsageError",
     "VerifyError",
     "__version__",
     "compile",
@@ -101,8 +135,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "jax":  # a module of ours, which binds itself when it is imported
-        return import_module("hloipu.jax")
+    if name in _MODULES:  # of ours, which bind themselves when they are imported
+        return import_module(f"hloipu.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'hloipu' has no attribute {name!r}")

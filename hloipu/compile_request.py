@@ -8,7 +8,10 @@ from hloipu.pipelining import pipeline_request, shard_request
 from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.framework.registry import added_passes_forgotten
+from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
+from hloipu_compiler.plan.wrapping import looped
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
@@ -55,3 +58,20 @@ def plugins(options: Options) -> Iterator[None]:
         for plugin in options.plugin:
             load_plugin(plugin)
         yield
+
+
+def wrapping_lines(module: Module, options: Options) -> list[str]:
+    """Return what was made of a step's parameters and results, for people; none for no wrapping.
+
+    Raises UsageError E3150 to E3152 as `wrapping_of` does.
+    """
+    request = wrapping_request(options)
+    if pipeline_request(options).asks:
+        return required_wrapping(module, looped(request), feeds_rest=True).lines()
+    found = wrapping_of(module, request)
+    if found is not None and found.loop and found.results:
+        from hloipu_compiler.driver import is_cut
+
+        if is_cut(module, compile_request(options)):
+            found = required_wrapping(module, looped(request))
+    return [] if found is None else found.lines()

@@ -1,6 +1,6 @@
 """Arguments for a module from files or at random, as the command line gives them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ class StoredArrays:
 
     def __init__(self, file: ArrayFile) -> None:
         self._file = file
-        self.names = frozenset(file.names)
+        self.names: frozenset[str] = frozenset(file.names)
 
     def keys_of(
         self,
@@ -165,13 +165,16 @@ def flat(arguments: Sequence[Any]) -> list[Array]:
     return leaves
 
 
-def save_arrays(path: str, arrays: Sequence[Array], prefix: str = "out") -> None:
-    """Write arrays as out_0, out_1, … to an .npz file, whole or not at all.
+def save_arrays(
+    path: str, arrays: Sequence[Array] | Mapping[int, Array], prefix: str = "out"
+) -> None:
+    """Write arrays as out_0, out_1, … or by their numbers to an .npz file, whole or not at all.
 
     Types that numpy cannot name are stored as unsigned integers of their width. Raises UsageError
     where the file cannot be written.
     """
-    named = {f"{prefix}_{i}": _storable(x) for i, x in enumerate(arrays)}
+    numbered = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
+    named = {f"{prefix}_{number}": _storable(x) for number, x in numbered}
     with replacing(path) as stream:
         np.savez(stream, **named)  # type: ignore[arg-type]
 

@@ -1,5 +1,6 @@
 """The documents: short pages, links that lead somewhere, paths and options that exist."""
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -8,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import click
 import pytest
 
+import hloipu
 from hloipu.cli.application import application
 from tests.support.cases import each
 
@@ -183,3 +185,63 @@ def test_the_example_of_an_op_is_the_code() -> None:
     code = "".join(x.read_text(encoding="utf-8") for x in sources)
     assert len(shown) == 3
     assert not [line for line in shown if line not in code]
+
+
+FOR_DEVELOPERS = frozenset(
+    f"docs/{name}.md" for name in ("adding-an-op", "decisions", "design", "planning", "program")
+) | {"CONTRIBUTING.md", "CHANGELOG.md"}
+_PRIVATE = re.compile(r"hloipu_(?:compiler|runtime)|\bhloipu(?:\.\w+)*\._[a-z]\w*")
+
+
+def told_to_users() -> Iterator[tuple[str, str]]:
+    """Yield texts that users read: pages, explanations of errors, what errors and hints say."""
+    yield from ((name, text) for name, text in pages().items() if name not in FOR_DEVELOPERS)
+    explained = ROOT / "compiler" / "hloipu_compiler" / "explanations.toml"
+    yield explained.name, explained.read_text(encoding="utf-8")
+    for folder in ("hloipu", "compiler", "runtime"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            for part in said_in_code(text) if _PRIVATE.search(text) else ():
+                yield path.relative_to(ROOT).as_posix(), part
+
+
+def said_in_code(text: str) -> Iterator[str]:
+    """Yield the texts in what is raised, warned of and said, and in helps and hints."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.keyword) and node.arg in ("hint", "help"):
+            said: ast.AST = node.value
+        elif isinstance(node, ast.Call) and _name_of(node.func).endswith(
+            ("Error", "Warning", "warn", "say", "echo", "Fault")
+        ):
+            said = node
+        else:
+            continue
+        for part in ast.walk(said):
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                yield part.value
+
+
+def _name_of(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def test_nothing_private_is_told_to_users() -> None:
+    assert [x for x in told_to_users() if _PRIVATE.search(x[1])] == []
+    planted = 'raise UsageError("E1", "no", hint=f"see {x} of hloipu_runtime.compiled")'
+    assert any(_PRIVATE.search(x) for x in said_in_code(planted))
+
+
+_FORMATS = frozenset("config costs memory profile sweep toml keras tensorflow torch_xla".split())
+"""Of files and records: `hloipu.profile` is no Python name; and modules that need a framework."""
+
+
+def test_what_users_are_told_to_import_is_there() -> None:
+    said = "\n".join(text for name, text in pages().items() if name not in FOR_DEVELOPERS)
+    names = sorted(set(re.findall(r"(?<![\w/.])hloipu((?:\.[A-Za-z]\w*)+)", said)))
+    assert len(names) > 20
+    for dotted in names:
+        first, *rest = dotted[1:].split(".")
+        if first not in _FORMATS:
+            found: object = getattr(hloipu, first)
+            for part in rest:
+                found = getattr(found, part)

@@ -122,6 +122,11 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     return Compilation(request, module, plan, distribution=distribution, read=module)
 
 
+def is_cut(module: Module, request: CompileRequest) -> bool:
+    """Whether a step runs in pieces or on replicas, so that queues take all of its results."""
+    return _read(module, request).distribution is Distribution.CUT
+
+
 def _plain(module: Module, micro_batches: int | None) -> "tuple[FlatStep | None, Module]":
     """Return a module without annotations, encoding and marks of calls, and what those said."""
 

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hloipu_compiler.source import Span
 from hloipu_runtime.errors import HloipuError
@@ -55,8 +55,8 @@ class InvalidHloError(HloipuError):
     def __init__(self, faults: Sequence[Fault]) -> None:
         first = faults[0]
         super().__init__(first.code, first.message, hint=first.hint)
-        self.faults = tuple(faults)
-        self.span = first.span
+        self.faults: tuple[Fault, ...] = tuple(faults)
+        self.span: Any = first.span
 
     def __str__(self) -> str:
         shown = [str(fault) for fault in self.faults[:MOST_FAULTS_SHOWN]]

@@ -128,8 +128,8 @@ class Trials:
         self.module = module
         self.options = options
         self.program = program
-        self.before = cycles_of(program)
-        self.device_before = device_cycles_of(program)
+        self.before: int = cycles_of(program)
+        self.device_before: int = device_cycles_of(program)
         self._compile = compile_as_asked
         self._chosen = _chosen(options)
         self._limit = limit

@@ -31,7 +31,7 @@ class Against:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.is_file = name.endswith(".npz")
+        self.is_file: bool = name.endswith(".npz")
         self._xla: XlaCpu | None = None
         if name not in (XLA_CPU, EVALUATOR_F64) and not self.is_file:
             raise UsageError(

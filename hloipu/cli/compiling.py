@@ -24,12 +24,12 @@ from hloipu.cli.inputs import OUTPUT_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
+from hloipu.compile_request import wrapping_lines
 from hloipu.definitions import key_text
 from hloipu.encoded import plain_step
 from hloipu.options.origin import DEFAULT
 from hloipu.options.table import OPTIONS, Options
 from hloipu.showing import Phases, interruptible
-from hloipu.wrapping import wrapping_lines
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module
@@ -67,7 +67,7 @@ class Reporting:
     """Print the chart of each pipeline as well."""
 
 
-chart_option = click.option(
+chart_option: Callable[[F], F] = click.option(
     "--chart", is_flag=True, help="Print pipelines: stages by slots, what each costs and keeps."
 )
 

@@ -29,7 +29,7 @@ class Working:
     """Tells what a command does, and knows it when the command is stopped."""
 
     def __init__(self) -> None:
-        self.what = ""
+        self.what: str = ""
         """What is being done, or was when it was stopped."""
 
     @contextmanager

@@ -1,5 +1,6 @@
 """JAX functions as HLO text, and nested arguments as the flat arrays of its parameters."""
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hloipu.jax.result_paths import ResultPaths, selected_numbers
 from hloipu.training.programs import DATA, named_metrics
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -21,15 +23,15 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.plain_text import plain_message
 
-try:
-    import jax
-except ImportError as error:
-    raise UsageError(
-        "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]'; HLO text needs no JAX"
-    ) from error
+import jax  # isort: skip  # its absence is told by hloipu.jax.result_paths
 
-Selector = int | str | range
-"""An argument's number, a range of numbers, or a path such as `params` or `params/dense/w`."""
+Selector = int | str | range | slice
+"""An argument's number, a range or slice of them, or a path such as `params` or `params/dense/w`.
+
+Of results, numbers are those of the tuple that the function returns.
+"""
+Donated = int | str | Sequence[int | str]
+"""Arguments' numbers or names."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class LoweredFunction:
 
         Raises UsageError E2063 for what no argument has.
         """
-        one = isinstance(selectors, int | str | range)
+        one = isinstance(selectors, int | str | range | slice)
         wanted: Iterable[Any] = (selectors,) if one else selectors  # type: ignore[assignment]
         selected: dict[int, None] = {}
         for selector in wanted:
@@ -174,7 +176,7 @@ class LoweredFunction:
                 selected |= dict.fromkeys(self._below(selector))
             else:
                 count = len(self.parameters)
-                for n in argument_numbers((selector,), count):
+                for n in selected_numbers((selector,), count):
                     selected |= dict.fromkeys(self.parameters[n])
         return tuple(selected)
 
@@ -194,15 +196,16 @@ class LoweredFunction:
     def wrapping(
         self,
         feed: Mapping[str, Selector | Sequence[Selector]] | None,
-        outfeed: Sequence[str] | None,
+        outfeed: Sequence[str] | Mapping[str, Selector | Sequence[Selector]] | None,
         role: Mapping[Any, str] | None = None,
     ) -> dict[str, Any]:
         """Return options that feed arguments and send results other than state out.
 
         By default one queue, `data`, feeds all arguments that are neither donated nor have a role;
-        results are named as `named_metrics` does, or as keys of dictionaries that the function
-        returns. Where nothing is donated and feeds are named, all else is constant. Raises
-        UsageError E2063 for what no argument has.
+        each result has a queue, named after its key or field. `outfeed` names them in order, or
+        says which results, by number or path, a queue takes: elements of several are dictionaries
+        of these names. Where nothing is donated and feeds are named, all else is constant. Raises
+        UsageError E2063 for what no argument or result has.
         """
         roles = {n: kind for key, kind in (role or {}).items() for n in self.numbers(key)}
         everything = [n for numbers in self.parameters for n in numbers]
@@ -219,23 +222,58 @@ class LoweredFunction:
         wrapping = wrapping_of(self.module, WrappingRequest(1, by_number, feeds))
         kept = {pair.result for pair in wrapping.state} if wrapping else set()
         results = [x.number for x in result_arrays(self.module) if x.number not in kept]
-        names = outfeed or _names(self.out_info, results)
-        named = named_metrics(names, results)
-        options: dict[str, Any] = {
-            "feed": feeds,
-            "outfeed": tuple(f"{n}={result}" for n, result in named.items()),
-        }
+        options: dict[str, Any] = {"feed": feeds, "outfeed": self._outfeeds(outfeed, results)}
         return options | ({"role": by_number} if by_number else {})
+
+    @checked
+    def accumulators(
+        self, asked: Mapping[Any, str] | Sequence[str | tuple[Any, str]]
+    ) -> dict[str, str]:
+        """Return the types of accumulators by parameter, from those by number or path.
+
+        `asked` is a dictionary, pairs, or texts `PATH=TYPE`. Raises UsageError E2063 for what no
+        argument has.
+        """
+        pairs = asked.items() if isinstance(asked, Mapping) else asked
+        found: dict[str, str] = {}
+        for pair in pairs:
+            key, kind = pair.rpartition("=")[::2] if isinstance(pair, str) else pair
+            found |= {str(n): kind for n in self.numbers(key)}
+        return found
+
+    def _outfeeds(
+        self,
+        asked: Sequence[str] | Mapping[str, Selector | Sequence[Selector]] | None,
+        results: Sequence[int],
+    ) -> tuple[str, ...]:
+        """Return the queues of results, as the option `outfeed` takes them."""
+        if not isinstance(asked, Mapping):
+            named = named_metrics(asked, results) if asked else self.outputs.named(results)
+            return tuple(f"{name}={result}" for name, result in named.items())
+        queues = []
+        for name, selectors in asked.items():
+            numbers = self.outputs.numbers(selectors)
+            keys = {number: key for key, number in self.outputs.named(numbers).items()}
+            plain = len(numbers) == 1
+            parts = [str(n) if plain else f"{keys[n]}={n}" for n in numbers]
+            queues.append(f"{name}={','.join(parts)}")
+        return tuple(queues)
+
+    @cached_property
+    def outputs(self) -> ResultPaths:
+        """The results' paths."""
+        return ResultPaths.of(self.out_info)
 
 
 @checked
-def lower(function: Any, *arguments: Any, donate: int | Sequence[int] = ()) -> LoweredFunction:
+def lower(function: Any, *arguments: Any, donate: Donated = ()) -> LoweredFunction:
     """Return a function's HLO text for arguments like these: arrays, or `jax.ShapeDtypeStruct`.
 
     `function` may be jitted: its static and donated arguments are as it says. A
     `jax.stages.Traced` or `jax.stages.Lowered` is taken without arguments. `donate`: the arguments
-    that results replace, which are a training's state. Raises UsageError E2063 for a number that
-    no argument has, and E3176 where it is not clear which arguments the text has as parameters.
+    that results replace, by number or name, which are a training's state. Raises UsageError E2063
+    for a number or name that no argument has, and E3176 where it is not clear which arguments the
+    text has as parameters.
     """
     if isinstance(function, jax.stages.Traced | jax.stages.Lowered):
         if arguments or donate != ():
@@ -252,10 +290,41 @@ def lower(function: Any, *arguments: Any, donate: int | Sequence[int] = ()) -> L
         shaped = jax.tree.structure(arguments) == jax.tree.structure(found.arguments)
         # Static arguments are none of the lowered function's.
         return replace(found, arguments=arguments) if shaped else found
-    donated = argument_numbers(donate, len(arguments))
+    if isinstance(function, jax.stages.Wrapped) and _static_ones(function, arguments):
+        raise UsageError(
+            "E3176",
+            "a jitted function with static arguments says itself which arguments it donates",
+            hint="give donate_argnums or donate_argnames to jax.jit, and no donate here",
+        )
+    donated = selected_numbers(_positions(function, donate), len(arguments))
     jitted = jax.jit(function, donate_argnums=donated, keep_unused=True)
     lowered = jitted.lower(*arguments)
     return LoweredFunction(hlo_text(lowered), arguments, donated, lowered.out_info)
+
+
+def _static_ones(function: Any, arguments: tuple[Any, ...]) -> bool:
+    """Whether a jitted function is traced for fewer arguments than these."""
+    info, _ = function.trace(*arguments).args_info
+    return len(jax.tree.leaves(info)) != len(jax.tree.leaves(arguments))
+
+
+def _positions(function: Any, donate: Donated) -> tuple[int, ...]:
+    """Return numbers of arguments, those that are named found in the function's signature."""
+    given = (donate,) if isinstance(donate, int | str) else tuple(donate)
+    if not any(isinstance(each, str) for each in given):
+        return tuple(each for each in given if isinstance(each, int))
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    unknown = [each for each in given if isinstance(each, str) and each not in names]
+    if unknown:
+        raise UsageError(
+            "E2063",
+            f"there is no argument {unknown[0]!r}",
+            hint=f"the function takes {', '.join(names)}" if names else "name it by its number",
+        )
+    return tuple(each if isinstance(each, int) else names.index(each) for each in given)
 
 
 def hlo_text(lowered: Any) -> str:
@@ -296,20 +365,6 @@ def _kept_leaves(lowered: Any, count: int) -> tuple[int, ...]:
             hint="give jax.jit keep_unused=True, or hloipu.jax the function itself",
         )
     return kept
-
-
-def argument_numbers(given: int | range | Sequence[int | range], count: int) -> tuple[int, ...]:
-    """Return numbers of arguments, those below 0 counted from the last; E2063: not there."""
-    parts = (given,) if isinstance(given, int | range) else tuple(given)
-    numbers = [n for part in parts for n in (part if isinstance(part, range) else (part,))]
-    for number in numbers:
-        if not -count <= number < count:
-            raise UsageError(
-                "E2063",
-                f"there is no argument {number}",
-                hint=f"the function is given {count} arguments, counted from 0",
-            )
-    return tuple(number % count for number in numbers)
 
 
 def _path(name: str) -> str:
@@ -356,11 +411,3 @@ def _as_key(array: Any, like: Any) -> Any:
         return array
     example = jax.numpy.zeros((), like.dtype)  # of shapes alone no kind of key is told
     return jax.random.wrap_key_data(array, impl=jax.random.key_impl(example))
-
-
-def _names(out_info: Any, results: Sequence[int]) -> list[str]:
-    """Return the keys of results that lie in dictionaries; nothing unless all do and differ."""
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(out_info)[0]]
-    last = [paths[number][-1] if paths[number] else None for number in results]
-    names = [str(key.key) for key in last if isinstance(key, jax.tree_util.DictKey)]
-    return names if len(names) == len(results) == len(set(names)) else []

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from hloipu.api import compile as compile_hlo
 from hloipu.definitions import without_definitions
-from hloipu.jax.lowering import LoweredFunction, Selector, lower
+from hloipu.jax.lowering import Donated, LoweredFunction, Selector, lower
 from hloipu.options.keywords import PlainOptions
 from hloipu.options.resolve import resolve
 from hloipu_compiler.analysis.tally import tally
@@ -17,13 +17,14 @@ from hloipu_runtime.costs.estimate import Estimate
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.session.device import Compiled, SharedLoad
 from hloipu_runtime.session.session import Session
 
-import jax  # isort: skip  # its absence is told by hloipu.jax.lowering
+import jax  # isort: skip  # its absence is told by hloipu.jax.result_paths
 
 
 @dataclass(frozen=True)
-class JaxProgram:
+class JaxProgram(Compiled):
     """A JAX function compiled for the modelled machine."""
 
     lowered: LoweredFunction
@@ -47,10 +48,13 @@ class JaxProgram:
         Donated ones are the state; others that no queue feeds are loaded once, as constants. See
         `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
         """
+        device = options.get("device")
+        there = device.numbers_there if isinstance(device, SharedLoad) else frozenset[int]()
         if self.lowered.has_state:
-            options.setdefault("state", self.lowered.state)
+            mine = {n: a for n, a in self.lowered.state.items() if n not in there}
+            options.setdefault("state", mine)
         seen = seen_by_users(self.program.program)
-        loaded = {number_of(port) for port in seen.parameters[: seen.loaded]}
+        loaded = {number_of(port) for port in seen.parameters[: seen.loaded]} - there
         if loaded & self.lowered.values.keys():
             known = {n: a for n, a in self.lowered.values.items() if n in loaded}
             options.setdefault("constants", known)
@@ -94,10 +98,10 @@ class JaxProgram:
 def compile(
     function: Any,
     *arguments: Any,
-    donate: int | Sequence[int] = (),
+    donate: Donated = (),
     loop: int | None = None,
     feed: Mapping[str, Selector | Sequence[Selector]] | None = None,
-    outfeed: Sequence[str] | None = None,
+    outfeed: Sequence[str] | Mapping[str, Selector | Sequence[Selector]] | None = None,
     role: Mapping[Any, str] | None = None,
     **options: Unpack[PlainOptions],
 ) -> JaxProgram:
@@ -106,13 +110,16 @@ def compile(
     `function` is what `lower` takes: a function, a jitted one, or one that JAX has traced or
     lowered. With `loop` the donated arguments stay on the device, queues feed arguments (`feed`:
     name -> arguments' numbers or paths such as `params/dense`; by default all others come from
-    `data`), and other results go to queues (`outfeed`: their names in order). `role`: what
-    arguments are, by number or path; a function that donates nothing has all that is not fed
-    constant. `options` are those of `hloipu.compile`, which says what is raised.
+    `data`), and other results go to queues (`outfeed`: their names in order, or name -> results'
+    numbers or paths, whose elements are dictionaries then). `role`: what arguments are, by number
+    or path; a function that donates nothing has all that is not fed constant. `options` are those
+    of `hloipu.compile`, which says what is raised; `accumulator` takes numbers and paths too.
     """
     lowered = lower(function, *arguments, donate=donate)
     cut: dict[str, Any] = {}
-    if loop is not None:
+    if "accumulator" in options:
+        options["accumulator"] = lowered.accumulators(options["accumulator"])
+    if loop is not None or feed is not None or outfeed is not None:
         cut = {**lowered.wrapping(feed, outfeed, role), "loop": loop}
     elif role:
         cut["role"] = {str(n): kind for key, kind in role.items() for n in lowered.numbers(key)}
@@ -169,6 +176,7 @@ def jit(
     function: Callable[..., Any],
     *,
     donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Iterable[str] = (),
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (),
     **options: Unpack[PlainOptions],
@@ -190,6 +198,7 @@ def jit(
         jitted = jax.jit(
             function,
             donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames or None,
             static_argnums=numbers or None,
             static_argnames=names or None,
             keep_unused=True,

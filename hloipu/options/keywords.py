@@ -113,4 +113,4 @@ class CompileOptions(PlainOptions, total=False):
     """Feed parameters from the queue NAME; repeatable."""
     outfeed: Sequence[str]
     """Send results to a queue: NAME=N,…, or NAME for the others, or NAME:MODE for NAME to keep all,
-    last, first or every=N, or their sum or mean; repeatable."""
+    last, first or every=N, or their sum or mean; N may be KEY=N, a name for it; repeatable."""

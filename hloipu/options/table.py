@@ -265,7 +265,8 @@ class Options:
         _wraps(
             Names(),
             "Send results to a queue: NAME=N,…, or NAME for the others, or NAME:MODE for NAME to "
-            "keep all, last, first or every=N, or their sum or mean; repeatable.",
+            "keep all, last, first or every=N, or their sum or mean; N may be KEY=N, a name for "
+            "it; repeatable.",
         ),
     ] = ()
     mode: Annotated[

@@ -59,7 +59,7 @@ class ProgressBar(Callback):
 
     @checked
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = sys.stderr if stream is None else stream
+        self.stream: TextIO = sys.stderr if stream is None else stream
         self._last: TrainingProgress | None = None
 
     def on_live(self, progress: TrainingProgress) -> None:

@@ -126,6 +126,7 @@ def training_programs(
     asked |= {each.name: each.places for each in (found.feeds if found else ())}
     outfeeds = found.outfeeds if found else ()
     rest = [place for each in outfeeds for place in each.places]
+    rest += found.results if found else ()
     if encoded is not None and metrics is None:
         named = {each.name: each.places for each in outfeeds}
     else:
@@ -198,13 +199,21 @@ def _read(step: HloInput) -> tuple[str | Path, Module]:
 
 
 def _fixed(program: CompiledProgram) -> StepPrograms:
-    queues = seen_by_users(program.program).queues
+    seen = seen_by_users(program.program)
+    queues = seen.queues
     feeds = {queue.name: spec_of_queue(queue) for queue in queues if queue.to_device}
     if not program.program.is_resident or not queues:
         raise UsageError(
             "E3172",
             f"{program.program.name!r} has no queues: a trainer cannot feed it",
             hint="compile the step with loop=, feed= and outfeed=, or give the trainer the HLO",
+        )
+    if seen.results:
+        raise UsageError(
+            "E3172",
+            f"{program.program.name!r} gives {len(seen.results)} results of its last step alone, "
+            "which a trainer does not see",
+            hint="compile the step with outfeed=, or give the trainer the HLO",
         )
     metrics = tuple(queue.name for queue in queues if not queue.to_device)
     return StepPrograms(feeds, metrics, fixed=program, state=_state_of(program.program))

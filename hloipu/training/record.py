@@ -14,6 +14,7 @@ from hloipu.step_elements import elements_per_step
 from hloipu.training.callbacks import Callback, TrainingProgress
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.session.session import Session
+from hloipu_runtime.streams.structure import flatten
 
 LIVE_SECONDS = 0.1
 """Between two looks at a training that is going on."""
@@ -51,8 +52,8 @@ class Recorder:
     """Takes metrics out of a session's queues, from whichever thread asks, and keeps the time."""
 
     def __init__(self, session: Session, samples_per_step: int, epochs: int, steps: int) -> None:
-        self.history = History({}, {queue: [] for queue in metrics_of(session)})
-        self.epoch = 0
+        self.history: History = History({}, {queue: [] for queue in metrics_of(session)})
+        self.epoch: int = 0
         self._epochs = epochs
         self.steps_per_epoch = steps
         self._session = session
@@ -149,7 +150,7 @@ def mean_of(element: Any, metric: str) -> float:
     A narrow type's own sum stops growing (bf16 at 256 ones) or wraps around. Raises UsageError
     E3151 for complex numbers, which a metric is not.
     """
-    parts = [np.asarray(x) for x in (element if isinstance(element, tuple) else (element,))]
+    parts = [np.asarray(x) for x in flatten(element)[0]]
     if any(np.iscomplexobj(x) for x in parts):
         raise UsageError(
             "E3151",

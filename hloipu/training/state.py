@@ -11,7 +11,7 @@ class HostState:
     """State and the steps that it has seen; while a training goes on, those of its session."""
 
     def __init__(self, arrays: State | None) -> None:
-        self.steps = 0
+        self.steps: int = 0
         """Steps done, those of the training that goes on included."""
         self._arrays = arrays
         self._steps_of_arrays = 0

@@ -122,7 +122,7 @@ class Trainer:
         self.schedules = dict(schedules or {})
         self.profile: Profile | None = None
         self._host = HostState(state)
-        self.stop_training = False
+        self.stop_training: bool = False
         """Set by a callback: `fit` ends after the execution that is going on."""
         self._running: dict[str, Any] = {
             "mode": mode,

@@ -39,55 +39,22 @@ from hloipu_runtime.report.build import About, machine_overrides, profile_of_est
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.device import Device
+from hloipu_runtime.session.device import Compiled, Device, SharedLoad
 
 if TYPE_CHECKING:
     from hloipu_runtime.executable import Executable, OverMemory
     from hloipu_runtime.report.ports import ArrayPort
+    from hloipu_runtime.session.run_result import RunResult
     from hloipu_runtime.session.session import Session
     from hloipu_runtime.simulate.exact.exact import ExactEngine
     from hloipu_runtime.simulate.functional.functional import FunctionalEngine
     from hloipu_runtime.simulate.run.participant import Participant
 
 Mode = str
-_MOST_SHOWN = 20
-"""Arrays of a result that a notebook lists."""
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """What one run gave."""
-
-    outputs: list[Any]
-    """Arrays in the order of the result's leaves, in the user's types: of the first participant."""
-    cycles: int
-    """Of the modelled machine."""
-    profile: Profile = field(repr=False)
-    everyone: list[list[Any]] = field(default_factory=list, repr=False)
-    """The outputs of all participants, numbered replica * partitions + partition."""
-
-    def __repr__(self) -> str:
-        """Return how many arrays there are, and the cycles."""
-        return f"<RunResult: {len(self.outputs)} arrays, {self.cycles:,} cycles>"
-
-    def _repr_html_(self) -> str:
-        """Return what notebooks show: where the cycles went, and the arrays."""
-        from hloipu_runtime.report.overview import overview_html
-        from hloipu_runtime.report.ports import html_table
-
-        arrays = [
-            (f"output {n}", f"{np.asarray(x).dtype}{list(np.shape(x))}")
-            for n, x in enumerate(self.outputs[:_MOST_SHOWN])
-        ]
-        left_out = len(self.outputs) - len(arrays)
-        more = [("…", f"{left_out} more")] if left_out else []
-        device = ("device cycles", f"{self.profile.device_cycles:,}")
-        facts = [("cycles", f"{self.cycles:,}"), device, *arrays, *more]
-        return html_table("run", facts) + overview_html(self.profile)
-
-
-@dataclass(frozen=True)
-class CompiledProgram:
+class CompiledProgram(Compiled):
     """A proved program for one machine; `fits` says whether its tiles have the memory for it."""
 
     program: Program
@@ -252,10 +219,12 @@ class CompiledProgram:
         watch: Watch | None = None,
         each: Sequence[Sequence[Any]] = (),
         max_iterations: Number | None = None,
-    ) -> RunResult:
+    ) -> "RunResult":
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
-        One dictionary in their place has them by the names of `inputs`, or by number.
+        One dictionary in their place has them by the names of `inputs`, or by number. A program
+        that keeps state and has no queues begins with it, and gives the state and the results of
+        the last step.
 
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
@@ -271,6 +240,12 @@ class CompiledProgram:
         from hloipu_runtime.kernels.computing import computing
         from hloipu_runtime.program.seen import seen_by_users
         from hloipu_runtime.report.build import profile_of_run
+        from hloipu_runtime.session.run_result import (
+            RunResult,
+            begun_with,
+            one_run,
+            require_no_queues,
+        )
         from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
         from hloipu_runtime.simulate.participants import (
             check_host_memory,
@@ -283,13 +258,15 @@ class CompiledProgram:
 
         require_mode(mode)
         self._require_runnable()
-        if self.program.is_resident:
-            raise UsageError(
-                "E3159",
-                f"{self.program.name!r} keeps state on the device, or queues feed it",
-                hint="run it in a session: program.session(state=…, infeeds=…)",
-            )
         program = self.program
+        if program.is_resident:
+            require_no_queues(program, watch, each)
+            state, constants = begun_with(self.inputs, self.parameter_names, arguments)
+            with self.session(
+                state=state, constants=constants, mode=mode, poison=poison, seed=seed,
+                max_iterations=max_iterations,
+            ) as session:  # fmt: skip
+                return one_run(session, self.outputs, progress)
         check_participants(program)
         check_host_memory(program, program.participants)
         if each and len(each) != program.participants:
@@ -338,7 +315,7 @@ class CompiledProgram:
         seed: Seed = 0,
         timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
         rates: Mapping[str, Positive] | None = None,
-        device: Device | None = None,
+        device: Device | SharedLoad | None = None,
         identical: bool = False,
         max_iterations: Number | None = None,
     ) -> "Session":
@@ -350,23 +327,28 @@ class CompiledProgram:
         number, or a source. `outfeeds`: by name, `all`, `last`, `first` or `every-N`; a queue keeps
         all elements unless told otherwise. `seed` is where stateful random ops begin. `rates`:
         elements per second that the host makes of an infeed. `device` is shared with other
-        sessions, of which one at a time lies there (`hloipu.Device`). Of several replicas, replica
-        i of R takes the elements i, i + R, … of each feed; `identical` says that all have the same
-        data, so that one is run and stands for all. `max_iterations`: iterations that a loop within
-        the step may take each time it is entered (LimitError E5031). Raises what `Session` raises,
-        DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError E3158 for a
-        program that was not compiled for sessions.
+        sessions, of which one at a time lies there (`hloipu.Device.load` has them stay together).
+        Of several replicas, replica i of R takes the elements i, i + R, … of each feed; `identical`
+        says that all have the same data, so that one is run and stands for all. `max_iterations`:
+        iterations that a loop within the step may take each time it is entered (LimitError E5031).
+        Raises what `Session` raises, DoesNotFit unless memory suffices or `over_memory` is "allow",
+        UsageError E3158 for a program that was not compiled for sessions.
         """
         from hloipu_runtime.session.engine import SessionSettings
         from hloipu_runtime.session.session import Session
 
-        if not self.program.is_resident:
+        if not self.program.is_resident and not isinstance(device, SharedLoad):
             raise UsageError(
                 "E3158",
                 f"{self.program.name!r} keeps no state and has no queues",
                 hint="compile the step with loop=N, feed= and outfeed=",
             )
         self._require_runnable()
+        if isinstance(device, SharedLoad):
+            from hloipu_runtime.memory.together import require_room
+
+            others = [(x.program, x.layouts) for x in device.device.beside.values()]
+            require_room([*others, (self, device.layouts)], self.over_memory)
         return Session(
             self.program,
             self.costs,

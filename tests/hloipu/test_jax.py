@@ -258,3 +258,52 @@ def test_work_is_told_by_the_keys_of_jax() -> None:
 def test_programs_from_functions_know_their_lines() -> None:
     sources = compile(scores, WEIGHTS, X[:4], **TINY).program.sources
     assert any("test_jax.py" in line for line in sources.values())
+
+
+def test_donated_arguments_and_accumulators_are_named() -> None:
+    args = (WEIGHTS, np.int32(0), X[:4], Y[:4])
+    options: dict[str, Any] = {"loop": 2, "micro_batches": 2, "target": "tiny"}
+    cases: list[tuple[Any, set[str]]] = [
+        ({"weights/dense/w": "bf16"}, {"bf16", "f32"}),
+        (["weights=f16"], {"f16"}),
+        ([(slice(0, 1), "bf16")], {"bf16"}),
+    ]
+    for asked, kinds in cases:
+        program = compile(step, *args, donate=("weights", "count"), accumulator=asked, **options)
+        variables = program.program.program.variables
+        assert {x.element_type for x in variables if x.name.startswith("accumulator")} >= kinds
+    assert program.lowered.donated == (0, 1)
+    function = jit(step, donate_argnames="weights", **TINY)
+    assert_close(function(*args), step(*args))
+    with pytest.raises(UsageError, match=r"E2063(.|\n)*takes weights, count, x, y"):
+        lower(step, *args, donate="state")
+    with pytest.raises(UsageError, match="E3176"):
+        lower(jax.jit(lambda x, n: x * n, static_argnums=1), X, 2, donate=0)
+
+
+@pytest.mark.parametrize("selectors", ["2", 2, ("loss", "largest"), slice(2, 3), range(2, 3)])
+def test_elements_of_named_results_are_dictionaries(selectors: Any) -> None:
+    args = (WEIGHTS, np.int32(0), X[:4], Y[:4])
+    program = compile(step, *args, donate=(0, 1), loop=3, outfeed={"seen": selectors}, **TINY)
+    rows = [{"x": X[n : n + 4], "y": Y[n : n + 4]} for n in (0, 4, 8)]
+    with program.session(infeeds={"data": rows}) as session:
+        session.run(3)
+        elements = [x.element for x in session.stream("seen").drain()]
+    np.testing.assert_allclose([x["loss"] for x in elements], in_jax(3)[1], rtol=1e-5)
+    assert [float(x["largest"]) for x in elements] == [float(np.abs(x["x"]).max()) for x in rows]
+    with pytest.raises(UsageError, match=r"E2063(.|\n)*2/loss"):
+        compile(step, *args, donate=(0, 1), loop=3, outfeed={"seen": "los"}, **TINY)
+
+
+def test_what_no_queue_takes_is_the_last_result() -> None:
+    text = lower(step, WEIGHTS, np.int32(0), X[:4], Y[:4], donate=(0, 1)).text
+    program = hloipu.compile(text, loop=3, role={"x": "const", "y": "const"}, target="tiny")
+    weights, count = WEIGHTS, np.int32(0)
+    for _ in range(3):
+        weights, count, seen = step(weights, count, X[:4], Y[:4])
+    args = (WEIGHTS, np.int32(0), X[:4], Y[:4])
+    looped = compile(step, *args, donate=(0, 1), loop=3, feed={}, outfeed={}, **TINY)
+    assert_close(looped(*args), (weights, count, seen))
+    for mode in ("functional", "exact"):
+        found = program.run(*jax.tree.leaves(WEIGHTS), np.int32(0), X[:4], Y[:4], mode=mode)
+        assert_close(found.outputs, jax.tree.leaves((weights, count, seen)))

@@ -49,13 +49,16 @@ CLASSES = (
 MODULES = (hloipu, hloipu.jax, made, arrays)
 
 NOT_CHECKED = {
-    "Module Computation Instruction Fault RunResult History Report": "records that hloipu makes",
+    "Module Computation Instruction Fault RunResult History Report "
+    "Estimate Profile SessionRun": "records that hloipu makes",
     "CompiledProgram": "made by compile and load",
-    "HloipuError LimitError UnsupportedError InvalidHloError ParseError VerifyError GraphError "
+    "HloipuError LimitError MachineError MismatchError StreamError UsageError "
+    "UnsupportedError InvalidHloError ParseError VerifyError GraphError "
     "DoesNotFit "
     "EngineSwapWarning": "errors that hloipu raises",
     "OptionWarning": "errors that hloipu raises",
     "Callback Source": "take nothing; for users to derive from",
+    "Device.keep Device.running": "called by sessions",
     "Session JaxProgram JaxFunction LoweredFunction": "made by other functions alone",
     "InfeedQueue.take InfeedQueue.require_resumable OutfeedQueue.put "
     "OutfeedQueue.end_run": "called by engines for each element",
@@ -136,6 +139,10 @@ CALLS: Mapping[str, Call] = {
     "Limits": lambda: (hloipu.Limits, {}),
     "Device": lambda: (hloipu.Device, {}),
     "Device.admit": lambda: (hloipu.Device().admit, {"resident": resident()}),
+    "Device.load": lambda: (
+        _closing(hloipu.Device().load),
+        {"program": step(), "state": [START], "infeeds": infeeds()},
+    ),
     "Device.bring": lambda: (hloipu.Device().bring, {"resident": resident()}),
     "ProgressBar": lambda: (callbacks.ProgressBar, {}),
     "CompiledProgram.run": lambda: (_placed(program().run, np.float32(1), B), {}),
@@ -192,6 +199,9 @@ CALLS: Mapping[str, Call] = {
     "JaxProgram.session": lambda: (_closing(jax_program().session), {"infeeds": {"data": [B]}}),
     "JaxProgram.nested_state": lambda: (
         jax_program().nested_state, {"session": jax_program().session(infeeds={"data": [B]})},
+    ),
+    "LoweredFunction.accumulators": lambda: (
+        jax_program().lowered.accumulators, {"asked": {"w": "f32"}},
     ),
     "LoweredFunction.flat": lambda: (_placed(jax_program().lowered.flat, B, B), {}),
     "LoweredFunction.numbers": lambda: (jax_program().lowered.numbers, {"selectors": "w"}),

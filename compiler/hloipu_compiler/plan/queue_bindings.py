@@ -54,7 +54,8 @@ def outfeeds_of(
 ) -> tuple[tuple[FeedBinding, ...], tuple[int, ...]]:
     """Return the outfeeds, and the results that no queue takes.
 
-    In a loop every result that is not state goes to a queue: `result.N` where none is named.
+    Results without one are handed over at the end of a run: of the last step. Where queues take
+    all, as in steps that are cut, they go to queues `result.N`.
     """
     named = [_read(text, results) for text in request.outfeeds]
     taken = {number for outfeed in named for number in outfeed.places}
@@ -74,7 +75,7 @@ def outfeeds_of(
         rest = ()
     for outfeed in named:
         _check_reduction(outfeed, results, request.loop)
-    if request.loop is not None:
+    if request.queues_take_all:
         named += [FeedBinding(f"result.{number}", (number,)) for number in rest]
         rest = ()
     names = [queue.name for queue in (*feeds, *named)]
@@ -89,7 +90,7 @@ def outfeeds_of(
 
 
 def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
-    """Read `NAME[:MODE][=N,…]`, where `=MODE:N,…` says the same."""
+    """Read `NAME[:MODE][=N,…]`, where `=MODE:N,…` says the same; `KEY=N` names an array of it."""
     found = _OUTFEED.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -107,7 +108,16 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
     binding = FeedBinding(name.strip(), (), reduction, "" if reduction else mode)
     if not numbers and not text.endswith(("=", ":")):
         return binding
-    words = [word.strip() for word in numbers.split(",")]
+    words, keys = [], []
+    for part in numbers.split(","):
+        key, equals, number = part.rpartition("=")
+        words.append(number.strip())
+        keys += [key.strip()] if equals else []
+    if keys and (len(keys) < len(words) or not all(keys) or len(frozenset(keys)) < len(keys)):
+        raise UsageError(
+            "E3151", f"--outfeed {text}: every array of an element has a name of its own, or none",
+            hint="--outfeed metrics=loss=4,accuracy=5",
+        )  # fmt: skip
     if not all(word.isdecimal() and len(word) < 10 for word in words):
         raise UsageError(
             "E3151", f"--outfeed {text}: expected are numbers of results", hint="--outfeed loss=4"
@@ -118,7 +128,7 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
             raise _no_such("outfeed", name, "result", number, len(results))
     if len(frozenset(places)) != len(places):
         raise UsageError("E3151", f"--outfeed {text}: a result is named twice")
-    return binding._replace(places=places)
+    return binding._replace(places=places, names=tuple(keys))
 
 
 def _mode(text: str, said: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hloipu_compiler.analysis.written_state import is_written, keeps_parts
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.entry_arrays import (
+    donated_alone,
     parameter_arrays,
     parameter_places,
     result_places,
@@ -35,6 +36,9 @@ def sign_of_training(
     `parameters`: those that may be weights; `results`: those that may be their next values, or a
     loss.
     """
+    donors = donated_alone(module)
+    if donors:
+        return f"{len(donors)} parameters are donated"
     weights = [x for x in parameters if _is_array_of_floats(x)]
     new = [x for x in results if _is_array_of_floats(x)]
     kinds = {x.kind for x in weights}

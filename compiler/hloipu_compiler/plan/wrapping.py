@@ -17,11 +17,16 @@ class WrappingRequest:
     """Number, name, or name of a whole group of parameters -> role."""
     feeds: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     outfeeds: tuple[str, ...] = ()
-    """`NAME=N,…`, or `NAME` for all other results; `NAME:MODE` before the rest of either."""
+    """`NAME=N,…`, or `NAME` for all other results; `NAME:MODE` before the rest of either.
+
+    `KEY=N` in the place of N names an array, whose elements are dictionaries then.
+    """
     io_tiles: int = 0
     """Tiles to set apart for the queues."""
     replica_keys: str = "auto"
     """Whether replicas draw from keys of their own: auto, folded or same."""
+    queues_take_all: bool = False
+    """Whether results that no outfeed names go to queues `result.N`, as in steps that are cut."""
 
     @property
     def asks(self) -> bool:
@@ -30,8 +35,8 @@ class WrappingRequest:
 
 
 def looped(request: WrappingRequest) -> WrappingRequest:
-    """Return a request with a loop, if only of one step, so that queues take every result."""
-    return replace(request, loop=request.loop or 1)
+    """Return a request with a loop, if only of one step, where queues take every result."""
+    return replace(request, loop=request.loop or 1, queues_take_all=True)
 
 
 class EntryArray(NamedTuple):
@@ -76,7 +81,7 @@ class FeedBinding(NamedTuple):
     mode: str = ""
     """Of an outfeed, which elements its queue keeps unless a session says otherwise."""
     names: tuple[str, ...] = ()
-    """Of the parameters that it feeds, as the dump has them."""
+    """Of the parameters that it feeds, as the dump has them; of an outfeed's arrays, as asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.codelets.dense.added_dot import AddedDot
+from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
 from hloipu_runtime.program.program import Program
@@ -22,7 +24,7 @@ Rooms = Mapping[tuple[int, str], int]
 _AFTER = 2
 """Points after a product at which its pieces are still brought together and added."""
 
-_KINDS = frozenset({"dot", "added_dot"})
+_PRODUCTS = (Dot, AddedDot)
 
 
 def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
@@ -65,7 +67,7 @@ def _products(program: Program) -> dict[ComputeSet, dict[int, list[str]]]:
     for step in (step for body in bodies for step in steps_within(body, program)):
         if isinstance(step, ComputeSet):
             for group in step.groups:
-                if group.codelet.name in _KINDS:
+                if isinstance(group.codelet, _PRODUCTS):
                     ipu = program.variables[group.outputs[0].variable].ipu
                     found.setdefault(step, {}).setdefault(ipu, []).append(group.name)
     return found

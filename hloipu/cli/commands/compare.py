@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.text import read_file

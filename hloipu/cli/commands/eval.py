@@ -103,7 +103,7 @@ class Watcher:
     """Prints watched instructions' values and stops at NaN."""
 
     def __init__(self, names: Sequence[str], stop_on_nan: bool) -> None:
-        self.names = frozenset(name.lstrip("%") for name in names)
+        self.names: frozenset[str] = frozenset(name.lstrip("%") for name in names)
         self.stop_on_nan = stop_on_nan
 
     def __call__(self, instruction: Instruction, leaves: Sequence[Array]) -> None:

@@ -9,9 +9,8 @@ import click
 from hloipu.api import compile_cached
 from hloipu.cli.commands.compare import read_profile
 from hloipu.cli.compiling import is_executable, loaded, read_verified, settled_for
-from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.report.page import write_page
 from hloipu.report.record import of_profile, report_record

@@ -45,10 +45,11 @@ from hloipu.showing import Phases
 from hloipu.showing import shown as shown_meanwhile
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
-from hloipu_runtime.compiled import CompiledProgram, RunResult
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, RunInterruptedError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.session.run_result import RunResult
 from hloipu_runtime.watching import doing
 
 

@@ -281,7 +281,7 @@ def show_session(
             np.savez(stream, **_columns(name, drained[name]))
         say(f"wrote {len(drained[name])} elements of {name} to {path}", err=True)
     if output:
-        save_arrays(output, list(results.values()))
+        save_arrays(output, results)
         say(f"wrote {len(results)} arrays to {output}", err=True)
         return
     if as_json:
@@ -295,6 +295,8 @@ def show_session(
 
 def shown_element(element: Any) -> str:
     """Return an outfeed's element in a few words."""
+    if isinstance(element, dict):
+        return ", ".join(f"{name} {shown(part)}" for name, part in element.items())
     parts = element if isinstance(element, tuple) else (element,)
     return ", ".join(shown(part) for part in parts)
 
@@ -303,6 +305,8 @@ def _columns(name: str, elements: Sequence[Any]) -> dict[str, Any]:
     """Return one array for each leaf of an outfeed, its elements in a row."""
     if not elements:
         return {}
+    if isinstance(elements[0], dict):
+        return {f"{name}/{key}": np.stack([x[key] for x in elements]) for key in elements[0]}
     if not isinstance(elements[0], tuple):
         return {name: np.stack(elements)}
     return {f"{name}.{k}": np.stack(column) for k, column in enumerate(zip(*elements, strict=True))}

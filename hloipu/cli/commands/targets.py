@@ -8,7 +8,7 @@ from hloipu.cli.saying import say
 from hloipu.cli.table import readable_bytes, table
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.devices import ORDERS, devices_of, in_order
-from hloipu_runtime.machine.load import MACHINE_NAMES, load_machine
+from hloipu_runtime.machine.load import MACHINE_NAMES, load_machine, machine_file
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.schema import shown
 
@@ -19,11 +19,23 @@ from hloipu_runtime.machine.schema import shown
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a number; repeatable."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(name: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+@click.option(
+    "--toml", "as_toml", is_flag=True, help="Print the file of NAME, to start one of your own from."
+)
+def command(name: str | None, settings: tuple[str, ...], as_json: bool, as_toml: bool) -> None:
     """Show every number of the machine NAME with its unit and source; without NAME, list them.
 
     NAME is a built-in machine or the path of a .toml file of the same form.
     """
+    if as_toml:
+        if name not in MACHINE_NAMES or settings or as_json:
+            raise MachineError(
+                "E3209",
+                "--toml prints the file of one built-in machine, as it is",
+                hint="hloipu targets gc200 --toml > mine.toml",
+            )
+        click.echo(machine_file(name), nl=False)
+        return
     if name is None:
         if settings:
             raise MachineError(

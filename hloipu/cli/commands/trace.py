@@ -5,9 +5,8 @@ from pathlib import Path
 import click
 
 from hloipu.cli.compiling import program_of
-from hloipu.cli.inputs import HLO_FILE, limit_option
+from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
-from hloipu.cli.outputs import OUTPUT_FILE
 from hloipu.cli.saying import say
 from hloipu.report.trace import MOST_EVENTS, program_trace, trace_file
 from hloipu.showing import Phases

@@ -40,7 +40,7 @@ class Trials:
     """Asks a test about texts within a time for each and one for all."""
 
     def __init__(self, tester: Tester, timeout: float | None, time_limit: float | None) -> None:
-        self.too_late = 0
+        self.too_late: int = 0
         """Candidates that were given up because they took too long."""
         self._tester = tester
         self._timeout = timeout

@@ -53,6 +53,14 @@ def load_machine(name_or_path: str, overrides: Mapping[str, str] | None = None) 
     return build(name, tables, Places(name_or_path, text), parse_overrides(overrides or {}))
 
 
+def machine_file(name: str) -> str:
+    """Return the text of the file that describes a built-in machine; KeyError for any other."""
+    if name not in MACHINE_NAMES:
+        raise KeyError(name)
+    path = files("hloipu_runtime.machine") / "data" / f"{name}.toml"
+    return path.read_text(encoding="utf-8")
+
+
 @lru_cache(_MACHINES_KEPT)
 def _built_in(name: str, overrides: tuple[tuple[str, str], ...]) -> Machine:
     place = f"{name}.toml"

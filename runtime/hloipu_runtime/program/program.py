@@ -112,7 +112,10 @@ class Queue:
     mode: str = ""
     """Which elements an outfeed keeps unless a session says otherwise; empty: all."""
     names: tuple[str, ...] = ()
-    """Of the parameters that it feeds, by which dictionaries of arrays are bound."""
+    """Of the parameters that it feeds, by which dictionaries of arrays are bound.
+
+    Of an outfeed, the keys of its elements; empty: these are arrays or tuples of them.
+    """
 
 
 _LONGEST_NAME = 200

@@ -159,5 +159,6 @@ def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue
         streams.append(port)
         places.append(whole.number)
         if queue.names:
-            names.append(whole.stack.name if whole.stack else queue.names[whole.places[0]])
+            stack = whole.stack if queue.to_device else None
+            names.append(stack.name if stack else queue.names[whole.places[0]])
     return replace(queue, streams=tuple(streams), places=tuple(places), names=tuple(names))

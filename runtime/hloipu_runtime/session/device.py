@@ -9,14 +9,22 @@ host, loads the new one, and brings its state back. What such a load costs no so
 import threading
 import warnings
 import weakref
-from collections.abc import Container, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hloipu_runtime.arguments import checked
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.arguments import Number, checked
+from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_transfer
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Program, Variable
+
+if TYPE_CHECKING:
+    from hloipu_runtime.session.session import Session
+    from hloipu_runtime.session.shared import Own, SharedSpace
 
 _LOADED = ("vertex code", "control code", "exchange code", "vertex state", "constants")
 """Categories of memory that an executable brings along."""
@@ -70,9 +78,13 @@ def constants_cycles(
 class Resident:
     """An executable that may lie on a device, with the state of one session."""
 
-    def __init__(self, name: str, machine: Machine, memory: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, machine: Machine, memory: Mapping[str, Any], ipus: int = 1
+    ) -> None:
         self.name = name
         self.machine = machine
+        self.ipus = ipus
+        """Of all replicas."""
         self.footprint = footprint(memory)
 
     @property
@@ -95,24 +107,132 @@ class Resident:
         ).cycles
 
 
-class Device:
-    """One simulated device for several sessions: `program.session(device=device)`.
+class Compiled:
+    """What a device takes: a `CompiledProgram`, or a `JaxProgram`, which has one."""
 
-    Sessions take turns; which of them runs has to lie on the device. `swaps` counts how often
-    another one had to be loaded, `swap_cycles` what that took; the first load is free, as that of a
-    session of its own is. `warns=False`: executables that alternate are no cause for a warning.
+
+class SharedLoad(NamedTuple):
+    """How a session is on a device that others share: beside them, with arrays in common."""
+
+    device: "Device"
+    program: Any
+    """A `CompiledProgram`."""
+    own: "tuple[Own, ...]"
+    """The program's arrays by the names that they have on the device."""
+
+    @property
+    def layouts(self) -> "dict[str, tuple[Variable, ...]]":
+        """Where the arrays lie that stay on the device, by name."""
+        return {x.name: x.layouts for x in self.own if x.kind != "call"}
+
+    @property
+    def numbers_there(self) -> frozenset[int]:
+        """The numbers of the parameters that are on the device already."""
+        return frozenset(x.number for x in self.own if x.name in self.device.space.arrays)
+
+
+class Device:
+    """One simulated device for several programs, which stay there together or take turns.
+
+    `load` puts a program beside those that are loaded already: parameters of one name are one
+    array, and what a program writes the next one reads. Memory has to suffice for all of them.
+
+    Sessions of `program.session(device=device)` take turns; which of them runs has to lie on the
+    device, and what is loaded together counts as one. `swaps` counts how often another one had to
+    be brought there, `swap_cycles` what that took; the first load is free, as that of a session of
+    its own is.
+
+    `machine` is the name of a built-in machine or the path of a `.toml` file, by default that of
+    the first program; `ipus` how many IPUs the device has, by default as many as its programs take.
+    `warns=False`: executables that alternate are no cause for a warning.
     """
 
     @checked
-    def __init__(self, *, warns: bool = True) -> None:
-        self.swaps = 0
-        self.swap_cycles = 0
+    def __init__(
+        self, machine: str | Path | None = None, *, ipus: Number | None = None, warns: bool = True
+    ) -> None:
+        self.swaps: int = 0
+        self.swap_cycles: int = 0
         self._lock = threading.Lock()
+        self._running = threading.Lock()
         self._here: weakref.ref[Resident] | None = None
         self._before: weakref.ref[Resident] | None = None
         self._alternations = 0
         self._has_warned = not warns
-        self._machine: Machine | None = None
+        self._machine = None if machine is None else load_machine(str(machine)).name
+        self._ipus = ipus
+        self.beside: dict[Resident, SharedLoad] = {}
+        """What is loaded together."""
+        self._together: Resident | None = None
+
+    @checked
+    def load(
+        self, program: Compiled, *, names: Mapping[str, str] | None = None, **session: Any
+    ) -> "Session":
+        """Return a session of a program that stays on the device beside those loaded before.
+
+        `program` is a `CompiledProgram`, or a `JaxProgram`; `session` are the options of its
+        `session`. State and constants that have the name of an array on the device are that array
+        and are left out; what comes with each call is taken from there too, through the host,
+        unless `run(inputs=…)` gives it. `names`: other names for parameters, or for the beginning
+        of names: `{"params": "state.params"}`. Closing the session makes room. Raises UsageError
+        E2043 for another machine or too many IPUs, E2046 for an array of another type or shape,
+        E2047 for one that replicas or partitions keep from being shared,
+        DoesNotFit E1004 where memory does not suffice for all together, and what `session` raises.
+        """
+        from hloipu_runtime.session.shared import own_arrays
+
+        given: Any = program
+        compiled = given if hasattr(given, "memory_plan") else given.program
+        if compiled.program.partitions > 1:
+            raise UsageError(
+                "E2047",
+                f"{compiled.program.name!r} has {compiled.program.partitions} partitions, each "
+                "with parts of its own: it shares no arrays",
+                hint="have it take turns: program.session(device=device)",
+            )
+        own = own_arrays(compiled.program, compiled.parameter_names, names or {})
+        made: Session = given.session(**session, device=SharedLoad(self, compiled, own))
+        return made
+
+    @cached_property
+    def space(self) -> "SharedSpace":
+        """The arrays that programs share which are loaded together."""
+        from hloipu_runtime.session.shared import SharedSpace
+
+        return SharedSpace()
+
+    @contextmanager
+    def running(self, name: str) -> "Iterator[None]":
+        """Have one of the programs run that are loaded together.
+
+        Raises StreamError E2061 while another one does: they share arrays.
+        """
+        if not self._running.acquire(blocking=False):
+            raise StreamError(
+                "E2061",
+                f"{name!r} is to run while another program runs on the device",
+                expected="a device that does not run",
+                found="a run",
+                hint="run programs of one device one after the other",
+            )
+        try:
+            yield
+        finally:
+            self._running.release()
+
+    @checked
+    def keep(self, resident: Resident, load: Any) -> None:
+        """Have an executable stay beside others, or leave where `load` is None."""
+        with self._lock:
+            was_here = self._here is not None and self._here() is self._together
+            if load is None:
+                self.beside.pop(resident, None)
+            else:
+                self.beside[resident] = load
+            self._together = _combined(list(self.beside)) if self.beside else None
+            if was_here and self._together is not None:
+                self._here = weakref.ref(self._together)
 
     @property
     def resident(self) -> str:
@@ -128,13 +248,19 @@ class Device:
         """
         with self._lock:
             if self._machine is None:
-                self._machine = resident.machine
-            if resident.machine.name != self._machine.name:
+                self._machine = resident.machine.name
+            if resident.machine.name != self._machine:
                 raise UsageError(
                     "E2043",
                     f"{resident.name!r} is for {resident.machine.name}, the device is "
-                    f"{self._machine.name}",
+                    f"{self._machine}",
                     hint="give each machine a device of its own",
+                )
+            if self._ipus is not None and resident.ipus > self._ipus:
+                raise UsageError(
+                    "E2043",
+                    f"{resident.name!r} is for {resident.ipus} IPUs, the device has {self._ipus}",
+                    hint=f"make it with ipus={resident.ipus}, or compile for fewer",
                 )
 
     @checked
@@ -144,6 +270,8 @@ class Device:
         Warns once (EngineSwapWarning) where it was there before what is there now.
         """
         with self._lock:
+            if resident in self.beside and self._together is not None:
+                resident = self._together
             here = None if self._here is None else self._here()
             if here is resident:
                 return 0
@@ -167,3 +295,11 @@ class Device:
                 stacklevel=4,
             )
         return cycles
+
+
+def _combined(residents: "list[Resident]") -> Resident:
+    """Return what lies on a device together as one."""
+    name = ", ".join(dict.fromkeys(x.name for x in residents))
+    made = Resident(name, residents[0].machine, {}, max(x.ipus for x in residents))
+    made.footprint = Footprint(*map(sum, zip(*(x.footprint for x in residents), strict=True)))
+    return made

@@ -8,7 +8,7 @@ from hloipu_runtime.errors import StreamError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.session.device import Device
+from hloipu_runtime.session.device import Device, SharedLoad
 from hloipu_runtime.session.state import steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
@@ -39,7 +39,7 @@ class SessionSettings:
     """Seconds that the device waits for one element of a queue."""
     rates: Mapping[str, float] = field(default_factory=dict)
     """Elements per second that the host makes of an infeed; others are always there in time."""
-    device: Device | None = None
+    device: Device | SharedLoad | None = None
     """Shared with other sessions; None: a device of the session's own."""
     identical: bool = False
     """Whether all replicas have the same state and data: the first one stands for all."""

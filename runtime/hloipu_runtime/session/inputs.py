@@ -17,11 +17,14 @@ from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.structure import LEAF, Structure
 
 
 def spec_of_queue(queue: Queue) -> ElementSpec:
     """Return what the elements of a program's queue are."""
     leaves = tuple(LeafSpec(port.element_type, port.shape) for port in queue.streams)
+    if queue.names and not queue.to_device:
+        return ElementSpec(leaves, Structure("dict", queue.names, (LEAF,) * len(leaves)))
     return ElementSpec(leaves, names=queue.names)
 
 
@@ -69,6 +72,14 @@ def given_state(
             array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
         stored |= _stored(program, port, array, replica, with_own)
     return stored
+
+
+def stored_state(program: Program, port: SeenState, array: Any, replica: int) -> dict[str, Array]:
+    """Return what a replica keeps of one array of the state, in storage form and copied.
+
+    One with a dimension more, the first, has an array for each replica; keys stay as they are.
+    """
+    return _stored(program, port, array, replica, frozenset({port.name}))
 
 
 def replica_seed(seed: int, replica: int) -> int:
@@ -252,7 +263,7 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
     return found
 
 
-def _require_new(name: str, found: Mapping[str, Any]) -> None:
+def _require_new(name: str | int, found: Mapping[Any, Any]) -> None:
     """Raise UsageError E3154 for an array that is given by its name and by its number."""
     if name in found:
         raise UsageError(

@@ -1,7 +1,7 @@
 """Sessions: resident state from run to run, fed by queues."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
@@ -23,7 +23,7 @@ from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing, load_checkpoint
 from hloipu_runtime.session.clock import SessionClock
-from hloipu_runtime.session.device import Device, Resident, constants_cycles
+from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
 from hloipu_runtime.session.engine import SessionEngine, SessionSettings
 from hloipu_runtime.session.inputs import (
     called_with,
@@ -35,6 +35,7 @@ from hloipu_runtime.session.inputs import (
     require_inputs,
     scheduled,
 )
+from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
@@ -85,12 +86,12 @@ class Session:
         outfeeds: Mapping[str, Any] | None = None,
         settings: SessionSettings | None = None,
     ) -> None:
-        self.settings = settings or SessionSettings()
+        self.settings: SessionSettings = settings or SessionSettings()
         self.program = program
         self._seen = seen_by_users(program)
         self.costs = costs
         self.about = about
-        self.steps = 0
+        self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
         self._participants = 1 if self.settings.identical else program.participants
         """Those that are run."""
@@ -102,7 +103,7 @@ class Session:
         check_host_memory(program, self._participants)
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
-        self.rates = known_rates(program, self.settings.rates)
+        self.rates: dict[str, float] = known_rates(program, self.settings.rates)
         """Elements per second that the host makes, of the infeeds for which that is stated."""
         clock_hz = costs.machine.chip.clock_hz
         taken = elements_per_step(program)
@@ -117,9 +118,17 @@ class Session:
         )
         self._counts = Counts()
         self._calls_done = 0
-        self._device = self.settings.device or Device()
-        self._resident = Resident(program.name, costs.machine, about.memory)
+        load = self.settings.device or Device()
+        self._device = load.device if isinstance(load, SharedLoad) else load
+        ipus = program.ipus * self._replicas
+        self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
+        given = self._named(constants)
+        self._shared: SharedArrays | None = None
+        if isinstance(load, SharedLoad):
+            space = self._device.space
+            self._shared = SharedArrays(costs.machine, program, load.own, space)
+            state, given = self._shared.completed(state, given)
         self._runs: Counter[str] = Counter()
         self._state: list[dict[str, Array]] | None = None
         """Of each participant, until the engines have it."""
@@ -131,7 +140,6 @@ class Session:
         self._lost = ""
         self._left_at: dict[str, int] | None = None
         """After a run that failed: where each feed stood when the state was made."""
-        given = named_arrays(program, constants, about.parameter_names)
         self._arrays = Arrays(called_with(program, given))
         self._loaded = loaded_arrays(program, given, self._participants)
         timeout = self.settings.timeout
@@ -150,6 +158,12 @@ class Session:
             self._now,
             self._loaded,
         )
+        if self._shared is not None and isinstance(load, SharedLoad):
+            if self._state is not None:
+                self._require_state()
+            self._shared.is_lost = not self._has_state
+            self._shared.begin(self._engine, self._arrays, given, self._clock.load)
+            self._device.keep(self._resident, load)
 
     @property
     def cycles(self) -> int:
@@ -175,12 +189,16 @@ class Session:
         fit, E3156 where the state is lost.
         """
         self._require_no_run()
-        arrays = loaded_arrays(self.program, self._named(constants), self._participants)
+        named = self._named(constants)
+        arrays = loaded_arrays(self.program, named, self._participants)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)
         self._loaded = arrays
         self._clock.load(constants_cycles(self.program, self.costs.machine))
+        if self._shared is not None:
+            self._shared.take_constants(named)
+            self._shared.wrote(CONSTANT)
 
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
@@ -191,12 +209,16 @@ class Session:
         called = called_with(self.program, named)
         anew = [port.stream for port in seen.parameters[: seen.loaded] if port.stream in named]
         if anew:
-            self._loaded = loaded_arrays(
-                self.program, named, self._participants, known=self._loaded
-            )
+            known = self._loaded
+            if self._shared is not None:  # others may have written the rest since it was loaded
+                named, known = {**self._shared.constants, **named}, []
+            self._loaded = loaded_arrays(self.program, named, self._participants, known=known)
             self._engine.load(self._loaded)
             streams = {own for stream in anew for own in seen.streams(stream)}
             self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
+            if self._shared is not None:
+                self._shared.take_constants(named)
+                self._shared.wrote(CONSTANT)
         self._arrays.inputs |= called
 
     @checked
@@ -230,11 +252,41 @@ class Session:
         self._require_state()
         self._require_feeds_with_state()
         calls = scheduled(schedules or {}, steps // in_a_run, self.steps, in_a_run)
-        begun, waited, loading = self.cycles, self.idle_cycles, self.loading_cycles
-        self._take({**self._named(inputs or {}), **self._named(calls[0] if calls else {})})
+        first = {**self._named(inputs or {}), **self._named(calls[0] if calls else {})}
+        begun, loading = self.cycles, self.loading_cycles
+        if self._shared is None:
+            self._take(first)
+            return self._steps(calls, progress, begun, loading)
+        self._shared.called_with(first)
+        with self._device.running(self.program.name):
+            done = self.steps
+            try:
+                if steps:
+                    self._shared.refresh()
+                self._take(first)
+                return self._steps(calls, progress, begun, loading)
+            finally:
+                self._shared.is_lost = not self._has_state
+                if self.steps > done:
+                    self._shared.wrote(STATE)
+
+    def _steps(
+        self,
+        calls: Sequence[Mapping[Any, Any]],
+        progress: Progress | None,
+        begun: int,
+        loading: int,
+    ) -> SessionRun:
+        """Run the program once for each of `calls`, which say what to take before it.
+
+        What the first one says is there already. The call of `run` began at cycle `begun`, when
+        `loading` cycles had gone into loading.
+        """
+        steps = len(calls) * self.program.steps_per_run
         if steps:
             require_inputs(self.program, self._arrays.inputs)
         counts = self._counts = Counts(progress=progress, limit=self._turn_limit)
+        waited = self.idle_cycles
         self._clock.load(self._device.bring(self._resident) if steps else 0)
         self._calls_done = 0
         elements = {name: steps * each for name, each in self._taken.items()}
@@ -295,6 +347,7 @@ class Session:
         """
         self._require_no_run()
         self._require_state()
+        self._refresh()
         if not 0 <= replica < self.program.replicas:
             raise UsageError(
                 "E2072",
@@ -327,6 +380,7 @@ class Session:
         """
         self._require_no_run()
         self._require_state()
+        self._refresh()
         positions = self._whole_positions()
         kept = self._engine.states
         arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
@@ -360,10 +414,17 @@ class Session:
         self._lost = ""
         self.steps = found.steps
         self._clock.begin_at(found.cycles)
+        if self._shared is not None:
+            self._require_state()
+            self._shared.is_lost = False
+            self._shared.wrote(STATE)
 
     def close(self) -> None:
-        """Close all queues, ending their threads."""
+        """Close all queues, ending their threads; a device that others are on has room again."""
         self._host.close()
+        if self._shared is not None and self._resident in self._device.beside:
+            self._device.keep(self._resident, None)
+            self._shared.leave()
         self._lost = self._lost or "the session is closed"
 
     def __enter__(self) -> "Session":
@@ -376,6 +437,11 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _refresh(self) -> None:
+        """Have what other programs on the device have written."""
+        if self._shared is not None and self._resident in self._device.beside:
+            self._shared.refresh()
 
     def _run_once(self, counts: Counts) -> None:
         """Run the program once; note how many steps are done, also where it fails."""

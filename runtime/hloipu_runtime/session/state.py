@@ -9,7 +9,7 @@ from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.storage import from_storage
 from hloipu_runtime.program.program import Array, Program, StatePort
-from hloipu_runtime.program.seen import seen_by_users
+from hloipu_runtime.program.seen import SeenState, seen_by_users
 from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.session.checkpoint import Checkpoint
 from hloipu_runtime.session.inputs import given_state, no_such_state
@@ -55,15 +55,18 @@ def in_users_types(
 
     `names`: of the arrays that are wanted; UsageError E3154 for those that are not there.
     """
-    found = {}
     ports = {port.name: port for port in seen_by_users(program).state}
-    for name in ports if names is None else names:
+    wanted = list(ports if names is None else names)
+    for name in wanted:
         if name not in ports:
             raise no_such_state(name, ports)
-        seen = ports[name]
-        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
-        found[seen.name] = np.array(from_storage(array, seen.element_type))
-    return found
+    return {name: in_users_type(ports[name], states, number) for name in wanted}
+
+
+def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number: int) -> Any:
+    """Return a copy of one array of a participant's state."""
+    array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+    return np.array(from_storage(array, seen.element_type))
 
 
 def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number: int) -> Array:

@@ -71,7 +71,7 @@ class ArrayFile:
     def __init__(self, path: str, stream: IO[bytes]) -> None:
         self.path = path
         self._stream = stream
-        self.is_archive = stream.read(2) == b"PK"
+        self.is_archive: bool = stream.read(2) == b"PK"
         self._archive = zipfile.ZipFile(stream) if self.is_archive else None
         listed = self._archive.infolist() if self._archive else ()
         self._members = {

@@ -74,12 +74,12 @@ class InfeedQueue:
         self.name = name
         self.spec = spec
         self.source: Source = source_of(source)
-        self.prefetch_depth = positive(prefetch_depth, "prefetch_depth")
-        self.timeout = positive_seconds(timeout, name)
-        self.replicas = positive(replicas, "replicas")
-        self.streams = streams_of(name, len(spec.leaves), streams)
-        self.inline = self.source.quick if inline is None else inline
-        self.waited_seconds = 0.0
+        self.prefetch_depth: int = positive(prefetch_depth, "prefetch_depth")
+        self.timeout: float = positive_seconds(timeout, name)
+        self.replicas: int = positive(replicas, "replicas")
+        self.streams: tuple[str, ...] = streams_of(name, len(spec.leaves), streams)
+        self.inline: bool = self.source.quick if inline is None else inline
+        self.waited_seconds: float = 0.0
         """Host time that the program waited for elements."""
         self.expected_total: int | None = None
         """Elements that the program will have taken in the end, where it is known."""

@@ -64,12 +64,12 @@ class OutfeedQueue:
         `spec` may come later, through `bind`. Raises StreamError E2031.
         """
         self.name = name
-        self.mode = parse_mode(mode)
+        self.mode: Mode = parse_mode(mode)
         self.spec = spec
         self._intake = None if spec is None else Intake(spec, name)
-        self.timeout = positive_seconds(timeout, name)
-        self.replicas = positive(replicas, "replicas")
-        self.given_streams = streams
+        self.timeout: float = positive_seconds(timeout, name)
+        self.replicas: int = positive(replicas, "replicas")
+        self.given_streams: tuple[str, ...] = streams
         self._state = Draining(
             name, None if capacity is None else positive(capacity, "capacity"), drop_oldest
         )

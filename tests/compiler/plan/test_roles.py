@@ -86,7 +86,7 @@ def test_without_aliases_the_first_parameters_that_are_like_results_are_state() 
     found = wrapped(PLAIN)
     assert pairs(found) == [(0, 0), (1, 1)]
     assert found.constants == (2, 3)
-    assert [(x.name, x.places) for x in found.outfeeds] == [("result.2", (2,))]
+    assert (found.outfeeds, found.results) == ((), (2,))
 
 
 def test_metrics_may_stand_before_the_state() -> None:
@@ -158,6 +158,9 @@ def test_one_system_of_state_alone_needs_no_help() -> None:
         ({"outfeeds": ("loss:last=first:2",)}, "E3151", "two modes"),
         ({"outfeeds": ("loss:last:2",)}, "E3151", "expected is NAME"),
         ({"outfeeds": ("loss=",)}, "E3151", "expected are numbers"),
+        ({"outfeeds": ("m=a=2,1",)}, "E3151", "a name of its own, or none"),
+        ({"outfeeds": ("m=a=1,a=2",)}, "E3151", "a name of its own, or none"),
+        ({"outfeeds": ("m==2",)}, "E3151", "a name of its own, or none"),
         ({"outfeeds": ("a", "b")}, "E3151", "several outfeeds do"),
         ({"outfeeds": ("a=2", "b")}, "E3151", "there are none"),
         ({"outfeeds": ("a=2", "a=1")}, "E3152", "two queues are named 'a'"),
@@ -210,7 +213,7 @@ def test_what_was_decided_is_told() -> None:
         "  taken for state: w['a'] f32[3], w['b'] f32[4]; to say otherwise: --feed NAME=N,… or "
         "--role PARAMETER=data, const",
         "  loaded once: parameters 3",
-        "  outfeed result.2: results 2",
+        "  at the end of a run: results 2",
     ]
 
 

@@ -57,6 +57,10 @@ def test_programs_that_do_not_fit() -> None:
     with pytest.raises(UsageError) as error:
         Trainer(hloipu.compile(GUESS, target="tiny"))
     assert code_of(error) == "E3172"
+    fed = hloipu.compile(GUESS, loop=2, feed={"data": (1,)}, role={"0": "const"}, target="tiny")
+    with pytest.raises(UsageError, match="results of its last step alone") as error:
+        trainer(prediction=fed)
+    assert code_of(error) == "E3172"
     with pytest.raises(UsageError) as error:
         trainer(metrics=("loss", "accuracy"))
     assert code_of(error) == "E3151"

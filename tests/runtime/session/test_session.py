@@ -371,7 +371,7 @@ def test_state_may_be_given_and_read_between_runs(mode: str) -> None:
         assert session.state(names=["b"]) == {"b": 40}
         session.run(3)
         found = session.state(names=["a"])
-        with pytest.raises(UsageError, match="did you mean 'a'"):
+        with pytest.raises(UsageError, match="did you mean a"):
             session.state(names=["aa"])
         with pytest.raises(UsageError, match="'b' is not given"):
             session.give_state({"a": other["a"]})

@@ -25,7 +25,7 @@ from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instruct
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
-from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun, finished
+from hloipu_compiler.lowering.pipelines.outfeed_sums import LAST, Sum, added, begun, finished
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
@@ -278,7 +278,7 @@ def _computed(
     for outfeed in wrapping.outfeeds:
         if not outfeed.reduction:
             step.queues.append(_handed_over(step, outfeed, leaves))
-    for number in wrapping.results:
+    for number in wrapping.results if wrapping.loop is None else ():
         step.results.append(_streamed_out(builder, f"result.{number}", leaves[number]))
     pairs = []
     for item in kept:
@@ -298,7 +298,7 @@ def _computed(
 
 
 def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
-    """Write zeros for all that outfeeds add up, each where what is added is made."""
+    """Write zeros for what outfeeds add up, and last results, each where its arrays are made."""
     entry = step.entry
     root = entry.instructions[entry.root]
     shapes = [(x.element_type.name, x.dimensions) for x in leaves_of(root.shape)]
@@ -306,7 +306,8 @@ def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
     ipus = [
         plan.ipus.get((entry.name, x.name), 0) for x in makers or [root] for _ in leaves_of(x.shape)
     ]
-    for outfeed in wrapping.outfeeds:
+    final = [FeedBinding(f"result.{n}", (n,), LAST) for n in wrapping.results if wrapping.loop]
+    for outfeed in (*wrapping.outfeeds, *final):
         step.builder.origin = outfeed.name
         for n in outfeed.places if outfeed.reduction else ():
             step.builder.ipu = ipus[n]
@@ -315,10 +316,15 @@ def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
 
 
 def _hand_over_sums(step: _Step, totals: Sequence[ValueId], iterations: int) -> None:
-    """Write what becomes of the sums after the loop."""
+    """Write what becomes of the sums, and of the last results, after the loop."""
     ports: dict[FeedBinding, list[Port]] = {}
     for item, value in zip(step.sums, totals, strict=True):
         step.builder.origin = item.outfeed.name
+        if item.outfeed.reduction == LAST:
+            step.builder.ipu = step.builder.variables[item.storage.variable].ipu
+            last = replace(item.storage, value=value)
+            step.results.append(_streamed_out(step.builder, item.outfeed.name, last))
+            continue
         outfeed_ports = ports.setdefault(item.outfeed, [])
         step.builder.ipu = step.builder.variables[item.storage.variable].ipu
         leaf = finished(step.builder, item, replace(item.storage, value=value), iterations)
@@ -326,7 +332,8 @@ def _hand_over_sums(step: _Step, totals: Sequence[ValueId], iterations: int) -> 
             _streamed_out(step.builder, f"{item.outfeed.name}.{len(outfeed_ports)}", leaf)
         )
     for outfeed, streams in ports.items():
-        queue = Queue(outfeed.name, False, tuple(streams), outfeed.places, outfeed.reduction)
+        queue = Queue(outfeed.name, False, tuple(streams), outfeed.places, outfeed.reduction,
+                      names=outfeed.names)  # fmt: skip
         step.queues.append(queue)
 
 
@@ -351,7 +358,7 @@ def _handed_over(step: _Step, outfeed: FeedBinding, leaves: Sequence[TileTensor 
         _streamed_out(step.builder, f"{outfeed.name}.{k}", leaves[number], step.apart)
         for k, number in enumerate(outfeed.places)
     )
-    return Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode)
+    return Queue(outfeed.name, False, ports, outfeed.places, mode=outfeed.mode, names=outfeed.names)
 
 
 def _streamed_out(

@@ -1,8 +1,8 @@
-"""Outfeeds that the device sums over the iterations of the device loop.
+"""What the device makes of the arrays of all iterations of its loop, and hands over after it.
 
-A sum begins at zero before the loop, takes in each iteration's array, and is handed over once,
-after the last iteration; a mean is divided by the number of iterations then. Floats narrower than
-f32 add up in f32, a mean of integers as well.
+Outfeeds are summed, of results the last array is kept. A sum begins at zero before the loop, takes
+in each iteration's array, and is handed over once, after the last iteration; a mean is divided by
+the number of iterations then. Floats narrower than f32 add up in f32, a mean of integers as well.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,13 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Sizes
 
+LAST = "last"
+"""Reduction of a result: its array of the last iteration."""
+
 
 @dataclass(frozen=True)
 class Sum:
-    """One array that is added up: where it lies before the loop, and in each iteration."""
+    """One array that is added up or kept: where it lies before the loop, and in each iteration."""
 
     outfeed: FeedBinding
     place: int
@@ -31,6 +34,8 @@ class Sum:
 def sum_type(element_type: str, reduction: str) -> str:
     """Return the type in which arrays of a type are added up."""
     known = ELEMENT_TYPES[element_type]
+    if reduction == LAST:
+        return element_type
     narrow_float = not known.is_integer and known.bits < 32
     return "f32" if narrow_float or (known.is_integer and reduction == "mean") else element_type
 
@@ -46,8 +51,10 @@ def begun(
 
 
 def added(builder: Builder, item: Sum, leaf: TileTensor) -> TileTensor:
-    """Write an iteration's addition."""
+    """Write an iteration's addition, or return the array that takes the place of the last one."""
     kind = item.storage.element_type
+    if item.outfeed.reduction == LAST:
+        return leaf
     if leaf.element_type == kind:
         nodes: tuple[Node, ...] = (Node("add", (0, 1), kind),)
     else:
@@ -57,7 +64,7 @@ def added(builder: Builder, item: Sum, leaf: TileTensor) -> TileTensor:
 
 def finished(builder: Builder, item: Sum, total: TileTensor, iterations: int) -> TileTensor:
     """Write what is left to do after the loop."""
-    if item.outfeed.reduction == "sum":
+    if item.outfeed.reduction != "mean":
         return total
     kind = total.element_type
     count = number_node(iterations, kind)

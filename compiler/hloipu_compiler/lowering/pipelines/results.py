@@ -76,7 +76,15 @@ class Results:
         for number, outfeed in enumerate(wrapping.outfeeds):
             ports = tuple(port for _, port in sorted(self.streamed[number], key=lambda x: x[0]))
             found.append(
-                Queue(outfeed.name, False, ports, outfeed.places, outfeed.reduction, outfeed.mode)
+                Queue(
+                    outfeed.name,
+                    False,
+                    ports,
+                    outfeed.places,
+                    outfeed.reduction,
+                    outfeed.mode,
+                    outfeed.names,
+                )
             )
         return tuple(found)
 

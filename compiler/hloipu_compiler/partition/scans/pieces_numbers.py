@@ -71,7 +71,7 @@ def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[S
         state=tuple(state),
         feeds=tuple(_moved(x, numbers.of_parameters(x.places)) for x in wrapping.feeds),
         constants=numbers.of_parameters(wrapping.constants),
-        outfeeds=tuple(_moved(x, numbers.of_results(x.places)) for x in wrapping.outfeeds),
+        outfeeds=tuple(_outfeed_moved(x, numbers) for x in wrapping.outfeeds),
         results=numbers.of_results(wrapping.results),
         inputs=numbers.of_parameters(wrapping.inputs),
     )
@@ -79,6 +79,12 @@ def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[S
 
 def _moved(queue: FeedBinding, places: tuple[int, ...]) -> FeedBinding:
     return queue._replace(places=places)
+
+
+def _outfeed_moved(queue: FeedBinding, numbers: Numbers) -> FeedBinding:
+    pairs = zip(queue.places, queue.names, strict=False)
+    names = tuple(name for place, name in pairs for _ in numbers.results[place])
+    return queue._replace(places=numbers.of_results(queue.places), names=names)
 
 
 def piece_names(stack: Stack) -> list[str]:

@@ -94,8 +94,8 @@ class Forms:
         self.given = given
         self.peeled = peeled
         self.priced = priced
-        self.cycles = [price.cycles for price in priced.prices]
-        self.left = most
+        self.cycles: list[float] = [price.cycles for price in priced.prices]
+        self.left: int = most
         self._made: dict[Hashable, Form] = {}
         self._in_parts: dict[Hashable, tuple[Split, InPieces]] = {}
         self._lengths: dict[str, dict[int, float]] = {}

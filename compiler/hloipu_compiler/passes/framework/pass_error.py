@@ -1,6 +1,6 @@
 """The error of a pass that left a module invalid: a bug of the pass, never of the input."""
 
-from hloipu_compiler.errors import VerifyError
+from hloipu_compiler.errors import Fault, VerifyError
 from hloipu_runtime.errors import HloipuError
 
 
@@ -14,4 +14,4 @@ class PassError(HloipuError):
             hint="the pass is wrong, not your module; leave it out, or report it with the module",
         )
         self.pass_name = pass_name
-        self.faults = found.faults
+        self.faults: tuple[Fault, ...] = found.faults

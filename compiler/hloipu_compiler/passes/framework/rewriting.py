@@ -34,8 +34,8 @@ class Draft:
     __slots__ = ("_names", "made", "module", "old", "place")
 
     def __init__(self, module: Module, old: Computation) -> None:
-        self.module = module
-        self.old = old
+        self.module: Module = module
+        self.old: Computation = old
         self.made: list[Instruction] = []
         self.place: list[int] = []
         """For each position in the old computation that has been looked at: the new one."""

@@ -13,6 +13,16 @@ from hloipu_runtime.program.program import Array, Port
 
 def given_arrays(ports: Sequence[Port], arguments: Sequence[Any]) -> dict[str, Array]:
     """Return the arguments by stream, in storage form; UsageError where one does not fit."""
+    return {
+        port.stream: _checked(port, number, array)
+        for number, (port, array) in enumerate(
+            zip(ports, flat_arrays(ports, arguments), strict=True)
+        )
+    }
+
+
+def flat_arrays(ports: Sequence[Port], arguments: Sequence[Any]) -> list[Any]:
+    """Return arguments without their nesting, one for each port; UsageError E3141: more or less."""
     flat = list(_flat(arguments))
     if len(flat) != len(ports):
         raise UsageError(
@@ -20,10 +30,7 @@ def given_arrays(ports: Sequence[Port], arguments: Sequence[Any]) -> dict[str, A
             f"the program takes {len(ports)} arrays, {len(flat)} were given",
             hint="pass one array for each leaf of the entry's parameters, in order",
         )
-    return {
-        port.stream: _checked(port, number, array)
-        for number, (port, array) in enumerate(zip(ports, flat, strict=True))
-    }
+    return flat
 
 
 def in_order(

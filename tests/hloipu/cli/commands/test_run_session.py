@@ -51,6 +51,38 @@ def test_what_is_not_written_is_printed(folder: Path) -> None:
     assert " in 2 runs" in outcome.out
 
 
+def test_arrays_of_an_outfeed_have_the_names_that_are_asked_for(folder: Path) -> None:
+    given = list(session(folder, "--steps", "6"))
+    given[given.index("seen")] = "seen=scaled=2"
+    outcome = run(*given, "--outfeed-to", f"seen={folder / 'seen.npz'}")
+    assert "\nseen: 6 elements, last scaled [" in outcome.out
+    with np.load(folder / "seen.npz") as told:
+        np.testing.assert_array_equal(told["seen/scaled"], 2 * ROWS[:6])
+
+
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_what_no_queue_takes_is_the_last_step_s(folder: Path, mode: str) -> None:
+    given = [x for x in session(folder, "--steps", "6", "--mode", mode) if x != "seen"]
+    given.remove("--outfeed")
+    outcome = run(*given, "-o", str(folder / "out.npz"))
+    assert "  at the end of a run: results 2\n" in outcome.err
+    with np.load(folder / "out.npz") as made:
+        np.testing.assert_array_equal(made["out_2"], 2 * ROWS[5])
+        assert made["out_1"] == 11
+    assert "\nout_2 float32[6] = [" in run(*given).out
+
+
+def test_results_keep_their_numbers_where_an_outfeed_takes_one_before(folder: Path) -> None:
+    text = SUMS.replace("tuple(more, next, scaled)", "tuple(scaled, more, next)")
+    text = text.replace("(f32[6], s32[], f32[6])", "(f32[6], f32[6], s32[])")
+    text = text.replace("{0}: (0", "{1}: (0").replace("{1}: (1", "{2}: (1")
+    (folder / "sums.hlo").write_text(text)
+    run(*session(folder, "--steps", "6", "-o", str(folder / "out.npz")))
+    with np.load(folder / "out.npz") as made:
+        assert list(made) == ["out_1", "out_2"]
+        np.testing.assert_array_equal(made["out_1"], 2 * ROWS[:6].sum(0))
+
+
 def test_a_profile_holds_one_run_for_each_call(folder: Path) -> None:
     record = json.loads(run(*session(folder, "--steps", "12", "--json")).out)
     assert record["runs"] == 4
