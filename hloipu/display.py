@@ -1,5 +1,6 @@
 """A line on a terminal, or in a notebook's cell, that tells what goes on; drawn by Rich."""
 
+from itertools import groupby
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -93,7 +94,8 @@ def _started(*, as_text: bool) -> "Live":
 
 def text_of(parts: tuple[str, ...], done: int, count: int, seconds: float) -> str:
     """Return a line: where work began, where it is, how far, and for how long it has gone on."""
-    said = [": ".join(parts[:_MOST_PARTS])]
+    named = [part for part, _ in groupby(parts)]  # `run` has a phase of that name
+    said = [": ".join(named[:_MOST_PARTS])]
     if count:
         said.append(f"{done:,} of {count:,} ({100 * done // count} %)")
     elif done:

@@ -107,7 +107,7 @@ def test_a_line_tells_where_work_is_and_how_far() -> None:
     parts = ("search", "cut 3", "codegen", "lowering", "ops", "more than fits a line")
     assert display.text_of(parts, 0, 0, 2.4) == "search: cut 3: codegen: lowering: ops, 2 s"
     assert display.text_of(("run",), 1200, 4800, 2.4) == "run, 1,200 of 4,800 (25 %), 2 s"
-    assert display.text_of(("run",), 1200, 0, 2.4) == "run, 1,200, 2 s"
+    assert display.text_of(("run", "run"), 1200, 0, 2.4) == "run, 1,200, 2 s"
 
 
 def test_a_compile_tells_its_passes_and_ops() -> None:
