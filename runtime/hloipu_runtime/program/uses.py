@@ -9,9 +9,11 @@ from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
     If,
+    Parallel,
     Pipeline,
     Repeat,
     RepeatWhile,
+    Sequence,
     Step,
     StreamIn,
     StreamOut,
@@ -37,6 +39,38 @@ def used(step: Step, program: Program) -> frozenset[VariableId]:
         found.update(_writes(each))
         found.update(_reads(each))
     return frozenset(found)
+
+
+def read_first(step: Step, program: Program) -> frozenset[VariableId]:
+    """Return the variables that a step may read before it writes them."""
+    found: set[VariableId] = set()
+    _read_first(step, program, set(), found)
+    return frozenset(found)
+
+
+def _read_first(
+    step: Step, program: Program, overwritten: set[VariableId], found: set[VariableId]
+) -> None:
+    """Add what is read first; what is surely written goes into `overwritten`."""
+    if isinstance(step, Call) and step.function in program.functions:
+        _read_first(program.functions[step.function], program, overwritten, found)
+        return
+    partly: set[VariableId] = set()
+    if isinstance(step, Exchange):
+        # What is written in part keeps the rest, which is as if it were read.
+        partly = {x.destination for x in step.transfers}
+        partly -= {x.variable for x in step.definitions if x.base is None}
+    found.update({*_reads(step), *partly} - overwritten)
+    match step:
+        case Call() | ComputeSet() | Exchange() | Sync():
+            overwritten.update(_writes(step))
+        case _:
+            overwritten.update(_writes(step))
+            runs = isinstance(step, Sequence | Parallel) or (
+                isinstance(step, Repeat) and step.count > 0
+            )
+            for inner in inner_steps(step):
+                _read_first(inner, program, overwritten if runs else set(overwritten), found)
 
 
 def touched_by(step: Step) -> frozenset[VariableId]:

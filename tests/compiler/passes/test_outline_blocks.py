@@ -7,7 +7,7 @@ from hloipu_compiler.passes import run_passes
 from tests.support.layered_texts import layered_text
 from tests.support.passes import assert_same_values, parsed
 
-ALL = "outline-blocks{least-code=0,least-saved=1}"
+ALL = "outline-blocks{least-code=0,least-block=100,least-saved=1}"
 
 
 def calls(module: Module) -> list[str]:

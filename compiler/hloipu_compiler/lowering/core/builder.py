@@ -49,6 +49,8 @@ class Builder(Exchanging):
         self.elided: list[str] = []
         self.functions: dict[str, Function] = {}
         """Computations that were lowered to be called, by name and IPU."""
+        self.calls: dict[str, dict[str, tuple[int, ...]]] | None = None
+        """Positions of the module's calls, by what they call and where; None: not looked for."""
         self.queues: dict[str, Queue] = {}
         """Of infeed and outfeed ops, by name."""
         self.random_state: TileTensor | None = None
