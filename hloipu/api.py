@@ -262,7 +262,7 @@ def _outlined_if_less(
 ) -> tuple[CompiledProgram, Options]:
     """Return a program with equal blocks as functions, where the one without does not fit.
 
-    It has to have functions and to take less memory, else the program and its options stay.
+    It has to take less memory, else the program and its options stay.
     """
     with phase("memory"):
         if made.fits:
@@ -272,8 +272,6 @@ def _outlined_if_less(
         return made, options
     asked = replace(options, outline="on")
     tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
-    if not tried.program.functions:
-        return made, options
     with phase("memory"):
         return (tried, asked) if _lacking_bytes(tried) < lacking else (made, options)
 

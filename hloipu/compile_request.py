@@ -26,6 +26,7 @@ def compile_request(options: Options) -> CompileRequest:
             round(100 * options.available_memory_proportion),
             hoist=options.hoist,
             code_memory=options.code_memory,
+            counts_called_code=options.outline == "on",
             random_bits=options.random_bits,
         ),
         options.outline == "on",

@@ -467,7 +467,8 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
     from hloipu_compiler.cost_survey.op_prices import OpKinds
 
     kinds = OpKinds(module)
-    request = CompileRequest(machine, tuning=tuning)
+    # An op alone calls nothing; so its price is known, whether called code counts or not.
+    request = CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
     return kinds.prices(None if op is None else _price(op, request) for op in kinds.alone())
 
 
