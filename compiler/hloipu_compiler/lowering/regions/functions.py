@@ -21,6 +21,11 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
 
 
+_SHARE_OF_MEMORY = 256
+"""What takes more than one part in so many of a tile's memory is copied by itself. Assumed: a copy
+of less takes hardly longer than the sync before it."""
+
+
 class _CallSite(NamedTuple):
     """A call, and all calls of the same computation in the same one."""
 
@@ -256,6 +261,21 @@ def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, in
 
 
 def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
-    if moved:
-        copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
-        builder.exchange([x for x, _ in copies], [x for _, x in copies])
+    """Copy what is small at once, and what is large one by one: each source may be free by then.
+
+    Merging joins these exchanges where there is room.
+    """
+    small = builder.machine.memory.bytes_per_tile // _SHARE_OF_MEMORY
+    together: list[tuple[TileTensor, VariableId]] = []
+    for leaf, variable in moved:
+        if builder.variables[variable].bytes_per_tile > small:
+            _copy_at_once(builder, [(leaf, variable)])
+        else:
+            together.append((leaf, variable))
+    if together:
+        _copy_at_once(builder, together)
+
+
+def _copy_at_once(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
+    copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
+    builder.exchange([x for x, _ in copies], [x for _, x in copies])
