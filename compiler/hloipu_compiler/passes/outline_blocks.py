@@ -97,6 +97,8 @@ def outlining_weight(x: Instruction) -> int:
         return -1
     if "sharding" in x.attributes or "control-predecessors" in x.attributes:
         return -1
+    if x.opcode in ("get-tuple-element", "tuple"):
+        return 0
     return code_bytes(x) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
 
 
