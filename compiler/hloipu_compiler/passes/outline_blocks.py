@@ -70,6 +70,7 @@ def blocks_outlined(
             continue
         from hloipu_compiler.analysis.equal_blocks import equal_blocks
 
+        computations = [_with_own_broadcasts(c) for c in computations]
         blocks = [
             _block(computations, each, names)
             for each in equal_blocks(computations, outlining_weight, least.block, least.saved)
@@ -88,6 +89,29 @@ def blocks_outlined(
     whole = [each for c in module.computations for each in made.get(c.name, [c])]
     entry = [c.name for c in whole].index(module.entry.name)
     return replace(module, computations=tuple(whole), entry_position=entry)
+
+
+def _with_own_broadcasts(computation: Computation) -> Computation:
+    """Return a computation in which each op reads broadcasts of its own, which stand before it.
+
+    So blocks hand on what is spread, which takes memory once, and not what it is spread to.
+    """
+    old = computation.instructions
+    if not any(x.opcode == "broadcast" for x in old):
+        return computation
+    own = Names(x.name for x in old)
+    made: list[Instruction] = []
+    place: list[int] = []
+    for x in old:
+        again: dict[int, int] = {}
+        for i in dict.fromkeys(x.operands):
+            if old[i].opcode == "broadcast" and "control-predecessors" not in old[i].attributes:
+                like = made[place[i]]
+                again[i] = len(made)
+                made.append(like._replace(name=own.fresh(like.name)))
+        place.append(len(made))
+        made.append(with_operands(x, tuple(again.get(i, place[i]) for i in x.operands)))
+    return replace(computation, instructions=tuple(made), root=place[computation.root])
 
 
 def outlining_weight(x: Instruction) -> int:
