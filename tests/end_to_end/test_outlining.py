@@ -71,6 +71,7 @@ def _small_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
         {"stages": 2, "recompute": "full", "offload": "on"},
         {"stages": 2, "schedule": "sequential", "batch_serialization": 3},
         {"stages": 2, "hoist": "none"},
+        {"stages": 4, "device_map": "0,0,0,0", "schedule": "sequential", "recompute": "full"},
     ],
     ids=str,
 )

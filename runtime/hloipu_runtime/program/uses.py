@@ -43,34 +43,37 @@ def used(step: Step, program: Program) -> frozenset[VariableId]:
 
 def read_first(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may read before it writes them."""
-    found: set[VariableId] = set()
-    _read_first(step, program, set(), found)
-    return frozenset(found)
+    return frozenset(_First(program).of(step)[0])
 
 
-def _read_first(
-    step: Step, program: Program, overwritten: set[VariableId], found: set[VariableId]
-) -> None:
-    """Add what is read first; what is surely written goes into `overwritten`."""
-    if isinstance(step, Call) and step.function in program.functions:
-        _read_first(program.functions[step.function], program, overwritten, found)
-        return
-    partly: set[VariableId] = set()
-    if isinstance(step, Exchange):
-        # What is written in part keeps the rest, which is as if it were read.
-        partly = {x.destination for x in step.transfers}
-        partly -= {x.variable for x in step.definitions if x.base is None}
-    found.update({*_reads(step), *partly} - overwritten)
-    match step:
-        case Call() | ComputeSet() | Exchange() | Sync():
-            overwritten.update(_writes(step))
-        case _:
-            overwritten.update(_writes(step))
-            runs = isinstance(step, Sequence | Parallel) or (
-                isinstance(step, Repeat) and step.count > 0
-            )
-            for inner in inner_steps(step):
-                _read_first(inner, program, overwritten if runs else set(overwritten), found)
+class _First:
+    """What steps read before they write it, and what they surely write; functions taken once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.functions: dict[str, tuple[set[VariableId], set[VariableId]]] = {}
+
+    def of(self, step: Step) -> tuple[set[VariableId], set[VariableId]]:
+        """Return what a step reads first, and what it surely writes."""
+        if isinstance(step, Call) and step.function in self.program.functions:
+            if step.function not in self.functions:
+                self.functions[step.function] = (set(), set())  # of one that calls itself
+                body = self.program.functions[step.function]
+                self.functions[step.function] = self.of(body)
+            return self.functions[step.function]
+        reads, writes = set(_reads(step)), set(_writes(step))
+        if isinstance(step, Exchange):
+            # What is written in part keeps the rest, which is as if it were read.
+            whole = {x.variable for x in step.definitions if x.base is None}
+            reads |= {x.destination for x in step.transfers} - whole
+        if isinstance(step, Call | ComputeSet | Exchange | Sync):
+            return reads, writes
+        runs = isinstance(step, Sequence | Parallel) or (isinstance(step, Repeat) and step.count)
+        for inner in inner_steps(step):
+            first, surely = self.of(inner)
+            reads |= first - writes
+            writes |= surely if runs else set()
+        return reads, writes
 
 
 def touched_by(step: Step) -> frozenset[VariableId]:

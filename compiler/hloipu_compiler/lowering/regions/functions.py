@@ -16,6 +16,7 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.values import Function, Spread, TileTensor, Token, Value
+from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.planners.spreading import spread_over_copies
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
@@ -116,7 +117,8 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
         owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
         scope.owned.update(x.variable for x in owned)
         # Plans must fit into what is left at the call that has least.
-        builder.alive_bytes = outside + max(alive[at] for at in site.calls) - alive[site.position]
+        fullest = max(alive[at] for at in site.calls)
+        builder.alive_bytes = outside + max(fullest, _alive_elsewhere(site)) - alive[site.position]
         written = lower_computation(context, callee, given, owned)
         results = tuple(
             builder.tile_tensor(x) if isinstance(x, Spread) and _variable(x) is not None else x
@@ -125,6 +127,24 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
         body = s.Sequence(tuple(scope.steps))
     builder.alive_bytes, builder.origin = outside, context.instruction.name
     return Function(tuple(arguments), frozenset(in_place), results, body)
+
+
+def _alive_elsewhere(site: _CallSite) -> int:
+    """Return most bytes that are alive at a call in another computation, in that one."""
+    if site.only:
+        return 0
+    context, builder = site.context, site.context.builder
+    (callee,) = context.attributes.called
+    most = 0
+    for name, positions in (builder.calls or {})[callee].items():
+        if name != context.computation.name:
+            if name not in builder.alive_in:
+                caller = context.module.computation[name]
+                builder.alive_in[name] = alive_bytes(
+                    context.module, context.plan, caller, late=False
+                )
+            most = max(most, *(builder.alive_in[name][at] for at in positions))
+    return most
 
 
 def _source(leaf: Value) -> Value:
