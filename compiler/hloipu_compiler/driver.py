@@ -313,7 +313,9 @@ def _with_passes(current: Compilation) -> Compilation:
     module, plan = current.module, _with_sums(current)
     if current.distribution is Distribution.CUT and current.request.pipelining.recompute != "none":
         # Before blocks become functions, which would hand out the values to keep.
-        again = RecomputeCheap(least_gap=_LEAST_GAP) if current.request.outlines else RecomputeCheap()
+        again = (
+            RecomputeCheap(least_gap=_LEAST_GAP) if current.request.outlines else RecomputeCheap()
+        )
         module, plan = again.run(module, plan)
     back = _after_front(current.request)
     if current.request.outlines and back is not None:

@@ -55,8 +55,8 @@ def blocks_outlined(
 
     Looked at are computations that run on arrays, those of one IPU together if their code takes at
     least `least.code` bytes on a tile, by an estimate; blocks that have or save less than `least`
-    says stay. `ipus`: where computations run, if not all on the same. The same module comes back where
-    there are none.
+    says stay. `ipus`: where computations run, if not all on the same. The same module comes back
+    where there are none.
     """
     placed = {computation for computation, _ in plan.ipus}
     names = Names(c.name for c in module.computations)
@@ -135,9 +135,7 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
         if occurrence.computation == which
     }
     inside = {
-        at
-        for block, number in calls.values()
-        for at in block.blocks.occurrences[number].positions
+        at for block, number in calls.values() for at in block.blocks.occurrences[number].positions
     }
     old = computation.instructions
     own = Names(x.name for x in old)

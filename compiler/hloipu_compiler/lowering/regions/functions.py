@@ -21,7 +21,6 @@ from hloipu_compiler.planners.spreading import spread_over_copies
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
 
-
 _SHARE_OF_MEMORY = 256
 """What takes more than one part in so many of a tile's memory is copied by itself. Assumed: a copy
 of less takes hardly longer than the sync before it."""

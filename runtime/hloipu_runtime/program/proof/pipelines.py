@@ -95,8 +95,7 @@ def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
         # Positions of one IPU take turns: what each of them makes for itself harms no other.
         is_apart = variable not in sources and all(variable not in read_first[p] for p in positions)
         if is_shared and (
-            variable in handed
-            or not (is_apart or _is_in_time(step, writers[variable], positions))
+            variable in handed or not (is_apart or _is_in_time(step, writers[variable], positions))
         ):
             names = " and ".join(step.stages[position].name for position in positions[:2])
             yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
