@@ -8,6 +8,7 @@ are compared afterwards.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappop, heappush, nsmallest
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -163,7 +164,7 @@ class _Text:
         Blocks that weigh too little save nothing.
         """
         free = [self._free(start, whole) for start in starts]
-        gaps = {after - before for before, after in zip(starts, starts[1:], strict=False)}
+        gaps = {after - before for before, after in pairwise(starts)}
         lengths = {n for n in (*free, *gaps) if 0 < n < whole} | {whole}
         best = _Choice(0, (), 0)
         for length in sorted(lengths, reverse=True)[:_MOST_LENGTHS]:
@@ -189,7 +190,7 @@ class _Text:
                 for number, back in enumerate(self.back[start : start + length])
             )
             groups.setdefault(links, []).append(start)
-        return tuple(max(groups.values(), key=len, default=[]))
+        return tuple(max(groups.values(), key=_count, default=[]))
 
     def _placed(self, choice: _Choice, whole: int) -> _Choice:
         """Return blocks with their borders where least is alive for what the code between saves."""
@@ -216,6 +217,10 @@ class _Text:
 
     def _is_free(self, starts: Sequence[int], shift: int, length: int) -> bool:
         return not any(self.is_taken[s + shift : s + shift + length].any() for s in starts)
+
+
+def _count(starts: list[int]) -> int:
+    return len(starts)
 
 
 def _letter(computation: Computation, x: Instruction) -> object:

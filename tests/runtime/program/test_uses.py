@@ -1,7 +1,5 @@
 """What steps read and write, inner steps included."""
 
-from dataclasses import replace
-
 import pytest
 
 from hloipu_runtime.program.program import Program
@@ -109,7 +107,7 @@ def test_functions_that_call_each_other_are_looked_into_once() -> None:
         ((If(6, 0, FIRST, FIRST, ()), COPY), {1, 2, 6}),
         ((Call("f", (), ()), OUT), {1, 4}),
         ((RepeatWhile(FIRST, 6, 0, FIRST, ()), COPY), {1, 2, 6}),
-        ((replace(COPY, definitions=()),), {2, 3}),
+        ((Exchange(getattr(COPY, "transfers", ()), ()),), {2, 3}),
     ],
 )
 def test_what_is_read_before_it_is_written(steps: tuple[Step, ...], first: set[int]) -> None:
