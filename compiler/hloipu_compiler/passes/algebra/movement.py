@@ -1,13 +1,6 @@
 """Simplifies data movement: drops no-ops, joins pairs of moves."""
 
-from dataclasses import replace
-
-from hloipu_compiler.ir.attributes import (
-    ConvolutionLabels,
-    PaddingDimension,
-    SliceRange,
-    Window,
-)
+from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
@@ -189,27 +182,6 @@ def _reverse(draft: Draft, x: Instruction) -> int | None:
     return None
 
 
-def _convolution(draft: Draft, x: Instruction) -> Instruction | None:
-    """Read a kernel from its ends, in place of a reversed one: gradients of inputs do so."""
-    labels, window = x.attributes.get("dim_labels"), x.attributes.get("window")
-    source = draft.made[x.operands[1]]
-    if source.opcode != "reverse" or "sharding" in source.attributes:
-        return None
-    if not isinstance(labels, ConvolutionLabels) or not isinstance(window, Window):
-        return None
-    names = [labels.rhs[d] for d in source.attributes.integers("dimensions")]
-    if not all(name.isdigit() for name in names):
-        return None
-    turned = set(map(int, names))
-    dimensions = tuple(
-        replace(each, reversal=each.reversal != (number in turned))
-        for number, each in enumerate(window.dimensions)
-    )
-    attributes = x.attributes.replaced(window=Window(dimensions))
-    operands = (x.operands[0], source.operands[0])
-    return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
-
-
 def _concatenate(draft: Draft, x: Instruction) -> int | Instruction | None:
     """Drop operands without elements, and a concatenation of one operand."""
     shapes = [static(draft.shape(i)) for i in x.operands]
@@ -283,7 +255,6 @@ MOVEMENT_RULES: dict[str, Rule] = {
     "slice": _slice,
     "pad": _pad,
     "reverse": _reverse,
-    "convolution": _convolution,
     "copy": _operand_if_same,
     "concatenate": _concatenate,
     "dynamic-slice": _dynamic_slice,
