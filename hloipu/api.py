@@ -240,7 +240,8 @@ def compile_verified(
 ) -> CompiledProgram:
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
-    What does not fit is compiled again: with equal blocks as functions, if it has any, with
+    What does not fit is compiled again: with equal blocks as functions, if it has any, with code
+    of stages and functions weighed, with
     `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
     block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
     What fits first is returned.
@@ -249,8 +250,11 @@ def compile_verified(
         made = compile_once(module, options, phase, fingerprint=fingerprint)
         if options.outline == "auto" and not options.passes:
             made, options = _outlined_if_less(module, options, made, phase)
+        plain = made
+        made = _with_code_weighed_if_less(module, options, made, phase)
+        weighs = made is not plain
         for leaner in _leaner(module, options, made, phase):
-            tried = compile_once(module, leaner, phase, fingerprint=fingerprint)
+            tried = compile_once(module, leaner, phase, fingerprint=fingerprint, weighs_code=weighs)
             with phase("memory"):
                 if tried.fits:
                     return tried
@@ -274,6 +278,25 @@ def _outlined_if_less(
     tried = compile_once(module, asked, phase, fingerprint=made.fingerprint)
     with phase("memory"):
         return (tried, asked) if _lacking_bytes(tried) < lacking else (made, options)
+
+
+def _with_code_weighed_if_less(
+    module: Module, options: Options, made: CompiledProgram, phase: Clock
+) -> CompiledProgram:
+    """Return a program in which code of stages and functions had its price, if that lacks less.
+
+    So long as a program fits, what code would cost is not worth the cycles.
+    """
+    with phase("memory"):
+        if made.fits or not options.code_memory:
+            return made
+        lacking = _lacking_bytes(made)
+    steps = steps_within(made.program.body, made.program)
+    if not made.program.functions and not any(isinstance(x, Pipeline) for x in steps):
+        return made
+    tried = compile_once(module, options, phase, fingerprint=made.fingerprint, weighs_code=True)
+    with phase("memory"):
+        return tried if _lacking_bytes(tried) < lacking else made
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
@@ -348,11 +371,20 @@ def _spared_bytes(module: Module, options: Options) -> int:
 
 
 def compile_once(
-    module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
+    module: Module,
+    options: Options,
+    phase: Clock = unmeasured,
+    *,
+    fingerprint: str = "",
+    weighs_code: bool = False,
 ) -> CompiledProgram:
-    """Compile a verified module as options say; `recompute="auto"` is like `none`."""
+    """Compile a verified module as options say; `recompute="auto"` is like `none`.
+
+    `weighs_code`: whether code of loops, branches and stages counts where code is weighed.
+    """
     with plugins(options), without_collection():
-        made = compile_module(module, compile_request(options), clock=phase)
+        request = compile_request(options, weighs_code=weighs_code)
+        made = compile_module(module, request, clock=phase)
     machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(program, machine, options)

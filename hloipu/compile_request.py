@@ -10,8 +10,11 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 
 
-def compile_request(options: Options) -> CompileRequest:
-    """Return what options ask for; `recompute="auto"` is like `none`."""
+def compile_request(options: Options, *, weighs_code: bool = False) -> CompileRequest:
+    """Return what options ask for; `recompute="auto"` is like `none`.
+
+    `weighs_code`: whether code of loops, branches and stages counts, as where a program lacks room.
+    """
     machine = machine_of(options)
     return CompileRequest(
         machine,
@@ -26,7 +29,7 @@ def compile_request(options: Options) -> CompileRequest:
             round(100 * options.available_memory_proportion),
             hoist=options.hoist,
             code_memory=options.code_memory,
-            counts_called_code=options.outline == "on",
+            counts_called_code=weighs_code,
             random_bits=options.random_bits,
         ),
         options.outline == "on",
