@@ -241,10 +241,9 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again: with equal blocks as functions, if it has any, with code
-    of stages and functions weighed, with
-    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
-    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
-    What fits first is returned.
+    of stages and functions weighed, with `recompute="auto"` with cheap values made again, in
+    pipelines with all of them, or block by block, with `shards="auto"` on more IPUs, then with
+    plans of products that take less memory. What fits first is returned.
     """
     with without_collection():
         made = compile_once(module, options, phase, fingerprint=fingerprint)
