@@ -190,7 +190,8 @@ class _Text:
                 for number, back in enumerate(self.back[start : start + length])
             )
             groups.setdefault(links, []).append(start)
-        return tuple(max(groups.values(), key=_count, default=[]))
+        largest: list[int] = max(groups.values(), key=len, default=[])
+        return tuple(largest)
 
     def _placed(self, choice: _Choice, whole: int) -> _Choice:
         """Return blocks with their borders where least is alive for what the code between saves."""
@@ -217,10 +218,6 @@ class _Text:
 
     def _is_free(self, starts: Sequence[int], shift: int, length: int) -> bool:
         return not any(self.is_taken[s + shift : s + shift + length].any() for s in starts)
-
-
-def _count(starts: list[int]) -> int:
-    return len(starts)
 
 
 def _letter(computation: Computation, x: Instruction) -> object:
