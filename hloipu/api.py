@@ -245,9 +245,10 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
-    has any, with `recompute="auto"` with cheap values made again, in pipelines with all of them, or
-    block by block, with `shards="auto"` on more IPUs, then with plans of products that take less
-    memory. What fits first is returned.
+    has any, with code of stages and functions weighed, with smaller products at full moments, with
+    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
+    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
+    What fits first is returned.
     """
     with without_collection(), _searching(options) as search:
         start = perf_counter()
@@ -280,19 +281,35 @@ def _fitting(
     with phase("memory"):
         if made.fits:
             return made
-    from hloipu.leaner import changes, leaner_options, with_smaller_products  # most programs fit
+    from hloipu.leaner import (  # most programs fit
+        changes,
+        leaner_options,
+        with_code_weighed,
+        with_smaller_products,
+    )
 
-    def planned_again(rooms: "Rooms") -> CompiledProgram:
-        fingerprint = made.fingerprint
-        return compile_once(module, options, phase, fingerprint=fingerprint, rooms=rooms)
+    weighs = False
 
+    def again(options: Options, rooms: "Rooms | None" = None) -> CompiledProgram:
+        return compile_once(module, options, phase, fingerprint=made.fingerprint,
+                            rooms=rooms, weighs_code=weighs)  # fmt: skip
+
+    with doing("weighing the code of stages and functions"):
+        weighs = True
+        lighter = search.tried(lambda: with_code_weighed(made, phase, lambda: again(options)))
+        weighs = lighter is not None and lighter is not made
+        made = lighter or made
     with doing("planning products smaller"):
-        made = search.tried(lambda: with_smaller_products(made, phase, planned_again)) or made
+        smaller = search.tried(
+            lambda: with_smaller_products(made, phase, lambda rooms: again(options, rooms))
+        )
+        made = smaller or made
+    with phase("memory"):
         if made.fits:
             return made
     for leaner in leaner_options(module, options, made, phase):
         with doing("; ".join(changes(options, leaner))):
-            tried = compile_once(module, leaner, phase, fingerprint=made.fingerprint)
+            tried = again(leaner)
             with phase("memory"):
                 if tried.fits:
                     return tried
@@ -304,7 +321,7 @@ def _outlined_if_less(
 ) -> tuple[CompiledProgram, Options]:
     """Return a program with equal blocks as functions, where the one without does not fit.
 
-    It has to have functions and to take less memory, else the program and its options stay.
+    It has to take less memory, else the program and its options stay.
     """
     with phase("memory"):
         if made.fits:
@@ -319,8 +336,6 @@ def _outlined_if_less(
     with doing("trying --outline on"):
         outlining = replace(begun, request=replace(begun.request, outlines=True))
         tried = _programmed(outlining, module, asked, phase, made.fingerprint)
-    if not tried.program.functions:
-        return made, options
     with phase("memory"):
         return (tried, asked) if lacking_bytes(tried) < lacking else (made, options)
 
@@ -349,15 +364,20 @@ def compile_once(
     *,
     fingerprint: str = "",
     rooms: "Rooms | None" = None,
+    weighs_code: bool = False,
 ) -> CompiledProgram:
     """Compile a verified module as options say; `recompute="auto"` is like `none`.
 
-    `rooms`: what products may take, from a program of the module that did not fit.
+    `rooms`: what products may take, from a program of the module that did not fit. `weighs_code`:
+    whether code of loops, branches and stages counts where code is weighed.
     """
     with without_collection():
         begun = _begun(module, options, phase)
-        if rooms:
-            begun = replace(begun, request=replace(begun.request, product_rooms=rooms))
+        request = begun.request
+        if rooms or weighs_code:
+            tuning = replace(request.tuning, counts_called_code=weighs_code)
+            request = replace(request, tuning=tuning, product_rooms=rooms or {})
+            begun = replace(begun, request=request)
         return _programmed(begun, module, options, phase, fingerprint)
 
 

@@ -71,6 +71,24 @@ def leaner_options(
             yield replace(options, available_memory_proportion=share)
 
 
+def with_code_weighed(
+    made: CompiledProgram, phase: Clock, compile_again: Callable[[], CompiledProgram]
+) -> CompiledProgram:
+    """Return a program in which code of stages and functions had its price, if that lacks less.
+
+    So long as a program fits, what code would cost is not worth the cycles.
+    """
+    if not made.code_memory:
+        return made
+    lacking = lacking_bytes(made)
+    steps = steps_within(made.program.body, made.program)
+    if not made.program.functions and not any(isinstance(x, Pipeline) for x in steps):
+        return made
+    tried = compile_again()
+    with phase("memory"):
+        return tried if lacking_bytes(tried) < lacking else made
+
+
 def with_smaller_products(
     made: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
 ) -> CompiledProgram:

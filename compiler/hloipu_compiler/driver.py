@@ -340,6 +340,11 @@ def _placed(current: Compilation) -> Compilation:
     return replace(current, module=flat, plan=plan)
 
 
+_LEAST_GAP = 32
+"""Ops for which a cheap value has to be unread to be made again, where blocks become functions, so
+that blocks stay equal. Assumed: more than a norm has, and less than a layer."""
+
+
 def _with_passes(current: Compilation) -> Compilation:
     rest: Pipeline | str | None = current.request.pipeline
     if current.distribution is not Distribution.PLAIN:
@@ -347,7 +352,10 @@ def _with_passes(current: Compilation) -> Compilation:
     module, plan = current.module, _with_sums(current)
     if current.distribution is Distribution.CUT and current.request.pipelining.recompute != "none":
         # Before blocks become functions, which would hand out the values to keep.
-        module, plan = RecomputeCheap().run(module, plan)
+        again = (
+            RecomputeCheap(least_gap=_LEAST_GAP) if current.request.outlines else RecomputeCheap()
+        )
+        module, plan = again.run(module, plan)
     back = _after_front(current.request)
     if current.request.outlines and back is not None:
         from hloipu_compiler.passes.outline_blocks import OutlineBlocks
@@ -355,7 +363,7 @@ def _with_passes(current: Compilation) -> Compilation:
         if current.distribution is Distribution.PLAIN:
             module, plan = _passed(module, plan, "front")
             rest = back
-        module, plan = OutlineBlocks().run(module, plan)
+        module = OutlineBlocks().on_ipus(module, plan, _ipus_of_calls(current))
     if rest is None:
         return current
     module, plan = _passed(module, plan, rest)
@@ -366,6 +374,13 @@ def _with_passes(current: Compilation) -> Compilation:
     plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
     cut = current.pipelining and spread(module, plan, current.pipelining)
     return replace(current, module=module, plan=plan, pipelining=cut)
+
+
+def _ipus_of_calls(current: Compilation) -> Mapping[str, int]:
+    """Return where the computations of stages run, by their names."""
+    entry, cut = current.module.entry, current.pipelining
+    parts = cut.parts if cut is not None else ()
+    return {entry[part.call].attributes.called[0]: part.ipu for part in parts}
 
 
 def _with_sums(current: Compilation) -> Plan:
@@ -516,7 +531,8 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
     from hloipu_compiler.cost_survey.op_prices import OpKinds
 
     kinds = OpKinds(module)
-    request = CompileRequest(machine, tuning=tuning)
+    # An op alone calls nothing; so its price is known, whether called code counts or not.
+    request = CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
     alone = each("pricing ops", kinds.alone(), len(kinds.examples))
     return kinds.prices(None if op is None else _price(op, request) for op in alone)
 

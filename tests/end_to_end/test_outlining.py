@@ -1,5 +1,6 @@
 """Training steps whose layers are functions: the same training."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -55,8 +56,8 @@ def text() -> str:
 def _small_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
     outlined = outline_blocks.blocks_outlined
 
-    def of_any_size(module: Module, plan: Plan, least_code: int, least_saved: int) -> Module:
-        return outlined(module, plan, 0, 1)
+    def of_any_size(module: Module, plan: Plan, _: Any, ipus: Mapping[str, int]) -> Module:
+        return outlined(module, plan, outline_blocks.Least(0, 1, 1), ipus)
 
     monkeypatch.setattr(outline_blocks, "blocks_outlined", of_any_size)
 
@@ -70,6 +71,7 @@ def _small_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
         {"stages": 2, "recompute": "full", "offload": "on"},
         {"stages": 2, "schedule": "sequential", "batch_serialization": 3},
         {"stages": 2, "hoist": "none"},
+        {"stages": 4, "device_map": "0,0,0,0", "schedule": "sequential", "recompute": "full"},
     ],
     ids=str,
 )

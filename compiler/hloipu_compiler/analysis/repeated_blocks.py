@@ -83,7 +83,7 @@ class _Text:
             ],
             np.int64,
         )
-        self.alive = _alive(computation, self.positions)
+        self.alive = np.array(alive_bytes_at(computation, self.positions), np.int64)
         self._next_letter = len(numbers)
 
     def take(self, repeat: Repeat) -> None:
@@ -181,7 +181,7 @@ def _links(computation: Computation, block: tuple[int, ...]) -> list[tuple[int, 
     return [tuple(place.get(i, -1) for i in computation.instructions[at].operands) for at in block]
 
 
-def _alive(computation: Computation, positions: Sequence[int]) -> NDArray[np.int64]:
+def alive_bytes_at(computation: Computation, positions: Sequence[int]) -> list[int]:
     """Return the bytes computed before each of these positions that are read from there on."""
     number = {at: k for k, at in enumerate(positions)}
     last = [-1] * len(computation.instructions)
@@ -200,4 +200,4 @@ def _alive(computation: Computation, positions: Sequence[int]) -> NDArray[np.int
             change[number[at] + 1] += size
             if end + 1 <= len(positions):
                 change[end + 1] -= size
-    return np.array(list(accumulate(change))[: len(positions)], np.int64)
+    return list(accumulate(change))[: len(positions)]

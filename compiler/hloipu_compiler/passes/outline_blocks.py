@@ -1,7 +1,8 @@
 """Outlining: equal blocks, such as a network's layers, become calls of one computation."""
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from hloipu_compiler.analysis.code_size import (
@@ -12,7 +13,7 @@ from hloipu_compiler.analysis.code_size import (
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.registry import register
@@ -22,47 +23,95 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
-    from hloipu_compiler.analysis.repeated_blocks import Repeat
+    from hloipu_compiler.analysis.equal_blocks import EqualBlocks
 
 _STAYS = (
     Trait.SIDE_EFFECT | Trait.COLLECTIVE | Trait.CALLER | Trait.ASYNC_START
     | Trait.ASYNC_UPDATE | Trait.ASYNC_DONE | Trait.LEGACY
 )  # fmt: skip
 """Ops that are in no block: they own computations, meet others, or act on the world."""
-_CHEAP = frozenset({"constant", "broadcast", "iota"})
-"""What each block makes for itself where it is made of constants: that takes no memory."""
 _FUSED = 3
 """Elementwise ops that become one. Assumed: about what fusion makes of layers' text."""
 
 
-def blocks_outlined(module: Module, plan: Plan, least_code: int, least_saved: int) -> Module:
+class Least(NamedTuple):
+    """Bytes of code from which on something is done."""
+
+    code: int
+    """Of computations that are looked at."""
+    block: int
+    """Of a block."""
+    saved: int
+    """That all occurrences of a block but one have."""
+
+
+def blocks_outlined(
+    module: Module,
+    plan: Plan,
+    least: Least,
+    ipus: Mapping[str, int] = MappingProxyType({}),
+) -> Module:
     """Return the module with equal blocks of its computations as calls of one computation.
 
-    Looked at are computations that run on arrays and whose code takes at least `least_code` bytes
-    on a tile, by an estimate; blocks that save less than `least_saved` stay. The same module comes
-    back where there are none.
+    Looked at are computations that run on arrays, those of one IPU together if their code takes at
+    least `least.code` bytes on a tile, by an estimate; blocks that have or save less than `least`
+    says stay. `ipus`: where computations run, if not all on the same. The same module comes back
+    where there are none.
     """
     placed = {computation for computation, _ in plan.ipus}
     names = Names(c.name for c in module.computations)
-    made: dict[str, list[Computation]] = {}
+    together: dict[int, list[Computation]] = {}
     for name in running(module):
-        computation = module.computation[name]
-        large = summed_code_bytes(computation.instructions) >= least_code
-        if large and name not in placed:
-            from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
+        if name not in placed:
+            together.setdefault(ipus.get(name, -1), []).append(module.computation[name])
+    made: dict[str, list[Computation]] = {}
+    for computations in together.values():
+        if sum(summed_code_bytes(c.instructions) for c in computations) < least.code:
+            continue
+        from hloipu_compiler.analysis.equal_blocks import equal_blocks
 
-            repeats = [
-                each
-                for each in repeated_blocks(computation, outlining_weight, least_saved)
-                if _results(computation, each)
-            ]
-            if repeats:
-                made[name] = list(_outlined(computation, repeats, names))
+        computations = [_with_own_broadcasts(c) for c in computations]
+        blocks = [
+            _block(computations, each, names)
+            for each in equal_blocks(computations, outlining_weight, least.block, least.saved)
+            if _results(computations, each)
+        ]
+        for which, computation in enumerate(computations):
+            inside = [x for x in blocks if which in {o.computation for o in x.blocks.occurrences}]
+            if inside:
+                made[computation.name] = [_outlined(computation, which, inside)]
+        for block in blocks:
+            callers = {computations[x.computation].name for x in block.blocks.occurrences}
+            first = next(c.name for c in module.computations if c.name in callers)
+            made[first].insert(0, block.computation)
     if not made:
         return module
     whole = [each for c in module.computations for each in made.get(c.name, [c])]
     entry = [c.name for c in whole].index(module.entry.name)
     return replace(module, computations=tuple(whole), entry_position=entry)
+
+
+def _with_own_broadcasts(computation: Computation) -> Computation:
+    """Return a computation in which each op reads broadcasts of its own, which stand before it.
+
+    So blocks hand on what is spread, which takes memory once, and not what it is spread to.
+    """
+    old = computation.instructions
+    if not any(x.opcode == "broadcast" for x in old):
+        return computation
+    own = Names(x.name for x in old)
+    made: list[Instruction] = []
+    place: list[int] = []
+    for x in old:
+        again: dict[int, int] = {}
+        for i in dict.fromkeys(x.operands):
+            if old[i].opcode == "broadcast" and "control-predecessors" not in old[i].attributes:
+                like = made[place[i]]
+                again[i] = len(made)
+                made.append(like._replace(name=own.fresh(like.name)))
+        place.append(len(made))
+        made.append(with_operands(x, tuple(again.get(i, place[i]) for i in x.operands)))
+    return replace(computation, instructions=tuple(made), root=place[computation.root])
 
 
 def outlining_weight(x: Instruction) -> int:
@@ -72,21 +121,22 @@ def outlining_weight(x: Instruction) -> int:
         return -1
     if "sharding" in x.attributes or "control-predecessors" in x.attributes:
         return -1
+    if x.opcode in ("get-tuple-element", "tuple"):
+        return 0
     return code_bytes(x) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
 
 
-def _outlined(
-    computation: Computation, repeats: "list[Repeat]", names: Names
-) -> Iterator[Computation]:
-    """Yield the computations of blocks, and the one that calls them."""
-    blocks = [_block(computation, repeat, names) for repeat in repeats]
-    yield from (block.computation for block in blocks)
+def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") -> Computation:
+    """Return a computation, one of several by its number, with its blocks as calls."""
     calls = {
-        occurrence[0]: (block, number)
+        occurrence.positions[0]: (block, number)
         for block in blocks
-        for number, occurrence in enumerate(block.repeat.occurrences)
+        for number, occurrence in enumerate(block.blocks.occurrences)
+        if occurrence.computation == which
     }
-    inside = {at for block in blocks for each in block.repeat.occurrences for at in each}
+    inside = {
+        at for block, number in calls.values() for at in block.blocks.occurrences[number].positions
+    }
     old = computation.instructions
     own = Names(x.name for x in old)
     made: list[Instruction] = []
@@ -108,24 +158,24 @@ def _outlined(
             operands = tuple(kept(each[number]) for each in block.given)
             call = len(made)
             made.append(block.call(old[at], operands, own.fresh(f"call.{block.computation.name}")))
-            occurrence = block.repeat.occurrences[number]
+            positions = block.blocks.occurrences[number].positions
             if len(block.results) == 1:
-                place[occurrence[block.results[0]]] = call
+                place[positions[block.results[0]]] = call
                 continue
             for index, result in enumerate(block.results):
-                x = old[occurrence[result]]
-                place[occurrence[result]] = len(made)
+                x = old[positions[result]]
+                place[positions[result]] = len(made)
                 element = Attributes({"index": index})
                 made.append(
                     Instruction(x.name, "get-tuple-element", x.shape, (call,), element, x.metadata)
                 )
-    yield replace(computation, instructions=tuple(made), root=place[computation.root])
+    return replace(computation, instructions=tuple(made), root=place[computation.root])
 
 
 class _Block(NamedTuple):
-    """A repeat, and the computation that its first occurrence becomes."""
+    """Equal blocks, and the computation that the first of them becomes."""
 
-    repeat: "Repeat"
+    blocks: "EqualBlocks"
     given: tuple[tuple[int, ...], ...]
     """For each parameter, the position of its argument for each occurrence."""
     results: tuple[int, ...]
@@ -140,11 +190,13 @@ class _Block(NamedTuple):
         return Instruction(name, "call", root.shape, operands, attributes, like.metadata)
 
 
-def _block(computation: Computation, repeat: "Repeat", names: Names) -> _Block:
+def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Names) -> _Block:
     """Write the first occurrence as a computation of what differs between occurrences."""
-    old = computation.instructions
-    number_of = {at: number for number, at in enumerate(repeat.first)}
-    own = Names(old[at].name for at in repeat.first)
+    occurrences = blocks.occurrences
+    within = [computations[x.computation] for x in occurrences]
+    old, first = within[0].instructions, occurrences[0].positions
+    number_of = {at: number for number, at in enumerate(first)}
+    own = Names(old[at].name for at in first)
     given: dict[tuple[int, ...], int] = {}
     made: list[Instruction] = []
     place: dict[int, int] = {}
@@ -161,51 +213,54 @@ def _block(computation: Computation, repeat: "Repeat", names: Names) -> _Block:
             )  # fmt: skip
         return given[sources]
 
-    def cheap(at: int) -> int:
+    def constant(at: int) -> int:
         """Return the place of a block's own copy of what is made of constants."""
         if at not in place:
-            operands = tuple(cheap(i) for i in old[at].operands)
+            operands = tuple(constant(i) for i in old[at].operands)
             place[at] = len(made)
             made.append(with_operands(old[at], operands)._replace(name=own.fresh(old[at].name)))
         return place[at]
 
-    for number, at in enumerate(repeat.first):
-        x = old[at]
+    for number, at in enumerate(first):
         operands = []
-        for slot, i in enumerate(x.operands):
+        for slot, i in enumerate(old[at].operands):
             if i in number_of:
                 operands.append(place[i])
                 continue
-            sources = tuple(old[each[number]].operands[slot] for each in repeat.occurrences)
-            shared = len(set(sources)) == 1 and _is_cheap(computation, i)
-            operands.append(cheap(i) if shared else parameter(sources))
+            sources = tuple(
+                c.instructions[x.positions[number]].operands[slot]
+                for c, x in zip(within, occurrences, strict=True)
+            )
+            same = _is_one_constant(within, sources)
+            operands.append(constant(i) if same else parameter(sources))
         place[at] = len(made)
-        made.append(with_operands(x, tuple(operands)))
-    results = _results(computation, repeat)
-    root = place[repeat.first[results[0]]]
+        made.append(with_operands(old[at], tuple(operands)))
+    results = _results(computations, blocks)
+    root = place[first[results[0]]]
     if len(results) > 1:
-        elements = tuple(place[repeat.first[number]] for number in results)
+        elements = tuple(place[first[number]] for number in results)
         shape = TupleShape(tuple(made[at].shape for at in elements))
         root = len(made)
         made.append(Instruction(own.fresh("results"), "tuple", shape, elements))
-    name = names.fresh(f"block.{old[repeat.first[-1]].name}")
-    block = Computation(name, tuple(made), root, computation.execution_thread)
-    return _Block(repeat, tuple(given), results, block)
+    name = names.fresh(f"block.{old[first[-1]].name}")
+    block = Computation(name, tuple(made), root, within[0].execution_thread)
+    return _Block(blocks, tuple(given), results, block)
 
 
-def _is_cheap(computation: Computation, at: int) -> bool:
-    x = computation.instructions[at]
-    if x.opcode == "constant" and isinstance(x.shape, ArrayShape) and x.shape.rank:
-        return False
-    return x.opcode in _CHEAP and all(_is_cheap(computation, i) for i in x.operands)
+def _is_one_constant(within: Sequence[Computation], sources: Sequence[int]) -> bool:
+    """Whether values, one of each computation, are made of constants alone, and of the same."""
+    from hloipu_compiler.analysis.equal_blocks import constant_key
+
+    keys = [constant_key(c, at) for c, at in zip(within, sources, strict=True)]
+    return keys[0] is not None and all(key == keys[0] for key in keys)
 
 
-def _results(computation: Computation, repeat: "Repeat") -> tuple[int, ...]:
+def _results(computations: Sequence[Computation], blocks: "EqualBlocks") -> tuple[int, ...]:
     """Return the numbers of a block's instructions that something outside reads, in order."""
     found: set[int] = set()
-    for occurrence in repeat.occurrences:
-        inside = set(occurrence)
-        for number, at in enumerate(occurrence):
+    for which, positions in blocks.occurrences:
+        computation, inside = computations[which], set(positions)
+        for number, at in enumerate(positions):
             if at == computation.root or not inside.issuperset(computation.users[at]):
                 found.add(number)
     return tuple(sorted(found))
@@ -219,9 +274,17 @@ class OutlineBlocks(Pass):
     name: ClassVar[str] = "outline-blocks"
     least_code: int = LEAST_OUTLINED_BYTES
     """Bytes of code on a tile, by an estimate, from which on a computation is looked at."""
+    least_block: int = 3_600
+    """Bytes of code of one block. Assumed: three ops that bring parts together, such as a
+    convolution and the norm behind it; what is less is better fused with what is around it."""
     least_saved: int = 12_000
     """Bytes of code that a block has to save."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with blocks as calls."""
-        return blocks_outlined(module, plan, self.least_code, self.least_saved), plan
+        return self.on_ipus(module, plan, MappingProxyType({})), plan
+
+    def on_ipus(self, module: Module, plan: Plan, ipus: Mapping[str, int]) -> Module:
+        """Return the module with blocks as calls; `ipus`: where computations run."""
+        least = Least(self.least_code, self.least_block, self.least_saved)
+        return blocks_outlined(module, plan, least, ipus)

@@ -43,6 +43,9 @@ class Tuning:
     as many as there is room for."""
     code_memory: bool = True
     """Whether code takes of that room, and is worth cycles."""
+    counts_called_code: bool = False
+    """Whether code of loops, branches and stages counts where code is weighed: in programs that
+    lack room."""
     random_bits: str = "hardware"
     """What takes the time of drawing bits by `rng_default`: the chip's generator, or `philox`."""
 

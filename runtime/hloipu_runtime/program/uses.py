@@ -9,9 +9,11 @@ from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
     If,
+    Parallel,
     Pipeline,
     Repeat,
     RepeatWhile,
+    Sequence,
     Step,
     StreamIn,
     StreamOut,
@@ -37,6 +39,41 @@ def used(step: Step, program: Program) -> frozenset[VariableId]:
         found.update(_writes(each))
         found.update(_reads(each))
     return frozenset(found)
+
+
+def read_first(step: Step, program: Program) -> frozenset[VariableId]:
+    """Return the variables that a step may read before it writes them."""
+    return frozenset(_First(program).of(step)[0])
+
+
+class _First:
+    """What steps read before they write it, and what they surely write; functions taken once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.functions: dict[str, tuple[set[VariableId], set[VariableId]]] = {}
+
+    def of(self, step: Step) -> tuple[set[VariableId], set[VariableId]]:
+        """Return what a step reads first, and what it surely writes."""
+        if isinstance(step, Call) and step.function in self.program.functions:
+            if step.function not in self.functions:
+                self.functions[step.function] = (set(), set())  # of one that calls itself
+                body = self.program.functions[step.function]
+                self.functions[step.function] = self.of(body)
+            return self.functions[step.function]
+        reads, writes = set(_reads(step)), set(_writes(step))
+        if isinstance(step, Exchange):
+            # What is written in part keeps the rest, which is as if it were read.
+            whole = {x.variable for x in step.definitions if x.base is None}
+            reads |= {x.destination for x in step.transfers} - whole
+        if isinstance(step, Call | ComputeSet | Exchange | Sync):
+            return reads, writes
+        runs = isinstance(step, Sequence | Parallel) or (isinstance(step, Repeat) and step.count)
+        for inner in inner_steps(step):
+            first, surely = self.of(inner)
+            reads |= first - writes
+            writes |= surely if runs else set()
+        return reads, writes
 
 
 def touched_by(step: Step) -> frozenset[VariableId]:

@@ -20,7 +20,7 @@ from hloipu_runtime.program.steps import (
     Switch,
     Sync,
 )
-from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.uses import read_first, used, written
 from tests.support.program_builder import ProgramBuilder, rows
 
 
@@ -93,3 +93,23 @@ def test_functions_that_call_each_other_are_looked_into_once() -> None:
 
     assert written(Call("f0"), program) == {2}
     assert used(Call("f0"), program) == {0, 1, 2}
+    assert read_first(Call("f0"), program) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("steps", "first"),
+    [
+        ((IN, COMPUTE, COPY, OUT), {1, 4}),
+        ((COMPUTE, IN), {0, 1}),
+        ((Repeat(2, FIRST, ()), COPY), {1}),
+        ((Repeat(0, FIRST, ()), COPY), {1, 2}),
+        ((Parallel((FIRST, SECOND)),), {1, 4}),
+        ((If(6, 0, FIRST, FIRST, ()), COPY), {1, 2, 6}),
+        ((Call("f", (), ()), OUT), {1, 4}),
+        ((RepeatWhile(FIRST, 6, 0, FIRST, ()), COPY), {1, 2, 6}),
+        ((Exchange(getattr(COPY, "transfers", ()), ()),), {2, 3}),
+    ],
+)
+def test_what_is_read_before_it_is_written(steps: tuple[Step, ...], first: set[int]) -> None:
+    """Of branches and loops that may not run nothing is surely written; parts keep the rest."""
+    assert read_first(Sequence(steps), PROGRAM) == first

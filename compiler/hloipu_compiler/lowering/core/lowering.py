@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes
+from hloipu_compiler.analysis.live_bytes import RUNNING
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
@@ -74,7 +75,8 @@ def lower_instructions(
     outside, outside_at = builder.alive_bytes, builder.alive_at
     builder.alive_at = alive
     here = builder.ipu
-    builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan)
+    whole = builder.tuning.counts_called_code
+    builder.code_bytes = builder.code_bytes or code_bytes_of(module, plan, whole=whole)
     if computation is module.entry:
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     count = len(computation.instructions)
@@ -137,23 +139,30 @@ def _ends(
     return ends
 
 
-def code_bytes_of(module: Module, plan: Plan) -> int:
+def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
     """Return a guess at the code that the entry makes on a tile, of the IPU that has most.
 
-    That of a function, which several calls share, is in it once.
+    That of a function, which several calls share, is in it once; so is, of the `whole` program,
+    that of loops, branches and stages.
     """
     entry = module.entry
+    times = Counter(x.attributes.called for x in entry.instructions if x.opcode == "call")
     found: dict[int, int] = {}
-    calls = Counter(x.attributes.called[0] for x in entry.instructions if x.opcode == "call")
+    inside: set[tuple[int, str]] = set()
     for x in entry.instructions:
         ipu = plan.ipus.get((entry.name, x.name), 0)
         found[ipu] = found.get(ipu, 0) + code_bytes(x)
-    shared = sum(
-        summed_code_bytes(module.computation[name].instructions)
-        for name, times in calls.items()
-        if times > 1
-    )
-    return shared + max(found.values(), default=0)
+        counts = x.opcode in RUNNING if whole else times[x.attributes.called] > 1
+        waiting = list(x.attributes.called) if counts else []
+        while waiting:
+            name = waiting.pop()
+            if (ipu, name) in inside:
+                continue
+            inside.add((ipu, name))
+            within = module.computation[name].instructions
+            found[ipu] += summed_code_bytes(within)
+            waiting += [n for i in within if i.opcode in RUNNING for n in i.attributes.called]
+    return max(found.values(), default=0)
 
 
 def _product_tunings(
@@ -230,7 +239,7 @@ def lower(
     builder.plans = plans
     builder.ipus, builder.product_rooms = plan.shards, plan.product_rooms
     entry = module.entry
-    builder.code_bytes = code_bytes_of(module, plan)
+    builder.code_bytes = code_bytes_of(module, plan, whole=tuning.counts_called_code)
     late = _is_scarce(builder, module, plan)
     tunings = _product_tunings(builder, module, plan, late=late)
     builder.layout = layout_of(module, plan, machine, builder.tuning_here, tunings=tunings)

@@ -58,8 +58,6 @@ Value = TileTensor | Scalar | Spread | Token
 class Function(NamedTuple):
     """A computation that was lowered to be called, by its leaves."""
 
-    calls: tuple[int, ...]
-    """Positions of its calls in the computation that calls it, in order."""
     arguments: tuple[TileTensor | None, ...]
     """Where it finds each, as a value of its own; None: what all calls pass takes no memory."""
     in_place: frozenset[VariableId]

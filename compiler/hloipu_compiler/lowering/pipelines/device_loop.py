@@ -97,7 +97,7 @@ def lower_wrapped(
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry), _ipus(entry, plan), apart)
     follows = {pair.parameter: pair.result for pair in wrapping.state}
-    builder.code_bytes = code_bytes_of(module, plan)
+    builder.code_bytes = code_bytes_of(module, plan, whole=tuning.counts_called_code)
     builder.layout = layout_of(module, plan, builder.machine, builder.tuning_here, follows)
     if plans is not None:
         plans += placed_values(module, builder.layout, builder.machine)

@@ -9,15 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.analysis.live_bytes import RUNNING
+from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.values import Function, Spread, TileTensor, Token, Value
+from hloipu_compiler.plan.alive_values import alive_bytes
 from hloipu_compiler.planners.spreading import spread_over_copies
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.steps import VariableId
+
+_SHARE_OF_MEMORY = 256
+"""What takes more than one part in so many of a tile's memory is copied by itself. Assumed: a copy
+of less takes hardly longer than the sync before it."""
 
 
 class _CallSite(NamedTuple):
@@ -26,6 +32,8 @@ class _CallSite(NamedTuple):
     context: LoweringContext
     calls: tuple[int, ...]
     """Positions, in order."""
+    only: bool
+    """Whether no other computation calls it."""
 
     @property
     def position(self) -> int:
@@ -34,8 +42,19 @@ class _CallSite(NamedTuple):
 
     @property
     def next_call(self) -> int | None:
-        """Position of the next call, which overwrites what this one leaves."""
-        return next((at for at in self.calls if at > self.position), None)
+        """Position of the next call, which overwrites what this one leaves.
+
+        None if others may do that before.
+        """
+        position = self.position
+        after = next((at for at in self.calls if at > position), None)
+        if self.only or after is None:
+            return after
+        between = self.context.computation.instructions[position + 1 : after]
+        called = {name for x in between if x.opcode in RUNNING for name in x.attributes.called}
+        inside = self.context.module.computation
+        calls_more = any(x.opcode in RUNNING for name in called for x in inside[name].instructions)
+        return None if calls_more else after
 
 
 @lowers("call")
@@ -43,16 +62,24 @@ def _call(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
     (callee,) = context.attributes.called
     name = callee if builder.ipus == 1 else f"{callee} on ipu {builder.ipu}"
+    if builder.calls is None:
+        builder.calls = _calls_of(context.module)
+    calls = builder.calls[callee]
+    site = _CallSite(context, calls[context.computation.name], len(calls) == 1)
     if name not in builder.functions:
-        calls = tuple(
-            at
-            for at, x in enumerate(context.computation.instructions)
-            if x.opcode == "call" and x.attributes.called == (callee,)
-        )
-        site = _CallSite(context, calls)
         builder.functions[name] = _lowered(site, context.module.computation[callee])
-    function = builder.functions[name]
-    return _passed(_CallSite(context, function.calls), function, name)
+    return _passed(site, builder.functions[name], name)
+
+
+def _calls_of(module: Module) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the positions of calls, by what they call and by the computation that they are in."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for computation in module.computations:
+        for at, x in enumerate(computation.instructions):
+            if x.opcode == "call":
+                here = found.setdefault(x.attributes.called[0], {})
+                here[computation.name] = (*here.get(computation.name, ()), at)
+    return found
 
 
 def _lowered(site: _CallSite, callee: Computation) -> Function:
@@ -66,7 +93,8 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
     given: list[list[Value]] = []
     with builder.function() as scope:
         for slot, leaves in enumerate(context.operands):
-            is_shared = len({computation.instructions[at].operands[slot] for at in site.calls}) == 1
+            passed = {computation.instructions[at].operands[slot] for at in site.calls}
+            is_shared = site.only and len(passed) == 1
             inner: list[Value] = []
             for leaf in leaves:
                 variable = _variable(leaf)
@@ -88,7 +116,8 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
         owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
         scope.owned.update(x.variable for x in owned)
         # Plans must fit into what is left at the call that has least.
-        builder.alive_bytes = outside + max(alive[at] for at in site.calls) - alive[site.position]
+        fullest = max(alive[at] for at in site.calls)
+        builder.alive_bytes = outside + max(fullest, _alive_elsewhere(site)) - alive[site.position]
         written = lower_computation(context, callee, given, owned)
         results = tuple(
             builder.tile_tensor(x) if isinstance(x, Spread) and _variable(x) is not None else x
@@ -96,7 +125,25 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
         )
         body = s.Sequence(tuple(scope.steps))
     builder.alive_bytes, builder.origin = outside, context.instruction.name
-    return Function(site.calls, tuple(arguments), frozenset(in_place), results, body)
+    return Function(tuple(arguments), frozenset(in_place), results, body)
+
+
+def _alive_elsewhere(site: _CallSite) -> int:
+    """Return most bytes that are alive at a call in another computation, in that one."""
+    if site.only:
+        return 0
+    context, builder = site.context, site.context.builder
+    (callee,) = context.attributes.called
+    most = 0
+    for name, positions in (builder.calls or {})[callee].items():
+        if name != context.computation.name:
+            if name not in builder.alive_in:
+                caller = context.module.computation[name]
+                builder.alive_in[name] = alive_bytes(
+                    context.module, context.plan, caller, late=False
+                )
+            most = max(most, *(builder.alive_in[name][at] for at in positions))
+    return most
 
 
 def _source(leaf: Value) -> Value:
@@ -164,7 +211,8 @@ def _passed(site: _CallSite, function: Function, name: str) -> Sequence[Value]:
 
 def _kept(site: _CallSite, function: Function, results: list[Value]) -> list[Value]:
     """Copy out what the next call would overwrite and others read than that call."""
-    if site.next_call is None:
+    next_call = site.next_call
+    if next_call is None and site.only:
         return results
     builder = site.context.builder
     own = {x.variable for x in function.results if isinstance(x, TileTensor)}
@@ -174,7 +222,7 @@ def _kept(site: _CallSite, function: Function, results: list[Value]) -> list[Val
         if not isinstance(leaf, TileTensor) or leaf.variable not in own:
             continue
         numbers = [n for n, other in enumerate(results) if other == leaf]
-        if all(_is_for_next_call(site, function, n, leaf.variable) for n in numbers):
+        if all(_is_taken_in_time(site, function, n, leaf.variable, next_call) for n in numbers):
             continue
         mapping = spread_over_copies(
             builder.variables[leaf.variable].mapping, leaf.shape, leaf.element_type
@@ -186,17 +234,23 @@ def _kept(site: _CallSite, function: Function, results: list[Value]) -> list[Val
     return [outside.get(leaf, leaf) for leaf in results]
 
 
-def _is_for_next_call(site: _CallSite, function: Function, leaf: int, variable: VariableId) -> bool:
-    """Whether only the next call reads a leaf of the result, and finds it where it safely takes it.
+def _is_taken_in_time(
+    site: _CallSite, function: Function, leaf: int, variable: VariableId, next_call: int | None
+) -> bool:
+    """Whether a leaf of the result is read by nobody, or by the next call, which takes it safely.
 
     A copy to another argument must not come from where an argument is copied to.
     """
     computation = site.context.computation
     parts = _parts(computation, site.position, leaf)
     readers = {user for at, _ in parts for user in computation.users[at]}
-    if readers - {site.next_call} or computation.root in {at for at, _ in parts}:
+    if computation.root in {at for at, _ in parts}:
         return False
-    call = computation.instructions[site.next_call or 0]
+    if not readers:
+        return True
+    if next_call is None or readers != {next_call}:
+        return False
+    call = computation.instructions[next_call]
     inside = dict(parts)
     places: list[TileTensor | None] = []
     first = 0
@@ -226,6 +280,21 @@ def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, in
 
 
 def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
-    if moved:
-        copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
-        builder.exchange([x for x, _ in copies], [x for _, x in copies])
+    """Copy what is small at once, and what is large one by one: each source may be free by then.
+
+    Merging joins these exchanges where there is room.
+    """
+    small = builder.machine.memory.bytes_per_tile // _SHARE_OF_MEMORY
+    together: list[tuple[TileTensor, VariableId]] = []
+    for leaf, variable in moved:
+        if builder.variables[variable].bytes_per_tile > small:
+            _copy_at_once(builder, [(leaf, variable)])
+        else:
+            together.append((leaf, variable))
+    if together:
+        _copy_at_once(builder, together)
+
+
+def _copy_at_once(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
+    copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
+    builder.exchange([x for x, _ in copies], [x for _, x in copies])

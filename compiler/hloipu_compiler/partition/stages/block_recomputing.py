@@ -33,7 +33,7 @@ class WithBlocks(NamedTuple):
     module: Module
     phases: Phases
     ahead: Mapping[int, int]
-    """The stage of each forward op and of each op that is made again, by position."""
+    """The stage of each forward and backward op, those that are made again among them."""
     origin: Sequence[int]
     """The position in the step before of each op, or of the one that it is a copy of."""
 
@@ -46,7 +46,7 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     entry = module.entry
     block = _blocks(entry, phases, stages, count)
     fit = recomputable(entry, phases, FULL)
-    kept = _kept(entry, block, fit)
+    kept = _kept(entry, block, fit, stages)
     names = Names(x.name for x in entry.instructions)
     made: list[Instruction] = []
     place: list[int] = []
@@ -74,7 +74,8 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
             ahead[again[old]] = stages[old]
         operands = tuple(source(i) if is_behind else place[i] for i in x.operands)
         place.append(add(with_operands(x, operands), position, phases.phase[position]))
-        if phases.phase[position] == FORWARD:
+        if phases.phase[position] in (FORWARD, BACKWARD):
+            # Backward ops stay, too: what they read no longer tells where its forward ops are.
             ahead[place[-1]] = stages[position]
     new = replace(entry, instructions=tuple(made), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
@@ -105,8 +106,13 @@ def _needed(
     return sorted(found)
 
 
-def _kept(entry: Computation, block: Mapping[int, int], fit: Sequence[int]) -> frozenset[int]:
-    """Return the values of blocks that are not made again: what others read, and small ones."""
+def _kept(
+    entry: Computation, block: Mapping[int, int], fit: Sequence[int], stages: Stages
+) -> frozenset[int]:
+    """Return the values of blocks that are not made again: small ones, and what others read.
+
+    That is other blocks, and backward ops of other stages: a copy would draw these to its own.
+    """
     total = sum(_bytes(entry.instructions[i]) for i in block)
     found: set[int] = set()
     for position, number in block.items():
@@ -117,7 +123,10 @@ def _kept(entry: Computation, block: Mapping[int, int], fit: Sequence[int]) -> f
             continue
         # What only hands on is there wherever its operand is.
         is_small = x.opcode not in FORWARDING and _bytes(x) * _SMALL <= total
-        goes_on = any(block.get(user, number) != number for user in entry.users[position])
+        goes_on = any(
+            block.get(user, number) != number or stages[user] > stages[position]
+            for user in entry.users[position]
+        )
         if goes_on or is_small or not fit[position]:
             found.add(position)
     return frozenset(found)

@@ -1,5 +1,7 @@
 """Folds transposes into neighbouring dots, convolutions, reductions and broadcasts.
 
+And reverses of kernels into convolutions.
+
 Products, convolutions, reductions and broadcasts name their dimensions, so that they need other
 names only. A product transposed as a whole is the product of its operands the other way round.
 Elementwise ops whose operands are all transposed alike are done before.
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, Window
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
@@ -81,6 +83,27 @@ def _convolution(draft: Draft, x: Instruction) -> Instruction | None:
         return None
     attributes = x.attributes.replaced(dim_labels=labels)
     return x._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+
+
+def _reversed_kernel(draft: Draft, x: Instruction) -> Instruction | None:
+    """Read a kernel from its ends, in place of a reversed one: gradients of inputs do so."""
+    labels, window = x.attributes.get("dim_labels"), x.attributes.get("window")
+    source = draft.made[x.operands[1]]
+    if source.opcode != "reverse" or "sharding" in source.attributes:
+        return None
+    if not isinstance(labels, ConvolutionLabels) or not isinstance(window, Window):
+        return None
+    names = [labels.rhs[d] for d in source.attributes.integers("dimensions")]
+    if not all(name.isdigit() for name in names):
+        return None
+    turned = set(map(int, names))
+    dimensions = tuple(
+        replace(each, reversal=each.reversal != (number in turned))
+        for number, each in enumerate(window.dimensions)
+    )
+    attributes = x.attributes.replaced(window=Window(dimensions))
+    operands = (x.operands[0], source.operands[0])
+    return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
 
 
 def _reordered(names: str, order: Sequence[int]) -> str:
@@ -189,6 +212,7 @@ def _elementwise(draft: Draft, x: Instruction) -> Instruction | None:
     return became(x, "transpose", (inner,), dimensions=order)
 
 
+KERNEL_RULES: dict[str, Rule] = {"convolution": _reversed_kernel}
 TRANSPOSE_RULES: dict[str, Rule] = {
     **{
         name: _elementwise

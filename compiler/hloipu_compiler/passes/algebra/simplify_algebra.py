@@ -9,7 +9,7 @@ from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.arithmetic import ARITHMETIC_RULES, commutative_region
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
-from hloipu_compiler.passes.algebra.fold_transposes import TRANSPOSE_RULES
+from hloipu_compiler.passes.algebra.fold_transposes import KERNEL_RULES, TRANSPOSE_RULES
 from hloipu_compiler.passes.algebra.indexing import INDEXING_RULES
 from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, became, same_value_shape, static
 from hloipu_compiler.passes.algebra.reshape_rules import RESHAPE_RULES
@@ -157,7 +157,7 @@ CONTROL_RULES: dict[str, Rule] = {
 
 
 RULES: dict[str, Rule] = {
-    **MOVEMENT_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,
+    **MOVEMENT_RULES, **KERNEL_RULES, **INDEXING_RULES, **ARITHMETIC_RULES, **CONTROL_RULES,
 }  # fmt: skip
 
 

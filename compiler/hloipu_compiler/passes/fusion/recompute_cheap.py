@@ -39,7 +39,9 @@ _SMALL = 1000
 """What is less than a part so small of the peak stays, and may stay longer."""
 
 
-def cheap_values_recomputed(module: Module, most_ops: int, full_percent: int) -> Module:
+def cheap_values_recomputed(
+    module: Module, most_ops: int, full_percent: int, least_gap: int = 1
+) -> Module:
     """Return the module with cheap values made again; the same one where none pays."""
     now = dict(module.computation)
     extra: dict[str, int] = {}
@@ -47,7 +49,7 @@ def cheap_values_recomputed(module: Module, most_ops: int, full_percent: int) ->
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra)
-        made = _Cutting(old, buffers, most_ops, full_percent).recomputed()
+        made = _Cutting(old, buffers, most_ops, full_percent, least_gap).recomputed()
         extra[name] = extra_bytes(buffers, range(len(old.instructions)))
         if made is not None:
             now[name] = made
@@ -61,11 +63,17 @@ class _Cutting:
     """One computation, and the cuts found so far."""
 
     def __init__(
-        self, computation: Computation, buffers: Buffers, most_ops: int, full_percent: int
+        self,
+        computation: Computation,
+        buffers: Buffers,
+        most_ops: int,
+        full_percent: int,
+        least_gap: int,
     ) -> None:
         self.computation = computation
         self.buffers = buffers
         self.most_ops = most_ops
+        self.least_gap = least_gap
         count = len(computation.instructions)
         live = live_bytes(buffers, range(count))
         self.peak = max(live, default=0)
@@ -105,7 +113,7 @@ class _Cutting:
         for before, after in zip((at, *uses), uses, strict=False):
             if after >= len(self.computation.instructions):
                 return
-            if self.full_before[after] == self.full_before[min(before + 1, after)]:
+            if self.full_before[after] - self.full_before[min(before + 1, after)] < self.least_gap:
                 continue
             late = [use for use in uses if use >= after]
             if not direct.issuperset(late):
@@ -199,7 +207,10 @@ class RecomputeCheap(Pass):
     """Ops that may be run again for one value."""
     full_percent: int = 50
     """Share of the most bytes ever live from which on a value is not kept unread."""
+    least_gap: int = 1
+    """Ops, while so much is live, for which a value has to be unread."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with cheap values made again."""
-        return cheap_values_recomputed(module, self.most_ops, self.full_percent), plan
+        given = module, self.most_ops, self.full_percent, self.least_gap
+        return cheap_values_recomputed(*given), plan

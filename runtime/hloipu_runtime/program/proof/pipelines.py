@@ -26,7 +26,7 @@ from hloipu_runtime.program.steps import (
     Sync,
     VariableId,
 )
-from hloipu_runtime.program.uses import steps_within, used, written
+from hloipu_runtime.program.uses import read_first, steps_within, used, written
 
 
 def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
@@ -87,11 +87,15 @@ def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
                 yield f"{_name(program, variable)} holds what is under way, and a body uses it"
     handed = {v for c in step.channels for v in (*c.places, c.destination)}
     handed.update(item.variable for item in step.carried)
+    sources = {c.source for c in step.channels}
+    read_first = [_read_first(stage, program) for stage in step.stages]
     for variable in sorted(writers):
         positions = sorted(writers[variable] | users.get(variable, set()))
         is_shared = len(positions) > 1
+        # Positions of one IPU take turns: what each of them makes for itself harms no other.
+        is_apart = variable not in sources and all(variable not in read_first[p] for p in positions)
         if is_shared and (
-            variable in handed or not _is_in_time(step, writers[variable], positions)
+            variable in handed or not (is_apart or _is_in_time(step, writers[variable], positions))
         ):
             names = " and ".join(step.stages[position].name for position in positions[:2])
             yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
@@ -186,6 +190,11 @@ def _used(stage: Stage, program: Program) -> frozenset[VariableId]:
 def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
     inside = (written(block, program) for block in stage.blocks)
     return frozenset(v for page in stage.paged for v in page).union(*inside)
+
+
+def _read_first(stage: Stage, program: Program) -> frozenset[VariableId]:
+    whole = Sequence(stage.blocks)
+    return read_first(whole, program).union(*((x.there, x.here) for x in stage.paged))
 
 
 def _target_faults(

@@ -1,0 +1,301 @@
+"""Finds equal blocks of instructions wherever they are: in one computation or in several.
+
+The layers of a network, forwards, backwards, and where they are computed again. Instructions become
+letters, equal ones the same, and a suffix array (Manber, Myers: Suffix Arrays, 1993) tells which
+stretches of letters come again, as in outliners of machine code (LLVM: MachineOutliner). Operands
+are compared afterwards.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from heapq import heappop, heappush, nsmallest
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.analysis.repeated_blocks import alive_bytes_at
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.shapes import ArrayShape
+
+Weight = Callable[[Instruction], int]
+"""What an instruction is worth saving, in bytes of code; below 0: it cannot be in a block."""
+Numbers = NDArray[np.int64]
+
+_CHEAP = frozenset({"constant", "broadcast", "iota"})
+_TILES = 1_472
+"""Of an IPU of the second generation, over which what blocks hand on is spread."""
+_MOST_LENGTHS = 8
+"""Of a stretch whose occurrences overlap or were taken in part, that are tried."""
+_MOST_STRETCHES = 10_000
+"""That are looked at, those that may save most first."""
+_MOST_BEGINNINGS = 4
+"""Of a block in a stretch, that are tried, the best first."""
+_NOT_COMPARED = frozenset({"frontend_attributes"})
+"""Attributes that mean nothing any more once a step is cut."""
+
+
+class Occurrence(NamedTuple):
+    """Where a block is: the number of a computation, and positions in it, in order."""
+
+    computation: int
+    positions: tuple[int, ...]
+
+
+class EqualBlocks(NamedTuple):
+    """Equal blocks: the same instructions in the same order, reading the same of each other."""
+
+    occurrences: tuple[Occurrence, ...]
+
+
+def equal_blocks(
+    computations: Sequence[Computation], weight: Weight, least_block: int, least_saved: int
+) -> list[EqualBlocks]:
+    """Return equal blocks, apart from each other, that weigh at least so much, and save so much.
+
+    A block's instructions stand one behind the other, but for parameters, constants, and what is
+    made of constants alone, in between. Those that save most come first. Time n log n.
+    """
+    return list(_Text(computations, weight, least_block).taken(least_saved))
+
+
+def constant_key(computation: Computation, at: int) -> Hashable:
+    """Return what a value made of a constant number is, the same for equal ones; None: none is."""
+    x = computation.instructions[at]
+    if x.opcode not in _CHEAP:
+        return None
+    if x.opcode == "constant" and isinstance(x.shape, ArrayShape) and x.shape.rank:
+        return None
+    operands = tuple(constant_key(computation, i) for i in x.operands)
+    return None if None in operands else (x.opcode, x.shape, _compared(x), x.literal, operands)
+
+
+class _Stretch(NamedTuple):
+    """Letters that come again: the rows of the suffix array that begin with them, and how many."""
+
+    first: int
+    end: int
+    length: int
+
+
+class _Choice(NamedTuple):
+    """Blocks in a stretch."""
+
+    saved: int
+    starts: tuple[int, ...]
+    length: int
+
+
+class _Text:
+    """Computations as letters, one behind the other."""
+
+    def __init__(
+        self, computations: Sequence[Computation], weight: Weight, least_block: int
+    ) -> None:
+        self.least_block = least_block
+        self.places: list[tuple[int, int]] = []
+        letters: list[int] = []
+        weights: list[int] = []
+        alive: list[int] = []
+        self.back: list[tuple[int, ...]] = []
+        """For each letter, how many letters before it its operands are; 0: they are none."""
+        numbers: dict[object, int] = {}
+        for which, computation in enumerate(computations):
+            number_of: dict[int, int] = {}
+            for at, x in enumerate(computation.instructions):
+                if x.opcode == "parameter" or constant_key(computation, at) is not None:
+                    continue
+                weighs = -1 if at == computation.root or x.opcode == "constant" else weight(x)
+                key = _letter(computation, x) if weighs >= 0 else (which, at)
+                number = number_of[at] = len(letters)
+                self.back.append(tuple(number - number_of.get(i, number) for i in x.operands))
+                letters.append(numbers.setdefault(key, len(numbers)))
+                weights.append(max(0, weighs))
+                self.places.append((which, at))
+            alive += alive_bytes_at(computation, list(number_of))
+            letters.append(numbers.setdefault((which, "end"), len(numbers)))
+            weights.append(0)
+            alive.append(0)
+            self.back.append(())
+            self.places.append((which, -1))
+        self.letters = np.array(letters, np.int64)
+        self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
+        self.alive = np.array(alive, np.int64)
+        self.is_taken = np.zeros(len(letters), np.bool_)
+
+    def taken(self, least: int) -> Iterator[EqualBlocks]:
+        """Yield blocks, those that save most first, each apart from those before it."""
+        order, stretches = _stretches(self.letters)
+        waiting: list[tuple[int, int, _Stretch, _Choice | None]] = [
+            (-bound, number, stretch, None)
+            for number, stretch in enumerate(stretches)
+            if (bound := self._bound(order, stretch)) >= least
+        ]
+        waiting = nsmallest(_MOST_STRETCHES, waiting)
+        while waiting:
+            _, number, stretch, choice = heappop(waiting)
+            if choice is None or not self._is_free(choice.starts, 0, choice.length):
+                choice = self._choice(sorted(order[stretch.first : stretch.end]), stretch.length)
+                if choice.saved >= least:
+                    heappush(waiting, (-choice.saved, number, stretch, choice))
+                continue
+            for start in choice.starts:
+                self.is_taken[start : start + choice.length] = True
+            yield EqualBlocks(
+                tuple(
+                    Occurrence(
+                        self.places[start][0],
+                        tuple(at for _, at in self.places[start : start + choice.length]),
+                    )
+                    for start in choice.starts
+                )
+            )
+
+    def _bound(self, order: Sequence[int], stretch: _Stretch) -> int:
+        times = stretch.end - stretch.first - 1
+        return times * self._weight(order[stretch.first], stretch.length)
+
+    def _weight(self, start: int, length: int) -> int:
+        return int(self.total[start + length] - self.total[start])
+
+    def _choice(self, starts: Sequence[int], whole: int) -> _Choice:
+        """Return the blocks of a stretch that save most, and lie where least is handed on.
+
+        Blocks that weigh too little save nothing.
+        """
+        free = [self._free(start, whole) for start in starts]
+        gaps = {after - before for before, after in pairwise(starts)}
+        lengths = {n for n in (*free, *gaps) if 0 < n < whole} | {whole}
+        best = _Choice(0, (), 0)
+        for length in sorted(lengths, reverse=True)[:_MOST_LENGTHS]:
+            here = _apart([s for s, n in zip(starts, free, strict=True) if n >= length], length)
+            code = self._weight(starts[0], length)
+            if code >= self.least_block and (len(here) - 1) * code > best.saved:
+                agreeing = self._agreeing(here, length)
+                saved = (len(agreeing) - 1) * code
+                best = max(best, _Choice(saved, agreeing, length))
+        return self._placed(best, whole) if best.saved > 0 else best
+
+    def _free(self, start: int, length: int) -> int:
+        """Return how many letters from there on, and no more than a stretch has, are not taken."""
+        taken = self.is_taken[start : start + length]
+        return int(taken.argmax()) if taken.any() else length
+
+    def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
+        """Return most blocks whose operands from within are the same within each."""
+        groups: dict[object, list[int]] = {}
+        for start in starts:
+            links = tuple(
+                tuple(n if n <= number else 0 for n in back)
+                for number, back in enumerate(self.back[start : start + length])
+            )
+            groups.setdefault(links, []).append(start)
+        largest: list[int] = max(groups.values(), key=len, default=[])
+        return tuple(largest)
+
+    def _placed(self, choice: _Choice, whole: int) -> _Choice:
+        """Return blocks with their borders where least is alive for what the code between saves."""
+        starts, length = choice.starts, choice.length
+        times = len(starts) - 1
+        at = np.array(starts)[:, None]
+        if length == whole:
+            places = at + np.arange(length + 1)
+            cost = self.alive[places].mean(0) / _TILES
+            code = times * (self.total[places[0]] - self.total[starts[0]])
+            ends = np.maximum.accumulate((code - cost)[::-1])[::-1]
+            first = int((ends[1:] - (code + cost)[:-1]).argmax())
+            last = first + 1 + int((code - cost)[first + 1 :].argmax())
+            shorter = _Choice(int(code[last] - code[first]), (), last - first)
+            return shorter._replace(starts=tuple(start + first for start in starts))
+        shifts = [n for n in range(whole - length + 1) if self._is_free(starts, n, length)]
+        alive = self.alive[at + np.array(shifts)].mean(0)
+        for number in np.argsort(alive, kind="stable")[:_MOST_BEGINNINGS].tolist():
+            moved = [start + shifts[number] for start in starts]
+            if len(self._agreeing(moved, length)) == len(starts):
+                saved = times * self._weight(moved[0], length)
+                return _Choice(saved, tuple(moved), length)
+        return choice
+
+    def _is_free(self, starts: Sequence[int], shift: int, length: int) -> bool:
+        return not any(self.is_taken[s + shift : s + shift + length].any() for s in starts)
+
+
+def _letter(computation: Computation, x: Instruction) -> object:
+    operands = tuple(computation.instructions[i].shape for i in x.operands)
+    return x.opcode, x.shape, _compared(x), x.backend_config, x.literal, operands
+
+
+def _compared(x: Instruction) -> object:
+    if _NOT_COMPARED.isdisjoint(x.attributes):
+        return x.attributes
+    return tuple((key, x.attributes[key]) for key in x.attributes if key not in _NOT_COMPARED)
+
+
+def _apart(starts: Sequence[int], length: int) -> list[int]:
+    """Return as many as there are of blocks that do not overlap."""
+    found: list[int] = []
+    for start in starts:
+        if not found or start >= found[-1] + length:
+            found.append(start)
+    return found
+
+
+def _stretches(letters: Numbers) -> tuple[list[int], list[_Stretch]]:
+    """Return the suffix array, and the letters that come again and go no further on."""
+    order = _suffix_array(letters)
+    common = _common_lengths(letters, order)
+    found: list[_Stretch] = []
+    stack: list[tuple[int, int]] = []  # length, and the first suffix that has it in common
+    for row in range(1, len(order) + 1):
+        length = common[row] if row < len(order) else 0
+        first = row - 1
+        while stack and stack[-1][0] > length:
+            longer, first = stack.pop()
+            found.append(_Stretch(first, row, longer))
+        if length and (not stack or stack[-1][0] < length):
+            stack.append((length, first))
+    return order, found
+
+
+def _suffix_array(letters: Numbers) -> list[int]:
+    """Return the places of letters, ordered by the text from each on."""
+    count = len(letters)
+    rank = np.unique(letters, return_inverse=True)[1].astype(np.int64)
+    order = np.argsort(rank, kind="stable")
+    step = 1
+    while step < count:
+        behind = np.zeros(count, np.int64)
+        behind[:-step] = rank[step:] + 1
+        key = rank * (count + 1) + behind
+        order = np.argsort(key, kind="stable")
+        ranked = key[order]
+        rank[order] = np.concatenate([[0], (ranked[1:] != ranked[:-1]).cumsum()])
+        if rank[order[-1]] == count - 1:
+            break
+        step *= 2
+    return [int(n) for n in order]
+
+
+def _common_lengths(letters: Numbers, order: Sequence[int]) -> list[int]:
+    """Return how many letters each suffix has in common with the one before it.
+
+    Kasai et al.: Linear-Time Longest-Common-Prefix Computation in Suffix Arrays, 2001.
+    """
+    text = letters.tolist()
+    count = len(text)
+    rank = [0] * count
+    for row, start in enumerate(order):
+        rank[start] = row
+    common = [0] * count
+    length = 0
+    for start in range(count):
+        if not rank[start]:
+            length = 0
+            continue
+        other = order[rank[start] - 1]
+        last = count - max(start, other)
+        while length < last and text[start + length] == text[other + length]:
+            length += 1
+        common[rank[start]] = length
+        length = max(0, length - 1)
+    return common
