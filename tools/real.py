@@ -41,7 +41,7 @@ ACCEPTED = {
     "E0475": "the module is written for more devices than there are",
     "E0510": "the module is written for several partitions, and replicas of these are asked for",
     "E0501": "a step returns gradients or new state and no loss; it has to be said which it is",
-    "E3150": "parameters have no names, and no result tells which of them are data",
+    "E3150": "it may train, and it is not clear which parameters are its state",
 }
 """What may be refused, by error code, and why a user would accept that."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hloipu.advice.trials import (
+    CUTTING,
     Candidate,
     Compile,
     Limit,
@@ -142,7 +143,8 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
     A step that is cut as options say is cut into more stages or blocks; of another one the best
     cut is looked for, and its ops are spread.
     """
-    if options.device_map:
+    is_chosen = options.plan == "none"
+    if options.device_map and not is_chosen:
         return []  # it says where every stage is
     memory, machine = program.memory, program.machine
     ipus = program.program.ipus
@@ -154,6 +156,9 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
     times = [n for n in (least << power for power in range(_TIMES_IPUS)) if n <= most]
     if not times:
         return []
+    if is_chosen:
+        replicas = program.program.replicas
+        return [[_chosen_anew(options, ipus * replicas * n) for n in times]]
     if options.shards is not None or options.stages or options.replicas:
         name, now = ("shards", ipus) if options.shards is not None else ("stages", 1)
         now = options.stages or now
@@ -162,6 +167,14 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
         [Candidate("ipus", {"ipus": ipus * n}) for n in times],
         [Candidate("ipus", {"shards": ipus * n}) for n in times[:1]],
     ]
+
+
+def _chosen_anew(options: Options, ipus: int) -> Candidate:
+    """Return the search for a cut over more IPUs, in place of the cut that was found."""
+    usual = Options()
+    fresh = {name: getattr(usual, name) for name in CUTTING if name != "micro_batches"}
+    said = {"plan": "auto", "ipus": ipus, "micro_batches": options.micro_batches}
+    return Candidate("ipus", {**fresh, **said}, flags(said))
 
 
 def _system(options: Options, times: int) -> Mapping[str, Any]:

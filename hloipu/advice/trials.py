@@ -98,7 +98,7 @@ def flags(settings: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-_CUTTING = (
+CUTTING = (
     "plan", "ipus", "stages", "micro_batches", "schedule", "recompute", "replicas", "offload",
     "shard_optimizer", "device_map", "offload_weights", "offload_activations",
     "offload_accumulators", "batch_serialization",
@@ -110,7 +110,7 @@ def _chosen(options: Options) -> dict[str, Any]:
     if options.plan != "none":
         return {}
     usual = Options()
-    said = {name: getattr(options, name) for name in _CUTTING}
+    said = {name: getattr(options, name) for name in CUTTING}
     return {k: v for k, v in said.items() if k in ("plan", "ipus") or v != getattr(usual, k)}
 
 
@@ -165,9 +165,10 @@ class Trials:
         except HloipuError:  # this change is none that can be made; the next may be
             return None
         text = candidate.text or flags(candidate.settings)
+        beside = {} if "plan" in candidate.settings else self._chosen
         return Change(
             candidate.kind,
-            f"{text}, beside {flags(self._chosen)}" if self._chosen else text,
+            f"{text}, beside {flags(beside)}" if beside else text,
             dict(candidate.settings),
             memory.fits,
             memory.peak.total_bytes,

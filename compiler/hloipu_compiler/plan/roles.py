@@ -193,9 +193,9 @@ def _state(
     try:
         found = _pairs(module, parameters, results, roles, settled, stays_alone=not feeds_rest)
     except UsageError as unclear:
-        sign = sign or (is_open and _sign_of_training(module, parameters, results, settled)) or ""
         if not is_open or unclear.code != "E3150":
             raise
+        sign = sign or _sign_of_training(module, parameters, results, settled)
         if sign:
             raise _unclear(f"{unclear.message.partition(': ')[2]}; it may train: {sign}") from None
         return _forward_state(module, parameters, results, settled)
@@ -438,5 +438,6 @@ def _unclear(why: str) -> UsageError:
         "E3150",
         f"cannot tell which parameters are state: {why}",
         hint="say so: --role PARAMETER=weight (or opt_state, carry) and --feed NAME=N,…, "
-        "by number, name or group; or donate the state",
+        "by number, name or group, and =const of weights where nothing is trained; or donate the "
+        "state",
     )

@@ -13,7 +13,7 @@ _IO_TILES = 32
 """To set apart of each IPU, or a quarter of those that it has. Assumed."""
 _SYNC_SHARE = 0.15
 _LEAST_STEPS = 4
-_OF_HOST = frozenset({"stream in", "stream out", "host callback"})
+_OF_HOST = frozenset({"stream in", "stream out"})
 """Steps that wait for the host."""
 
 

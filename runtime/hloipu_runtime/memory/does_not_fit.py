@@ -58,7 +58,7 @@ class DoesNotFit(HloipuError):
             message = (
                 f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code, "
                 f"{report.code_bytes - report.executable_bytes:,} more than the "
-                f"{report.executable_bytes:,} that it can lie in: "
+                f"{report.executable_bytes:,} that code may take: "
                 f"{', '.join(f'{name} {size:,}' for size, name in sizes)}{added}"
             )
             otherwise = f"--no-code-memory leaves code out of the count; {_GO_ON}"

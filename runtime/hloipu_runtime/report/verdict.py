@@ -153,7 +153,7 @@ def _memory(profile: Profile) -> str:
         return f"does NOT fit: {full}{_beside(memory)}"
     size = code["code_bytes"]
     lacking = (
-        f"code takes {size:,} of the {most:,} bytes that it can lie in "
+        f"code takes {size:,} of the {most:,} bytes that code may take "
         f"({_share(size, most)}) on tile {code['tile']:,}"
     )
     if peak > available:

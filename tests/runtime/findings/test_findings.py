@@ -138,6 +138,19 @@ def test_a_loop_whose_turns_compute_little() -> None:
     assert "small-turns" not in found(make.program(Repeat(50, busy, (), "loop.4")))
 
 
+def test_what_the_host_takes_is_no_part_of_a_loop_s_iterations() -> None:
+    make = Maker()
+    large = make.variable((80_000,), rows((80_000,), row(4)))
+    fed = Sequence((Sync(), StreamIn("x", large, large), make.toil(large, "a.1")))
+    program = make.program(Repeat(50, fed, (), "loop.4"))
+    assert "small-turns" not in found(program)
+    small = make.variable((8,), rows((8,), row(4)))
+    inner = Repeat(50, Sequence((Sync(), make.toil(small, "b.1"))), (), "loop.5")
+    nested = make.program(Repeat(4, Sequence((inner,)), (), "loop.6"))
+    # Cycles of the inner loop are the outer one's too: both together save no more than there are.
+    assert found(nested)["small-turns"].gain_cycles <= estimate(nested, TINY).lower_bound_cycles
+
+
 def test_what_is_computed_twice_of_the_same_values() -> None:
     make = Maker()
     x, y, z = (make.variable((4000,), rows((4000,), row(4))) for _ in range(3))

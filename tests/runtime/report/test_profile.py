@@ -177,7 +177,7 @@ def test_the_verdict_names_the_limit_that_is_broken() -> None:
     assert both.startswith("does NOT fit: 131,072 of 65,536 bytes (200 %) on tile 3; code takes ")
     alone = told(**code, peak={"total_bytes": 49_152, "tile": 3})[1]
     assert alone.startswith(
-        "does NOT fit: code takes 40,960 of the 32,768 bytes that it can lie in (125 %) on tile 1: "
+        "does NOT fit: code takes 40,960 of the 32,768 bytes that code may take (125 %) on tile 1: "
     )
     assert "--outline on" in alone
     assert alone.endswith("in all 49,152 of 65,536 bytes (75 %) on tile 3")
