@@ -3,6 +3,7 @@
 Skipped where a framework is not installed: `make newcomer` runs them with all.
 """
 
+import importlib
 import importlib.util
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 import hloipu
 from hloipu.lowered_steps import LoweredStep, with_aliases, with_names
 from hloipu_compiler.analysis.summary import summarise
+from hloipu_runtime.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 _SCRIPTS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/frontends.md").read_text(), re.DOTALL)
@@ -117,3 +119,12 @@ def test_a_step_says_names_and_what_is_state_and_trains() -> None:
     trainer = step.trainer(metrics=["loss"], target="tiny", over_memory="allow", cache=False)
     history = trainer.fit(list(x), epochs=1, progress=False)
     np.testing.assert_allclose(history.steps["loss"], 7.0 - np.arange(1, 7))
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "torch_xla"])
+def test_a_framework_that_is_not_there_is_named(name: str) -> None:
+    if importlib.util.find_spec(name) is not None:
+        pytest.skip(f"{name} is installed")
+    with pytest.raises(UsageError, match="is not installed") as error:
+        importlib.import_module(f"hloipu.{name}")
+    assert error.value.code == "E3174"
