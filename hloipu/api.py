@@ -54,7 +54,7 @@ _MOST_TIMES = 4
 
 _USUAL_SHARE = Options().available_memory_proportion
 
-_ROOM_TRIES = 4
+_ROOM_TRIES = 3
 """Times that products are planned again by what was live beside them, while less and less lacks."""
 
 _LESS_PERCENT = (75, 50)
@@ -269,7 +269,8 @@ def _with_smaller_products(
 
     One that does not fit either has to lack less and to be no slower.
     """
-    best, rooms = made, {}
+    best = made
+    rooms: Rooms = {}
     tiles, most = made.machine.chip.tiles_per_ipu, made.machine.memory.bytes_per_tile
     for _ in range(_ROOM_TRIES):
         with phase("memory"):
@@ -287,8 +288,8 @@ def _with_smaller_products(
                 return made
             if _lacking_bytes(made) >= before:
                 break
-            lacks_less = _lacking_bytes(made) < _lacking_bytes(best)
-            if lacks_less and made.estimate().total_cycles <= best.estimate().total_cycles:
+            cycles, least = (x.estimate().total_cycles or 0 for x in (made, best))
+            if _lacking_bytes(made) < _lacking_bytes(best) and cycles <= least:
                 best = made
     return best
 
