@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
-_ROOM_TRIES = 4
+_ROOM_TRIES = 3
 """Times that products are planned again by what was live beside them, while less and less lacks."""
 
 _LESS_PERCENT = (75, 50)

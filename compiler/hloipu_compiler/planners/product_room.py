@@ -34,7 +34,7 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
     """
     rooms = dict(known)
     names = _products(memory.program)
-    places = points_of(memory.liveness.region, {id(step): step for step in names})
+    places = points_of(memory.liveness.region, {key: step for key, (step, _) in names.items()})
     own: dict[tuple[int, str], list[int]] = {}
     for number, variable in enumerate(memory.program.variables):
         own.setdefault((variable.ipu, variable.origin), []).append(number)
@@ -44,32 +44,33 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
             continue
         over = _curves(memory, ipu)[:, lacking] - memory.available_bytes
         worst: dict[str, tuple[int, int, int]] = {}
-        for step, products in names.items():
-            for first, last in places[id(step)]:
+        for key, (_, products) in names.items():
+            for first, last in places[key]:
                 here = over[first : last + _AFTER + 1]
-                row, column = np.unravel_index(int(here.argmax()), here.shape)
-                most = (int(here[row, column]), first + int(row), int(lacking[column]))
+                point, column = divmod(int(here.argmax()), len(lacking))
+                most = (int(here[point, column]), first + point, int(lacking[column]))
                 for name in products.get(ipu.ipu, ()):
                     worst[name] = max(worst.get(name, most), most)
-        for name, (size, point, tile_class) in worst.items():
+        for name, (size, point, found) in worst.items():
             if size > 0:
                 variables = own.get((ipu.ipu, name), [])
-                taken = _taken(memory, ipu, variables, point, tile_class)
+                taken = _taken(memory, ipu, variables, point, found)
                 room = max(0, taken - size)
                 rooms[ipu.ipu, name] = min(room, rooms.get((ipu.ipu, name), room))
     return rooms
 
 
-def _products(program: Program) -> dict[ComputeSet, dict[int, list[str]]]:
-    """Return the steps with products, and by IPU the instructions that these come from."""
-    found: dict[ComputeSet, dict[int, list[str]]] = {}
+def _products(program: Program) -> dict[int, tuple[ComputeSet, dict[int, list[str]]]]:
+    """Return by `id` the steps with products, and by IPU the instructions these come from."""
+    found: dict[int, tuple[ComputeSet, dict[int, list[str]]]] = {}
     bodies = (program.body, *program.functions.values())
     for step in (step for body in bodies for step in steps_within(body, program)):
         if isinstance(step, ComputeSet):
             for group in step.groups:
                 if isinstance(group.codelet, _PRODUCTS):
                     ipu = program.variables[group.outputs[0].variable].ipu
-                    found.setdefault(step, {}).setdefault(ipu, []).append(group.name)
+                    _, products = found.setdefault(id(step), (step, {}))
+                    products.setdefault(ipu, []).append(group.name)
     return found
 
 
