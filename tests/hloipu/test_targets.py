@@ -1,13 +1,14 @@
 """`hloipu targets`: the list, one machine, overrides, JSON, and errors with their exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from hloipu.cli.application import application
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.load import MACHINE_NAMES
+from hloipu_runtime.machine.load import MACHINE_NAMES, load_machine
 from hloipu_runtime.machine.schema import SCHEMA
 
 
@@ -68,6 +69,13 @@ def test_one_machine_as_json_with_overrides() -> None:
     }
 
 
+@pytest.mark.parametrize("name", MACHINE_NAMES)
+def test_the_file_of_a_machine_is_one_to_start_from(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.toml"
+    path.write_text(output(name, "--toml"), encoding="utf-8")
+    assert load_machine(str(path)) == load_machine(name)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -78,6 +86,8 @@ def test_one_machine_as_json_with_overrides() -> None:
         (("gc200", "--set", "=64"), "E3209", "takes KEY=VALUE"),
         (("gc200", "--set", "sync_cycles=1", "--set", "sync_cycles=2"), "E3209", "set twice"),
         (("--set", "tiles_per_ipu=64"), "E3209", "without a machine"),
+        (("gc200", "--toml", "--json"), "E3209", "as it is"),
+        (("mine.toml", "--toml"), "E3209", "one built-in machine"),
         (("gc200", "--set", "tiles_per_ipu=0"), "E3206", "1 to 1000000, not 0"),
     ],
 )

@@ -195,6 +195,11 @@ class Device:
         made: Session = given.session(**session, device=SharedLoad(self, compiled, own))
         return made
 
+    @property
+    def arrays(self) -> dict[str, str]:
+        """Type and shape, such as `f32[4,8]`, of each array that loaded programs share, by name."""
+        return {name: shared.own.form for name, shared in self.space.arrays.items()}
+
     @cached_property
     def space(self) -> "SharedSpace":
         """The arrays that programs share which are loaded together."""

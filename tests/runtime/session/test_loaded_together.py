@@ -70,7 +70,9 @@ def test_what_one_program_writes_the_other_reads(kind: str, mode: str) -> None:
         first.run(steps)
         np.testing.assert_array_equal(predicted(), (W + first.steps * X) * X)
     assert device.swaps == 0
+    assert device.arrays["state['w']"] == "f32[6]"
     first.close()
+    assert "state['n']" not in device.arrays
     np.testing.assert_array_equal(predicted(), (W + 6 * X) * X)
 
 
