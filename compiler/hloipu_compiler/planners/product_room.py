@@ -22,7 +22,8 @@ Rooms = Mapping[tuple[int, str], int]
 _AFTER = 2
 """Points after a product at which its pieces are still brought together and added."""
 
-_KINDS = frozenset({"dot", "added_dot"})
+_PRODUCT = "product"
+"""The kind of the code of products."""
 
 
 def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
@@ -65,7 +66,7 @@ def _products(program: Program) -> dict[int, tuple[ComputeSet, dict[int, list[st
     for step in (step for body in bodies for step in steps_within(body, program)):
         if isinstance(step, ComputeSet):
             for group in step.groups:
-                if group.codelet.name in _KINDS:
+                if group.codelet.code_kind == _PRODUCT:
                     ipu = program.variables[group.outputs[0].variable].ipu
                     _, products = found.setdefault(id(step), (step, {}))
                     products.setdefault(ipu, []).append(group.name)
