@@ -150,7 +150,8 @@ def dot_grid(
             other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
                 fitting.append(other)
-            elif other.bytes_per_tile < least.bytes_per_tile:
+            # Where nothing fits, the finest slices of the depth would only cost cycles.
+            elif other.bytes_per_tile < least.bytes_per_tile and sides.sliced != DEPTH:
                 least = other
             if fits == 2:
                 # Memory no longer bites: finer slices only cost more.

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.codelets.dense.added_dot import AddedDot
-from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
 from hloipu_runtime.program.program import Program
@@ -24,7 +22,8 @@ Rooms = Mapping[tuple[int, str], int]
 _AFTER = 2
 """Points after a product at which its pieces are still brought together and added."""
 
-_PRODUCTS = (Dot, AddedDot)
+_PRODUCT = "product"
+"""The kind of the code of products."""
 
 
 def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
@@ -67,7 +66,7 @@ def _products(program: Program) -> dict[int, tuple[ComputeSet, dict[int, list[st
     for step in (step for body in bodies for step in steps_within(body, program)):
         if isinstance(step, ComputeSet):
             for group in step.groups:
-                if isinstance(group.codelet, _PRODUCTS):
+                if group.codelet.code_kind == _PRODUCT:
                     ipu = program.variables[group.outputs[0].variable].ipu
                     _, products = found.setdefault(id(step), (step, {}))
                     products.setdefault(ipu, []).append(group.name)

@@ -56,6 +56,11 @@ class AddedDot(Codelet):
         """Add sums up where they lie."""
         return operand == 2
 
+    @property
+    def code_kind(self) -> str:
+        """That of the product."""
+        return self.dot.code_kind
+
     def runs_code_of(self, types: tuple[str, ...]) -> tuple[Codelet, tuple[str, ...]]:
         """Return the product: poplin's vertices are told whether to begin with zeros."""
         return self.dot, (*types[:2], types[-1])
