@@ -377,7 +377,8 @@ def compile_once(
         if rooms or weighs_code:
             tuning = replace(request.tuning, counts_called_code=weighs_code)
             request = replace(request, tuning=tuning, product_rooms=rooms or {})
-            begun = replace(begun, request=request)
+            plan = replace(begun.plan, product_rooms=rooms or {})
+            begun = replace(begun, request=request, plan=plan)
         return _programmed(begun, module, options, phase, fingerprint)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tools.real import ACCEPTED, TRAINING, Outcome, checked, estimated
+from tools.real import TRAINING, Outcome, checked, estimated
 
 SAMPLES = Path(__file__).parents[2] / "hlo_samples"
 FINE = Outcome("a", "K=4", 1.0, 1, False, "trains: 8 weights, Adam; 4 micro-batches an update")
@@ -26,8 +26,7 @@ def test_only_what_a_user_would_accept_is_no_failure(tmp_path: Path) -> None:
         "  ROOT c = f32[4] add(a, b)\n}\n"
     )
     refused = estimated(unnamed, "K=4", ("--micro-batches", "4"), "tiny")
-    assert (refused.code, refused.is_failure) == ("E3150", False)
-    assert refused.code in ACCEPTED
+    assert (refused.code, refused.is_failure) == ("", False)
     unnamed.write_text("HloModule m\nENTRY e {\n  ROOT a = f32[4] parameter(1)\n}\n")
     invalid = estimated(unnamed, "1 IPU", (), "tiny")
     assert invalid.code

@@ -45,6 +45,10 @@ WHOLE, ROWS, COLUMNS, DEPTH = "whole", "rows", "columns", "depth"
 _SLICE_FRAGMENTS = 40
 """The code of a slice's steps and the state of its vertices, in pieces of exchange. Assumed."""
 
+_SHORTEST_RUN_BYTES = 32
+"""Pieces of rows that are shorter come one by one, and longer ones together, as rows mostly lie on
+one tile. Assumed."""
+
 _NEVER = 1 << 60
 """The price of what cannot be."""
 
@@ -85,6 +89,11 @@ class _Sides(NamedTuple):
     sliced_depth: int = 0
     fragment_cycles: int = 0
     """What the code of one piece that a tile receives is worth."""
+    fragment_bytes: int = 0
+    """What that code takes, where code counts."""
+    lhs_in_rows: bool = False
+    """Of slices of the depth: whether a slice of lhs is a piece of each of its rows."""
+    rhs_in_rows: bool = False
 
 
 class _Types(NamedTuple):
@@ -199,6 +208,7 @@ def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: 
         cut,
         prod(depth),
         fragment_cycles=tuning.code_price.compared * machine.memory.exchange_fragment_code_bytes,
+        fragment_bytes=machine.memory.exchange_fragment_code_bytes if tuning.code_memory else 0,
     )
 
 
@@ -222,12 +232,24 @@ def _slices_of_depth(whole: _Sides, codelet: Dot, lhs: Tensor) -> list[_Sides]:
     for slices in _SLICES:
         n = next((n for n in order if sizes[n] and sizes[n] % slices == 0), None)
         if n is not None:
-            one = whole._replace(slices=slices, sliced=DEPTH, sliced_depth=n)
+            one = whole._replace(
+                slices=slices,
+                sliced=DEPTH,
+                sliced_depth=n,
+                lhs_in_rows=_is_within(codelet.lhs_contracting, codelet.lhs_batch, n),
+                rhs_in_rows=_is_within(codelet.rhs_contracting, codelet.rhs_batch, n),
+            )
             if n == cut:
                 found.append(one._replace(cut_depth=whole.cut_depth // slices))
             else:
                 found.append(one._replace(other_depth=whole.other_depth // slices))
     return found
+
+
+def _is_within(contracting: tuple[int, ...], batch: tuple[int, ...], n: int) -> bool:
+    """Whether dimensions that stay in the result come before the n-th contracted one."""
+    inner = {*contracting, *batch}
+    return any(d not in inner for d in range(contracting[n]))
 
 
 def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
@@ -346,6 +368,13 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     fragments = np.minimum(blocks.column_parts, blocks.rows) + np.minimum(
         blocks.row_parts, blocks.depth
     )
+    runs: Amounts | int = 0
+    if sides.sliced == DEPTH:
+        run_bits = blocks.depth * np.array(bits[:2])[:, None]
+        is_short = run_bits < 8 * _SHORTEST_RUN_BYTES
+        in_rows = np.array([sides.lhs_in_rows, sides.rhs_in_rows])[:, None] & is_short
+        runs = blocks.batch * (in_rows[0] * blocks.rows + in_rows[1] * blocks.columns)
+        fragments = fragments + runs
     in_all = sides.slices * fragments
     ways = (
         (in_lhs * lhs, in_rhs * rhs, blocks.column_parts),
@@ -385,6 +414,8 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     if sides.slices == 1 or of_depth:
         memory = partials + np.maximum(lhs + rhs, gathered)
         if of_depth:
+            # Short pieces of rows take more code in each slice than the slice spares.
+            memory = memory + (sides.slices - 1) * sides.fragment_bytes * runs
             # Sums have to be partial sums all the time.
             may_add = cut | np.asarray(types.result == types.partial)
             cycles, memory = (np.where(may_add, x, _NEVER) for x in (cycles, memory))

@@ -103,8 +103,9 @@ def seen_by_users(program: Program) -> Seen:
 
 
 def number_of(port: Port) -> int:
-    """Return the number in the stream of a parameter or a result."""
-    return int(port.stream.rpartition(".")[2])
+    """Return the number in the stream of a parameter or a result; -1 where it has none."""
+    number = port.stream.rpartition(".")[2]
+    return int(number) if number.isdecimal() else -1
 
 
 def _ports(

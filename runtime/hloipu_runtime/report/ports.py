@@ -75,7 +75,7 @@ def _array(port: Port, name: str, role: str, number: int, queue: str = "") -> Ar
 
 
 def _name(names: Sequence[str], number: int) -> str:
-    return names[number] if number < len(names) else f"parameter.{number}"
+    return names[number] if 0 <= number < len(names) else f"parameter.{number}"
 
 
 def size_bytes(ports: Sequence[ArrayPort]) -> int:

@@ -239,7 +239,7 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
     """
     ports = seen_by_users(program).parameters
     streams = [port.stream for port in ports]
-    called = {names[n]: port.stream for port in ports if (n := number_of(port)) < len(names)}
+    called = {names[n]: port.stream for port in ports if 0 <= (n := number_of(port)) < len(names)}
     if not isinstance(given, Mapping):
         if len(given) > len(streams):
             raise UsageError(

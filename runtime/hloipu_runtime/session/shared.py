@@ -93,7 +93,7 @@ def own_arrays(
     }
     for at, port in enumerate(seen.parameters):
         number = number_of(port)
-        name = parameter_names[number] if number < len(parameter_names) else port.stream
+        name = parameter_names[number] if 0 <= number < len(parameter_names) else port.stream
         stream = seen.moved.get(port.stream, port.stream)
         split = seen.split.get(port.stream)
         streams = split.streams if split else (stream,)

@@ -12,7 +12,8 @@ import pytest
 
 from hloipu.check.tiles import Tiles
 from hloipu.cli.commands.trials import CommandTest, ForkedTest, TooLateError, Trials, words_of
-from hloipu_compiler.driver import compile_module
+from hloipu_compiler.compilation import Compilation
+from hloipu_compiler.driver import continued
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import faults_of
@@ -142,12 +143,13 @@ def losing(program: Program) -> Program:
 def _loses_sines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have programs of modules with a sine lose their parameters."""
 
-    def compiled(module: Module, *arguments: object, **options: object) -> object:
-        made = compile_module(module, *arguments, **options)  # type: ignore[arg-type]
-        has_sine = any(x.opcode == "sine" for c in module.computations for x in c.instructions)
+    def compiled(begun: Compilation, *arguments: object, **options: object) -> object:
+        made = continued(begun, *arguments, **options)  # type: ignore[arg-type]
+        computations = begun.module.computations
+        has_sine = any(x.opcode == "sine" for c in computations for x in c.instructions)
         return replace(made, lowered=losing(made.program)) if has_sine else made
 
-    monkeypatch.setattr("hloipu.api.compile_module", compiled)
+    monkeypatch.setattr("hloipu.api.continued", compiled)
 
 
 @pytest.mark.usefixtures("_loses_sines")

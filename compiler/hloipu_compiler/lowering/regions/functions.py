@@ -64,21 +64,32 @@ def _call(context: LoweringContext) -> Sequence[Value]:
     name = callee if builder.ipus == 1 else f"{callee} on ipu {builder.ipu}"
     if builder.calls is None:
         builder.calls = _calls_of(context.module)
-    calls = builder.calls[callee]
-    site = _CallSite(context, calls[context.computation.name], len(calls) == 1)
+    # The computation may have been put into another order than the module's.
+    here = tuple(at for at, _ in _calls_in(context.computation, callee))
+    site = _CallSite(context, here, len(builder.calls[callee]) == 1)
     if name not in builder.functions:
         builder.functions[name] = _lowered(site, context.module.computation[callee])
     return _passed(site, builder.functions[name], name)
+
+
+def _calls_in(computation: Computation, callee: str = "") -> list[tuple[int, str]]:
+    """Return the positions of calls, and what they call; of one computation alone, if named."""
+    return [
+        (at, name)
+        for at, x in enumerate(computation.instructions)
+        if x.opcode == "call"
+        for name in x.attributes.called[:1]
+        if callee in ("", name)
+    ]
 
 
 def _calls_of(module: Module) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the positions of calls, by what they call and by the computation that they are in."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for computation in module.computations:
-        for at, x in enumerate(computation.instructions):
-            if x.opcode == "call":
-                here = found.setdefault(x.attributes.called[0], {})
-                here[computation.name] = (*here.get(computation.name, ()), at)
+        for at, name in _calls_in(computation):
+            here = found.setdefault(name, {})
+            here[computation.name] = (*here.get(computation.name, ()), at)
     return found
 
 
