@@ -56,20 +56,23 @@ MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
         lambda: text_of(descent, [SQUARE] * 2, MANY, MANY, donate=(0,)), 65536, "--micro-batches",
     ),
     "layers": (lambda: text_of(layers, [SQUARE] * 6, BATCH), 10240, "does not exist"),
-    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 98304, "needs 2"),
+    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 98304, "needs 4"),
     "a product": (
         lambda: text_of(jnp.matmul, floats(128, 256), floats(256, 16)), 24576, "batch of the model",
     ),
     "rows": (lambda: ROWS, 65536, "make the batch of the model 4 times smaller"),
     "embedding_grad": (lambda: sample("embedding_grad"), 65536, "does not exist"),
     "scan_rnn": (lambda: sample("scan_rnn"), 14336, "use float16 in the model"),
-    "attention sample": (lambda: sample("attention"), 24576, "needs 2 IPUs: it fits with --shards"),
+    "attention sample": (lambda: sample("attention"), 24576, "batch of the model 2 times smaller"),
 }  # fmt: skip
 """A model, bytes of each tile, and words of a cure that is found."""
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_cure_fits_when_the_command_line_does_it(model: str, tmp_path: Path) -> None:
+def test_every_cure_fits_when_the_command_line_does_it(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hloipu.api._UNNOTICED_SECONDS", 1e9)  # whatever the machine's load is
     text, size, words = MODELS[model]
     memory = [f"--set={name}={size}" for name in ("bytes_per_tile", "executable_bytes")]
     command = ["compile", "-", "--target", "tiny", "--no-cache"]
