@@ -20,6 +20,7 @@ from hloipu_compiler.verify.verifier import faults_of
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Sequence, StreamIn
+from tests.hloipu.cli.test_interrupts import INTERRUPTIBLE
 from tests.support.command_line import run
 
 SLOW = """sh -c 'sleep 0.3; grep -q "cosine(" {}'"""
@@ -240,7 +241,17 @@ def test_a_limit_of_time_ends_with_the_best_so_far(file: Path) -> None:
 def test_an_interrupt_leaves_the_best_so_far(file: Path) -> None:
     output = file.with_name("small.hlo")
     child = subprocess.Popen(
-        [sys.executable, "-m", "hloipu", "reduce", str(file), "--test", SLOW, "-o", str(output)],
+        [
+            sys.executable,
+            "-c",
+            INTERRUPTIBLE,
+            "reduce",
+            str(file),
+            "--test",
+            SLOW,
+            "-o",
+            str(output),
+        ],  # fmt: skip
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -7,7 +7,16 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hloipu_runtime.program.program import RANDOM_STATE, Array, Program
-from hloipu_runtime.program.steps import Exchange, Repeat, Step, StreamIn, Sync, ValueId
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    Repeat,
+    Step,
+    StreamIn,
+    Sync,
+    ValueId,
+    VariableId,
+)
 
 Moment = Literal["end", "begin", "turn", "following", "lost"]
 """Of a run: its end, its begin, the begin or the end of an iteration of the loop around it."""
@@ -62,6 +71,7 @@ def streams_before_work(program: Program) -> frozenset[str]:
     steps: Sequence[Step] = program.body.steps
     while steps:
         rest: Sequence[Step] = ()
+        is_around = any(isinstance(step, Repeat) for step in steps)
         for step in steps:
             if isinstance(step, StreamIn):
                 found.add(step.stream)
@@ -70,10 +80,16 @@ def streams_before_work(program: Program) -> frozenset[str]:
                 break
             elif isinstance(step, Exchange) and not kept & {x.variable for x in step.definitions}:
                 continue
+            elif is_around and isinstance(step, ComputeSet) and not kept & _outputs(step):
+                continue  # what is made before a loop, such as the zeros that last results begin as
             elif not isinstance(step, Sync):
                 break
         steps = rest
     return frozenset(found)
+
+
+def _outputs(step: ComputeSet) -> set[VariableId]:
+    return {part.variable for group in step.groups for part in group.outputs}
 
 
 def seeded(program: Program, seed: int) -> Program:
