@@ -251,7 +251,7 @@ def test_an_interrupt_leaves_the_best_so_far(file: Path) -> None:
             SLOW,
             "-o",
             str(output),
-        ],  # fmt: skip
+        ],
         stderr=subprocess.PIPE,
         text=True,
     )
