@@ -82,7 +82,7 @@ def costs_record(profile: Profile, most: int) -> dict[str, Any]:
     }
 
 
-STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
+STAGES = ("hlo", "step", "shardings", "front", "plans", "program", "memory", "costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ class Asking:
     default="hlo",
     show_default=True,
     help="hlo: as read; step: one micro-batch and its update, of a module in Graphcore's encoding; "
+    "shardings: with the sharding of every op, as annotations spread; "
     "front: after the passes; plans: how ops are spread over tiles, and why; "
     "program: on tiles; memory and costs: of its tiles and steps.",
 )
@@ -172,6 +173,10 @@ def stage_text(
         verify(module)
     if stage == "hlo":
         return hlo_text(module, asking)
+    if stage == "shardings":
+        from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
+
+        return hlo_text(with_shardings(module, shardings_of(module)), asking)
     module, _ = plain_step(module, asked.given, asked.config)
     if stage == "step":
         return hlo_text(module, asking)
@@ -191,7 +196,7 @@ def stage_text(
 def check_format(stage: str, output_format: str) -> None:
     """Raise UsageError E3145 for a format that a stage has not."""
     graphs = "text json dot graphml node-link"
-    formats = {"hlo": graphs, "step": graphs, "front": graphs, "program": "text"}
+    formats = {**dict.fromkeys(("hlo", "step", "shardings", "front"), graphs), "program": "text"}
     allowed = formats.get(stage, "text json").split()
     if output_format not in allowed:
         raise UsageError(
