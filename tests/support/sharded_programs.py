@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 MESH = Mesh(np.array(jax.devices()).reshape(2, 4), ("data", "model"))
 Program = tuple[Callable[..., Any], tuple[tuple[tuple[int, ...], P | None], ...]]
@@ -104,7 +105,10 @@ PROGRAMS: dict[str, Program] = {
     "branched": (branched, (((16,), P("data")), ((16, 32), P("model")))),
     "middle": (middle, (((16, 32), None), ((16, 32), None))),
     "embedded": (embedded, (((32, 16), P(None, "model")), ((16, 64), P()))),
-    "convolved": (convolved, (((4, 8, 8, 16), P("data")), ((3, 3, 16, 32), P(None, None, None, "model")))),
+    "convolved": (
+        convolved,
+        (((4, 8, 8, 16), P("data")), ((3, 3, 16, 32), P(None, None, None, "model"))),
+    ),
     "reshaped": (reshaped, (((32, 16), P(("data", "model"))),)),
     "mapped": (mapped, (((16, 32), P("data", "model")), ((32, 8), P("model")))),
     "unlike": (unlike, (((16, 32), P("data")), ((16, 32), P("model", "data")))),

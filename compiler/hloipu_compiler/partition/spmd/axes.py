@@ -41,6 +41,8 @@ class DeviceAxes:
     """Of the parts, primes, major to minor."""
     devices: tuple[int, ...] = ()
     """The device at each place; empty: place and device are one number."""
+    names: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """The parts of the axes that the text names."""
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
@@ -72,6 +74,18 @@ class DeviceAxes:
                 raise AxisFault(f"blocks of {size} at distance {stride} cut an axis of the mesh")
             found += own
         return tuple(found)
+
+    def text(self, parts: tuple[int, ...]) -> str:
+        """Return parts by the names of their axes, else how far apart their devices stand."""
+        left, names = parts, []
+        while left:
+            name, own = next(((n, p) for n, p in self.names if p and left[: len(p)] == p), ("", ()))
+            if not own:
+                each = [f"{self.sizes[p]} at distance {self.strides[p]}" for p in parts]
+                return f"{self.extent(parts)} blocks ({', '.join(each)})"
+            names.append(name)
+            left = left[len(own) :]
+        return f"{self.extent(parts)} blocks ({', '.join(names)})"
 
 
 def bits(parts: Iterable[int]) -> int:
@@ -304,7 +318,7 @@ def to_tiles(sharding: AxisSharding, axes: DeviceAxes) -> Sharding:
     if sharding.device >= 0:
         order = DeviceOrder(listed=(sharding.device,))
         return Sharding(ShardingKind.MAXIMAL, devices=order)
-    metadata = ()
+    metadata: tuple[OpMetadata, ...] = ()
     if sharding.reduction != "sum" and sharding.unreduced:
         name = sharding.reduction.upper()
         metadata = (OpMetadata(op_type="sdy::reduction_op", op_name=name),)
@@ -324,12 +338,12 @@ def to_tiles(sharding: AxisSharding, axes: DeviceAxes) -> Sharding:
         kind = groups[0][0] if groups else ShardingKind.REPLICATED
         return Sharding(kind, metadata=metadata)
     kinds = tuple(kind for kind, _ in groups)
-    order = data + [part for _, parts in groups for part in parts]
+    places = data + [part for _, parts in groups for part in parts]
     only_replicated = kinds == (ShardingKind.REPLICATED,)
     return Sharding(
         ShardingKind.TILED,
         tuple(map(axes.extent, [*sharding.dimensions, *(parts for _, parts in groups)])),
-        _device_order(order, axes),
+        _device_order(places, axes),
         () if only_replicated else kinds,
         only_replicated,
         metadata=metadata,

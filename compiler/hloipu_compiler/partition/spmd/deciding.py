@@ -8,7 +8,7 @@ from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
 from hloipu_compiler.ir.attributes import Raw
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
-from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, to_tiles
+from hloipu_compiler.partition.spmd.axes import AxisSharding, to_tiles
 from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
 from hloipu_compiler.partition.spmd.reading import Key, partitioned_already, stated_shardings
 from hloipu_runtime.errors import UsageError
@@ -155,14 +155,8 @@ def _steps(module: Module, known: Propagated, number: int) -> Iterator[Step]:
             yield Step(
                 _name(module, known, array),
                 decision.dimension,
-                axes_text(decision.parts, known.axes),
+                known.axes.text(decision.parts),
                 op,
                 link.opcode if link else "",
                 _name(module, known, decision.source) if decision.source >= 0 else "",
             )
-
-
-def axes_text(parts: tuple[int, ...], axes: DeviceAxes) -> str:
-    """Return parts as how many blocks there are and how far apart their devices stand."""
-    each = [f"{axes.sizes[p]} at distance {axes.strides[p]}" for p in parts]
-    return f"{axes.extent(parts)} blocks ({', '.join(each)})"

@@ -39,6 +39,8 @@ class Link:
     opcode: str
     """Or `edge` into and out of computations, `group` of what is to be sharded alike."""
     direction: Direction = Direction.BOTH
+    repeats: bool = False
+    """Whether the result has elements of the operand many times: a broadcast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +164,15 @@ class _Linking:
         shapes = [computation.instructions[i].shape for i in x.operands]
         rule = dimension_rule(x, shapes)
         arrays = (*operands, *self.found.results[key])
-        if any(len(places) > 1 for places in factor_places(rule)):
-            self.found.links.append(Link(key, rule, arrays, x.opcode))
+        each = factor_places(rule)
+        if any(len(places) > 1 for places in each):
+            repeats = any(
+                all(array >= len(operands) for array, _, _ in places)
+                and factor.kind is FactorKind.PASS_THROUGH
+                and factor.size > 1
+                for factor, places in zip(rule.factors, each, strict=True)
+            )
+            self.found.links.append(Link(key, rule, arrays, x.opcode, repeats=repeats))
 
     def _calls(
         self, key: Key, x: Instruction, operands: tuple[int, ...], results: tuple[int, ...]
@@ -236,10 +245,13 @@ def _is_cheap(computation: Computation, x: Instruction) -> bool:
     """Whether each user can have one of its own, divided as it likes, for nothing."""
     if x.opcode in ("constant", "iota"):
         return True
-    if x.opcode != "broadcast":
-        return False
-    operand = computation.instructions[x.operands[0]]
-    return operand.opcode == "constant" and not getattr(operand.shape, "dimensions", ())
+    operands = [computation.instructions[i] for i in x.operands]
+    splat = operands and all(o.opcode == "constant" and not _rank(o) for o in operands)
+    return bool(splat) and Trait.DATA_MOVEMENT in OPS[x.opcode].traits
+
+
+def _rank(x: Instruction) -> int:
+    return len(x.shape.dimensions) if isinstance(x.shape, ArrayShape) else 1
 
 
 def _direction(x: Instruction) -> Direction:

@@ -446,6 +446,6 @@ def _direction(link: Link, round_number: int) -> Direction:
         if link.opcode in _FIRST_FORWARD:
             return Direction.FORWARD
         return link.direction if link.opcode in _FIRST else Direction.NONE
-    if round_number == 1 and link.opcode == "broadcast":
+    if round_number == 1 and link.repeats:
         return Direction.BACKWARD
     return link.direction

@@ -7,6 +7,7 @@ custom_calls.cc`; `xla/service/spmd/spmd_partitioner.cc` (PreprocessSharding).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.attributes.mesh import Mesh
@@ -194,7 +195,12 @@ class _Reader:
         stated = self.module.attributes.integer("num_partitions", 1)
         count = counts.pop() if counts else stated
         devices = _base_order(meshes, tiles, count)
-        return device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        names: dict[str, tuple[int, ...]] = {}
+        for mesh in meshes:
+            for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
+                names.setdefault(name, found.parts(own))
+        return replace(found, names=tuple(names.items()))
 
     def _by_axes(self, axes: DeviceAxes) -> Stated:
         known: dict[tuple[int, int], AxisSharding] = {}
