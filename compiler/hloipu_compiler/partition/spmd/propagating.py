@@ -283,7 +283,7 @@ class _Engine:
         places = self.places.get(id(rule))
         if places is None:
             self.places[id(rule)] = places = factor_places(rule)
-        held = self.along_factors(link)
+        held = parts_along(self.axes, rule, [self.dimensions[a] for a in link.arrays])
         if not held:
             return
         for candidate in self._by_price(link, rule, held, round_number):
@@ -297,39 +297,6 @@ class _Engine:
                 own = held.get((array, factor), ())
                 if len(own) < len(parts) and parts[: len(own)] == own:
                     self._extend(link, (array, d, k), candidate, held)
-
-    def along_factors(self, link: Link) -> dict[tuple[int, int], Axes]:
-        """Return the parts that each array has along each factor, where it has any."""
-        held: dict[tuple[int, int], Axes] = {}
-        for array, dimensions in enumerate((*link.rule.operands, *link.rule.results)):
-            for d, parts in enumerate(self.dimensions[link.arrays[array]]):
-                if not parts:
-                    continue
-                numbers = dimensions[d]
-                if len(numbers) == 1:
-                    held[array, numbers[0]] = parts
-                    continue
-                for number, own in self._split(link.rule, numbers, parts):
-                    held[array, number] = own
-        return held
-
-    def _split(
-        self, rule: DimensionRule, numbers: Sequence[int], parts: Axes
-    ) -> Iterable[tuple[int, Axes]]:
-        """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
-        at = 0
-        for k, number in enumerate(numbers):
-            left, start = rule.factors[number].size, at
-            while at < len(parts) and left > 1:
-                size = self.axes.sizes[parts[at]]
-                if left % size and k + 1 < len(numbers):
-                    break
-                left //= size
-                at += 1
-            if at > start:
-                yield number, parts[start:at]
-            if left > 1 or at == len(parts):
-                return
 
     def _by_price(
         self,
@@ -423,6 +390,47 @@ class _Engine:
                     kept += 1
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
                 self.dimensions[array][d] = parts[: max(kept, said)]
+
+
+def parts_along(
+    axes: DeviceAxes, rule: DimensionRule, arrays: Sequence[Sequence[Axes]]
+) -> dict[tuple[int, int], Axes]:
+    """Return the parts that each array has along each factor of a rule, where it has any.
+
+    `arrays`: the parts of each dimension of operands and results. The keys are the number of the
+    array and of the factor.
+    """
+    held: dict[tuple[int, int], Axes] = {}
+    for array, dimensions in enumerate((*rule.operands, *rule.results)):
+        for d, parts in enumerate(arrays[array]):
+            if not parts:
+                continue
+            numbers = dimensions[d]
+            if len(numbers) == 1:
+                held[array, numbers[0]] = parts
+                continue
+            for number, own in _split(axes, rule, numbers, parts):
+                held[array, number] = own
+    return held
+
+
+def _split(
+    axes: DeviceAxes, rule: DimensionRule, numbers: Sequence[int], parts: Axes
+) -> Iterable[tuple[int, Axes]]:
+    """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
+    at = 0
+    for k, number in enumerate(numbers):
+        left, start = rule.factors[number].size, at
+        while at < len(parts) and left > 1:
+            size = axes.sizes[parts[at]]
+            if left % size and k + 1 < len(numbers):
+                break
+            left //= size
+            at += 1
+        if at > start:
+            yield number, parts[start:at]
+        if left > 1 or at == len(parts):
+            return
 
 
 def prod_sizes(rule: DimensionRule, numbers: Sequence[int]) -> int:

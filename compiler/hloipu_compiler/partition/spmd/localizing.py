@@ -1,0 +1,333 @@
+"""The program of one device: every op on blocks, with collectives where blocks do not suffice.
+
+For each op the axes along its factors are chosen as in propagation, the dearest to move first.
+Operands come as the axes say, the op works on blocks, partial results are added up, and the result
+goes to the sharding that propagation gave it. An op that cannot work on blocks works on whole
+operands, on every device alike: always right, if slow. No dimension is divided unevenly.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hloipu_compiler.ir.annotations import is_border, is_identity
+from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import DimensionRule, FactorKind
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
+from hloipu_compiler.partition.scans.pieces_following import combining
+from hloipu_compiler.partition.spmd.links import factor_places
+from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
+from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import Draft
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
+
+_ON_BLOCKS = ELEMENTWISE | frozenset(
+    "copy broadcast transpose reshape dot reduce bitcast-convert sort concatenate reverse iota "
+    "cholesky triangular-solve convolution pad slice dynamic-slice dynamic-update-slice gather "
+    "scatter reduce-window".split()
+)
+"""Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
+_SUMMED = frozenset("dot convolution".split())
+_STATED = ("sharding", "frontend_attributes")
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One array of the new program."""
+
+    at: int
+    split: Split
+
+
+def for_one_device(module: Module, known: Propagated) -> Module:
+    """Return the program of one device of a verified module, whose parameters are blocks.
+
+    Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
+    each device already.
+    """
+    return _Localizing(module, known).module_made()
+
+
+class _Localizing:
+    def __init__(self, module: Module, known: Propagated) -> None:
+        self.module, self.known = module, known
+        self.entry = module.entry
+        self.draft = Draft(module, self.entry)
+        self.reshards = Resharding(self.draft, known.axes)
+        self.blocks: list[tuple[_Block, ...]] = []
+        """Of each instruction of the entry, leaf by leaf."""
+        self.adders: dict[str, Computation] = {}
+        self.names = Names(module.computation)
+
+    def module_made(self) -> Module:
+        for computation in self.module.computations:
+            for x in computation.instructions:
+                self._check(x)
+        for position, x in enumerate(self.entry.instructions):
+            self.blocks.append(self._written(position, x))
+        results = self.blocks[self.entry.root]
+        root_x = self.entry.instructions[self.entry.root]
+        root = self._packed(root_x, root_x.shape, iter([block.at for block in results]))
+        made = replace(self.entry, instructions=tuple(self.draft.made), root=root)
+        computations = [made if c.name == made.name else c for c in self.module.computations]
+        computations += self.adders.values()
+        place = computations.index(made)
+        header: dict[str, Value] = {"num_partitions": self.known.axes.device_count}
+        if "replica_count" in self.module.attributes:
+            header["replica_count"] = self.module.attributes.integer("replica_count")
+        return replace(
+            self.module,
+            computations=tuple(computations),
+            entry_position=place,
+            attributes=Attributes(header),
+        )
+
+    def _check(self, x: Instruction) -> None:
+        acts = Trait.SIDE_EFFECT in OPS[x.opcode].traits and x.opcode != "custom-call"
+        acts = acts or x.attributes.flag("custom_call_has_side_effect")
+        per_device = x.opcode in COLLECTIVES or x.opcode in ("partition-id", "replica-id", "rng")
+        if is_identity(x) or not (acts or per_device or is_border(x)):
+            return
+        error = UnsupportedError(
+            "E0479",
+            f"{x.opcode} {x.name} cannot be written for each device",
+            hint="partition only modules without effects, manual regions and collectives",
+        )
+        error.span = self.module.span(x)
+        raise error
+
+    # ---- one op -----------------------------------------------------------------------------
+
+    def _written(self, position: int, x: Instruction) -> tuple[_Block, ...]:
+        given = [block for i in x.operands for block in self.blocks[i]]
+        arrays = leaves_of(x.shape)
+        wanted = self._wanted(position, arrays)
+        if x.opcode == "parameter":
+            return self._parameter(x, wanted)
+        if x.opcode == "tuple" or (is_identity(x) and len(given) == len(arrays)):
+            made = given
+        elif x.opcode == "get-tuple-element":
+            made = self._element(x)
+        else:
+            made = self._computed(position, x, given, wanted)
+        return tuple(
+            _Block(self.reshards.resharded(x, block.at, block.split, split), split)
+            for block, split in zip(made, wanted, strict=True)
+        )
+
+    def _wanted(self, position: int, arrays: Sequence[ArrayShape]) -> list[Split]:
+        """Return the sharding that propagation gave each leaf, as far as it divides evenly."""
+        found = self.known.result((self.entry.name, position))
+        return [
+            tuple(
+                self._even(parts, n)
+                for parts, n in zip(sharding.dimensions, shape.dimensions, strict=True)
+            )
+            for sharding, shape in zip(found, arrays, strict=True)
+        ]
+
+    def _even(self, parts: Axes, size: int) -> Axes:
+        kept = 0
+        while kept < len(parts) and size % self.known.axes.extent(parts[: kept + 1]) == 0:
+            kept += 1
+        return parts[:kept]
+
+    def _parameter(self, x: Instruction, wanted: Sequence[Split]) -> tuple[_Block, ...]:
+        shapes = iter(
+            self.reshards.local(shape, split)
+            for shape, split in zip(leaves_of(x.shape), wanted, strict=True)
+        )
+        shape = _with_leaves(x.shape, shapes)
+        at = self.draft.append(x._replace(shape=shape, attributes=without(x.attributes, _STATED)))
+        positions = self._unpacked(x, at, shape)
+        return tuple(_Block(i, split) for i, split in zip(positions, wanted, strict=True))
+
+    def _element(self, x: Instruction) -> list[_Block]:
+        whole = self.entry.instructions[x.operands[0]].shape
+        assert isinstance(whole, TupleShape)
+        index = x.attributes.integer("index")
+        before = sum(len(leaves_of(e)) for e in whole.elements[:index])
+        return list(self.blocks[x.operands[0]][before : before + len(leaves_of(x.shape))])
+
+    def _computed(
+        self, position: int, x: Instruction, given: Sequence[_Block], wanted: Sequence[Split]
+    ) -> list[_Block]:
+        rule = rule_in(self.entry, x)
+        chosen: dict[int, Axes] = {}
+        if self._works_on_blocks(x):
+            chosen = self._chosen(x, rule, [*(b.split for b in given), *wanted])
+        arrays = (*rule.operands, *rule.results)
+        splits = [
+            tuple(tuple(p for f in numbers for p in chosen.get(f, ())) for numbers in dimensions)
+            for dimensions in arrays
+        ]
+        operands = [
+            self.reshards.resharded(x, block.at, block.split, split)
+            for block, split in zip(given, splits, strict=False)
+        ]
+        results = splits[len(given) :]
+        partial = [
+            p for f, parts in chosen.items() for p in parts
+            if rule.factors[f].kind is FactorKind.REDUCTION
+        ]  # fmt: skip
+        leaves = iter(operands)
+        packed = [self._packed(x, self.entry.instructions[i].shape, leaves) for i in x.operands]
+        made = self._op(x, packed, results, partial)
+        return [_Block(at, split) for at, split in zip(made, results, strict=True)]
+
+    def _works_on_blocks(self, x: Instruction) -> bool:
+        groups = ("feature_group_count", "batch_group_count")
+        return x.opcode in _ON_BLOCKS and all(x.attributes.integer(g, 1) == 1 for g in groups)
+
+    def _chosen(self, x: Instruction, rule: DimensionRule, splits: list[Split]) -> dict[int, Axes]:
+        """Return the parts along each factor, disjoint, the dearest to move first."""
+        axes = self.known.axes
+        shapes = [*(s for i in x.operands for s in leaves_of(self.entry.instructions[i].shape))]
+        shapes += leaves_of(x.shape)
+        kinds = {FactorKind.PASS_THROUGH}
+        if x.opcode in _SUMMED or combining(self.module, x) is not None:
+            kinds.add(FactorKind.REDUCTION)
+        weights: dict[tuple[int, Axes], int] = {}
+        for (array, factor), parts in parts_along(axes, rule, splits).items():
+            known = rule.factors[factor]
+            if known.kind in kinds:
+                even = self._even(parts, known.size)
+                weights[factor, even] = weights.get((factor, even), 0) + shapes[array].byte_count
+        order = sorted(weights, key=lambda e: (-weights[e], -axes.extent(e[1]), e[0]))
+        chosen: dict[int, Axes] = {}
+        taken: set[int] = set()
+        for factor, parts in order:
+            if parts and factor not in chosen and not taken.intersection(parts):
+                chosen[factor] = parts
+                taken.update(parts)
+        self._without_strides(rule, chosen)
+        return chosen
+
+    def _without_strides(self, rule: DimensionRule, chosen: dict[int, Axes]) -> None:
+        """Drop what is minor to a factor of its dimension that is not divided to the end."""
+        axes = self.known.axes
+        again = True
+        while again:
+            again = False
+            for places in factor_places(rule):
+                for array, d, k in places:
+                    numbers = (*rule.operands, *rule.results)[array][d]
+                    full = all(
+                        axes.extent(chosen.get(f, ())) == rule.factors[f].size for f in numbers[:k]
+                    )
+                    if not full and chosen.pop(numbers[k], None):
+                        again = True
+
+    def _op(
+        self, x: Instruction, operands: list[int], results: Sequence[Split], partial: list[int]
+    ) -> list[int]:
+        """Write an op on blocks, and combine what is partial; return the leaves of its result."""
+        shapes = [
+            self.reshards.local(shape, split)
+            for shape, split in zip(leaves_of(x.shape), results, strict=True)
+        ]
+        shape = _with_leaves(x.shape, iter(shapes))
+        attributes = self._attributes(x, operands, shape)
+        opcode = combining(self.module, x)
+        begun = -1
+        if partial and opcode is not None:  # what a reduction begins with counts once
+            begun = operands[1]
+            scalar = self.draft.shape(begun)
+            assert isinstance(scalar, ArrayShape)
+            neutral = identity(opcode, storage_dtype(scalar.element_type.name))
+            literal = Literal(array=np.asarray(neutral))
+            operands[1] = self.draft.add(x, "constant", scalar, literal=literal)
+        at = self.draft.append(
+            x._replace(shape=shape, operands=tuple(operands), attributes=attributes)
+        )
+        if partial:
+            reducer = x.attributes.text("to_apply") if opcode else self._adder(shapes[0])
+            self.draft.made[at] = x._replace(
+                name=self.draft.fresh_name(f"{x.name}.partial"),
+                shape=shape,
+                operands=tuple(operands),
+                attributes=attributes,
+            )
+            at = self.reshards.reduced(x, at, partial, reducer)
+            if opcode:
+                spread = Attributes({"dimensions": ()})
+                begin = self.draft.add(x, "broadcast", shape, (begun,), spread)
+                at = self.draft.add(x, opcode, shape, (begin, at))
+        return self._unpacked(x, at, shape)
+
+    def _attributes(self, x: Instruction, operands: Sequence[int], shape: Shape) -> Attributes:
+        """Return an op's attributes with the sizes of blocks."""
+        attributes = without(x.attributes, _STATED)
+        if not isinstance(shape, ArrayShape) or not x.operands:
+            return attributes
+        old = self.entry.instructions[x.operands[0]].shape
+        new = self.draft.shape(operands[0])
+        if not isinstance(old, ArrayShape) or not isinstance(new, ArrayShape):
+            return attributes
+        if x.opcode == "slice":
+            ranges = x.attributes["slice"]
+            assert isinstance(ranges, tuple)
+            cut = tuple(
+                SliceRange(0, n) if n != m else r
+                for r, m, n in zip(ranges, old.dimensions, new.dimensions, strict=True)
+            )
+            return attributes.replaced(slice=cut)  # type: ignore[arg-type]
+        if "dynamic_slice_sizes" in attributes:
+            return attributes.replaced(dynamic_slice_sizes=shape.dimensions)
+        if "slice_sizes" in attributes:
+            sizes = x.attributes.integers("slice_sizes")
+            both = zip(sizes, old.dimensions, new.dimensions, strict=True)
+            return attributes.replaced(slice_sizes=tuple(n if m != n else s for s, m, n in both))
+        return attributes
+
+    def _adder(self, shape: ArrayShape) -> str:
+        """Return the name of a computation that adds two scalars."""
+        kind = shape.element_type
+        if kind.name not in self.adders:
+            scalar = plain(kind, ())
+            a = Instruction("a", "parameter", scalar, parameter_number=0)
+            b = Instruction("b", "parameter", scalar, parameter_number=1)
+            added = Instruction("sum", "add", scalar, (0, 1))
+            name = self.names.fresh(f"add.{kind.name}")
+            self.adders[kind.name] = Computation(name, (a, b, added), 2)
+        return self.adders[kind.name].name
+
+    # ---- tuples -----------------------------------------------------------------------------
+
+    def _packed(self, x: Instruction, shape: Shape, leaves: Iterator[int]) -> int:
+        """Return one value of a shape from its leaves."""
+        if not isinstance(shape, TupleShape):
+            return next(leaves)
+        elements = [self._packed(x, e, leaves) for e in shape.elements]
+        made = TupleShape(tuple(map(self.draft.shape, elements)))
+        return self.draft.add(x, "tuple", made, elements)
+
+    def _unpacked(self, x: Instruction, at: int, shape: Shape) -> list[int]:
+        """Return the leaves of one value."""
+        if not isinstance(shape, TupleShape):
+            return [at]
+        found: list[int] = []
+        for index, element in enumerate(shape.elements):
+            part = self.draft.add(
+                x, "get-tuple-element", element, (at,), Attributes({"index": index})
+            )
+            found += self._unpacked(x, part, element)
+        return found
+
+
+def _with_leaves(shape: Shape, leaves: Iterator[ArrayShape]) -> Shape:
+    """Return a shape of the same structure with other arrays."""
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(_with_leaves(e, leaves) for e in shape.elements))
+    return next(leaves)

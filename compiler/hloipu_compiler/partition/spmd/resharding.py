@@ -1,0 +1,126 @@
+"""Moves values from one sharding to another, by slices and collectives, and adds partial results.
+
+A block is cut out at starts that a table has for the partition's number; blocks are gathered along
+their own dimension. What can be cut is cut before anything is gathered, as it moves less then.
+Source: openxla/shardy `shardy/dialect/sdy/transforms/export/reshard_to_collectives.cc`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.rewriting import Draft
+from hloipu_runtime.element_types import ELEMENT_TYPES
+
+Axes = tuple[int, ...]
+Split = tuple[Axes, ...]
+"""The parts that divide each dimension of a value."""
+
+
+class Resharding:
+    """Writes reshards into a draft; each channel is used once."""
+
+    def __init__(self, draft: Draft, axes: DeviceAxes) -> None:
+        self.draft, self.axes = draft, axes
+        self.channel = 0
+        self.places = np.arange(axes.device_count)
+        self.devices = np.asarray(axes.devices or self.places)
+        self.known: dict[tuple[int, Split, Split], int] = {}
+
+    def local(self, shape: ArrayShape, split: Split) -> ArrayShape:
+        """Return the shape of one device's block."""
+        extents = map(self.axes.extent, split)
+        sizes = tuple(n // count for n, count in zip(shape.dimensions, extents, strict=True))
+        return plain(shape.element_type, sizes)
+
+    def resharded(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        """Return the position of a value with another sharding."""
+        if old == new:
+            return at
+        key = (at, old, new)
+        if key not in self.known:
+            self.known[key] = self._moved(like, at, old, new)
+        return self.known[key]
+
+    def _moved(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        used = bits(p for parts in old for p in parts)
+        own = list(old)
+        for d, (before, after) in enumerate(zip(old, new, strict=True)):
+            free = all(not used >> p & 1 for p in after[len(before) :])
+            if after[: len(before)] == before and after != before and free:
+                at = self._cut(like, at, d, after[len(before) :])
+                own[d] = after
+        for d, after in enumerate(new):
+            common = 0
+            while common < min(len(own[d]), len(after)) and own[d][common] == after[common]:
+                common += 1
+            if common < len(own[d]):
+                at = self._gathered(like, at, d, own[d][common:])
+                own[d] = own[d][:common]
+        for d, after in enumerate(new):
+            if own[d] != after:
+                at = self._cut(like, at, d, after[len(own[d]) :])
+        return at
+
+    def _numbers(self, parts: Axes) -> Any:
+        """Return for each place the number of its block along some parts."""
+        numbers = np.zeros_like(self.places)
+        for part in parts:
+            size = self.axes.sizes[part]
+            numbers = numbers * size + self.places // self.axes.strides[part] % size
+        return numbers
+
+    def _cut(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
+        """Return each device's own block along a dimension."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] //= self.axes.extent(parts)
+        starts = np.zeros(len(self.places), np.int32)
+        starts[self.devices] = self._numbers(parts) * sizes[d]
+        add, s32 = self.draft.add, ELEMENT_TYPES["s32"]
+        me = add(like, "partition-id", plain(ELEMENT_TYPES["u32"], ()))
+        table = add(like, "constant", plain(s32, starts.shape), literal=Literal(array=starts))
+        one = Attributes({"dynamic_slice_sizes": (1,)})
+        start = add(like, "dynamic-slice", plain(s32, (1,)), (table, me), one)
+        start = add(like, "reshape", plain(s32, ()), (start,))
+        zero = add(like, "constant", plain(s32, ()), literal=Literal("0"))
+        begins = [start if i == d else zero for i in range(len(sizes))]
+        cut = Attributes({"dynamic_slice_sizes": tuple(sizes)})
+        block = plain(shape.element_type, tuple(sizes))
+        return add(like, "dynamic-slice", block, (at, *begins), cut)
+
+    def _gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
+        """Return the blocks of all devices along some parts, joined along a dimension."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] *= self.axes.extent(parts)
+        attributes = {**self._meeting(parts), "dimensions": (d,)}
+        whole = plain(shape.element_type, tuple(sizes))
+        return self.draft.add(like, "all-gather", whole, (at,), Attributes(attributes))
+
+    def reduced(self, like: Instruction, at: int, parts: Sequence[int], reducer: str) -> int:
+        """Return partial results combined over all devices along some parts."""
+        attributes = {**self._meeting(tuple(sorted(parts))), "to_apply": reducer}
+        made = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "all-reduce", self.draft.shape(at), (at,), made)
+
+    def _meeting(self, parts: Axes) -> dict[str, Value]:
+        """Return the attributes of a collective of devices that differ along some parts alone."""
+        others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
+        order = np.lexsort((self._numbers(parts), self._numbers(others)))
+        groups = self.devices[order].reshape(-1, self.axes.extent(parts)).tolist()
+        self.channel += 1
+        return {
+            "channel_id": self.channel,
+            "replica_groups": ReplicaGroups(tuple(map(tuple, groups))),
+            "use_global_device_ids": True,
+        }
