@@ -126,13 +126,28 @@ def lowered(name: str) -> dict[str, Any]:
         for shape, spec in given
     ]
     made = jax.jit(function).lower(*arguments)
-    outputs = jax.tree.leaves(made.compile().output_shardings)
+    compiled = made.compile()
+    outputs = jax.tree.leaves(compiled.output_shardings)
     results = jax.tree.leaves(made.out_info)
     shardings = [
         str(sharding._to_xla_hlo_sharding(len(result.shape)))
         for sharding, result in zip(outputs, results, strict=True)
     ]
-    return {"name": name, "text": made.as_text(dialect="hlo"), "results": shardings}
+    placed = [
+        jax.device_put(array, sharding)
+        for array, sharding in zip(
+            arguments_of(name), jax.tree.leaves(compiled.input_shardings), strict=True
+        )
+    ]
+    values = [np.asarray(value).ravel().tolist() for value in jax.tree.leaves(compiled(*placed))]
+    text = made.as_text(dialect="hlo")
+    return {"name": name, "text": text, "results": shardings, "values": values}
+
+
+def arguments_of(name: str) -> list[Any]:
+    """Return what a program is run on."""
+    draws = np.random.default_rng(len(name))
+    return [draws.standard_normal(shape).astype(np.float32) for shape, _ in PROGRAMS[name][1]]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ operands, on every device alike: always right, if slow. No dimension is divided 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -22,9 +23,9 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.scans.pieces_following import combining
 from hloipu_compiler.partition.spmd.links import factor_places
 from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
-from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split
+from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
-from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.attribute_edits import renamed, without
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.errors import UnsupportedError
@@ -38,6 +39,7 @@ _ON_BLOCKS = ELEMENTWISE | frozenset(
     "scatter reduce-window".split()
 )
 """Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
+_CALLING = frozenset("while conditional call".split())
 _SUMMED = frozenset("dot convolution".split())
 _STATED = ("sharding", "frontend_attributes")
 
@@ -60,38 +62,99 @@ def for_one_device(module: Module, known: Propagated) -> Module:
 
 
 class _Localizing:
+    """The module in the making."""
+
     def __init__(self, module: Module, known: Propagated) -> None:
         self.module, self.known = module, known
-        self.entry = module.entry
-        self.draft = Draft(module, self.entry)
-        self.reshards = Resharding(self.draft, known.axes)
-        self.blocks: list[tuple[_Block, ...]] = []
-        """Of each instruction of the entry, leaf by leaf."""
+        self.made: dict[tuple[str, Splits, Splits], Computation] = {}
+        """By the old name and the splits of parameters and results, callees before callers."""
+        self.written: set[str] = set()
+        """Old names that a new computation has."""
         self.adders: dict[str, Computation] = {}
         self.names = Names(module.computation)
+        self.channels = count(1)
 
     def module_made(self) -> Module:
+        """Return the program of one device."""
         for computation in self.module.computations:
             for x in computation.instructions:
                 self._check(x)
-        for position, x in enumerate(self.entry.instructions):
-            self.blocks.append(self._written(position, x))
-        results = self.blocks[self.entry.root]
-        root_x = self.entry.instructions[self.entry.root]
-        root = self._packed(root_x, root_x.shape, iter([block.at for block in results]))
-        made = replace(self.entry, instructions=tuple(self.draft.made), root=root)
-        computations = [made if c.name == made.name else c for c in self.module.computations]
-        computations += self.adders.values()
-        place = computations.index(made)
+        entry = self.module.entry
+        splits = self.parameter_splits(entry.name), self.root_splits(entry.name)
+        self.computation(entry.name, *splits)
+        computations = (*self._kept(), *self.adders.values(), *self.made.values())
         header: dict[str, Value] = {"num_partitions": self.known.axes.device_count}
         if "replica_count" in self.module.attributes:
             header["replica_count"] = self.module.attributes.integer("replica_count")
         return replace(
             self.module,
-            computations=tuple(computations),
-            entry_position=place,
+            computations=computations,
+            entry_position=len(computations) - 1,
             attributes=Attributes(header),
         )
+
+    def _kept(self) -> list[Computation]:
+        """Return the old computations that are still called: those of elements, and whole ones."""
+        new = {*(c.name for c in self.adders.values()), *(c.name for c in self.made.values())}
+        todo = list(self.made.values())
+        called: dict[str, Computation] = {}
+        for computation in todo:
+            for x in computation.instructions:
+                for name in x.attributes.called:
+                    if name not in new and name not in called:
+                        called[name] = self.module.computation[name]
+                        todo.append(called[name])
+        return list(called.values())
+
+    def computation(self, name: str, given: Splits, results: Splits) -> Computation:
+        """Return a computation on blocks; a second one of a name has a name of its own."""
+        key = (name, given, results)
+        if key not in self.made:
+            made = _Writer(self, self.module.computation[name], given).written(results)
+            is_first = name not in self.written
+            self.written.add(name)
+            self.made[key] = made if is_first else replace(made, name=self.names.fresh(name))
+        return self.made[key]
+
+    def splits(self, name: str, position: int) -> Splits:
+        """Return the sharding that propagation gave each leaf, as far as it divides evenly."""
+        arrays = leaves_of(self.module.computation[name].instructions[position].shape)
+        found = self.known.result((name, position))
+        return tuple(
+            tuple(
+                self.even(parts, n)
+                for parts, n in zip(sharding.dimensions, shape.dimensions, strict=True)
+            )
+            for sharding, shape in zip(found, arrays, strict=True)
+        )
+
+    def parameter_splits(self, name: str) -> Splits:
+        """Return the shardings of all parameters of a computation, leaf by leaf."""
+        positions = self.module.computation[name].parameters
+        return tuple(split for i in positions for split in self.splits(name, i))
+
+    def root_splits(self, name: str) -> Splits:
+        """Return the shardings of a computation's results, leaf by leaf."""
+        return self.splits(name, self.module.computation[name].root)
+
+    def even(self, parts: Axes, size: int) -> Axes:
+        """Return as many of the parts as divide a size."""
+        kept = 0
+        while kept < len(parts) and size % self.known.axes.extent(parts[: kept + 1]) == 0:
+            kept += 1
+        return parts[:kept]
+
+    def adder(self, shape: ArrayShape) -> str:
+        """Return the name of a computation that adds two scalars."""
+        kind = shape.element_type
+        if kind.name not in self.adders:
+            scalar = plain(kind, ())
+            a = Instruction("a", "parameter", scalar, parameter_number=0)
+            b = Instruction("b", "parameter", scalar, parameter_number=1)
+            added = Instruction("sum", "add", scalar, (0, 1))
+            name = self.names.fresh(f"add.{kind.name}")
+            self.adders[kind.name] = Computation(name, (a, b, added), 2)
+        return self.adders[kind.name].name
 
     def _check(self, x: Instruction) -> None:
         acts = Trait.SIDE_EFFECT in OPS[x.opcode].traits and x.opcode != "custom-call"
@@ -107,43 +170,55 @@ class _Localizing:
         error.span = self.module.span(x)
         raise error
 
+
+class _Writer:
+    """One computation in the making."""
+
+    def __init__(self, whole: _Localizing, old: Computation, given: Splits) -> None:
+        self.whole, self.old, self.given = whole, old, given
+        self.module, self.known = whole.module, whole.known
+        self.draft = Draft(self.module, old)
+        self.reshards = Resharding(self.draft, self.known.axes, whole.channels)
+        self.blocks: list[tuple[_Block, ...]] = []
+        """Of each instruction, leaf by leaf."""
+
+    def written(self, results: Splits) -> Computation:
+        """Return the computation, whose results are split so."""
+        for position, x in enumerate(self.old.instructions):
+            self.blocks.append(self._written(position, x))
+        x = self.old.instructions[self.old.root]
+        root = self._packed(x, x.shape, self._moved(x, self.blocks[self.old.root], results))
+        return replace(self.old, instructions=tuple(self.draft.made), root=root)
+
+    def _moved(self, x: Instruction, blocks: Sequence[_Block], splits: Splits) -> Iterator[int]:
+        """Return blocks with other splits."""
+        pairs = zip(blocks, splits, strict=True)
+        return iter([self.reshards.resharded(x, b.at, b.split, split) for b, split in pairs])
+
     # ---- one op -----------------------------------------------------------------------------
 
     def _written(self, position: int, x: Instruction) -> tuple[_Block, ...]:
         given = [block for i in x.operands for block in self.blocks[i]]
-        arrays = leaves_of(x.shape)
-        wanted = self._wanted(position, arrays)
+        wanted = self.whole.splits(self.old.name, position)
         if x.opcode == "parameter":
-            return self._parameter(x, wanted)
-        if x.opcode == "tuple" or (is_identity(x) and len(given) == len(arrays)):
+            made = self._parameter(x)
+        elif x.opcode == "tuple" or (is_identity(x) and len(given) == len(wanted)):
             made = given
         elif x.opcode == "get-tuple-element":
             made = self._element(x)
+        elif x.opcode in _CALLING:
+            made = self._calling(x, given, wanted)
         else:
-            made = self._computed(position, x, given, wanted)
-        return tuple(
-            _Block(self.reshards.resharded(x, block.at, block.split, split), split)
-            for block, split in zip(made, wanted, strict=True)
+            made = self._computed(x, given, wanted)
+        moved = self._moved(x, made, wanted)
+        return tuple(_Block(at, split) for at, split in zip(moved, wanted, strict=True))
+
+    def _parameter(self, x: Instruction) -> list[_Block]:
+        before = sum(
+            len(leaves_of(self.old.instructions[i].shape))
+            for i in self.old.parameters[: x.parameter_number]
         )
-
-    def _wanted(self, position: int, arrays: Sequence[ArrayShape]) -> list[Split]:
-        """Return the sharding that propagation gave each leaf, as far as it divides evenly."""
-        found = self.known.result((self.entry.name, position))
-        return [
-            tuple(
-                self._even(parts, n)
-                for parts, n in zip(sharding.dimensions, shape.dimensions, strict=True)
-            )
-            for sharding, shape in zip(found, arrays, strict=True)
-        ]
-
-    def _even(self, parts: Axes, size: int) -> Axes:
-        kept = 0
-        while kept < len(parts) and size % self.known.axes.extent(parts[: kept + 1]) == 0:
-            kept += 1
-        return parts[:kept]
-
-    def _parameter(self, x: Instruction, wanted: Sequence[Split]) -> tuple[_Block, ...]:
+        wanted = self.given[before : before + len(leaves_of(x.shape))]
         shapes = iter(
             self.reshards.local(shape, split)
             for shape, split in zip(leaves_of(x.shape), wanted, strict=True)
@@ -151,19 +226,50 @@ class _Localizing:
         shape = _with_leaves(x.shape, shapes)
         at = self.draft.append(x._replace(shape=shape, attributes=without(x.attributes, _STATED)))
         positions = self._unpacked(x, at, shape)
-        return tuple(_Block(i, split) for i, split in zip(positions, wanted, strict=True))
+        return [_Block(i, split) for i, split in zip(positions, wanted, strict=True)]
 
     def _element(self, x: Instruction) -> list[_Block]:
-        whole = self.entry.instructions[x.operands[0]].shape
-        assert isinstance(whole, TupleShape)
+        shape = self.old.instructions[x.operands[0]].shape
+        assert isinstance(shape, TupleShape)
         index = x.attributes.integer("index")
-        before = sum(len(leaves_of(e)) for e in whole.elements[:index])
+        before = sum(len(leaves_of(e)) for e in shape.elements[:index])
         return list(self.blocks[x.operands[0]][before : before + len(leaves_of(x.shape))])
 
+    def _calling(self, x: Instruction, given: Sequence[_Block], wanted: Splits) -> list[_Block]:
+        """Write a loop, a branch or a call of computations on blocks."""
+        names = x.attributes.called
+        inside: list[Splits] = []
+        if x.opcode == "while":
+            condition = x.attributes.text("condition")
+            made = [
+                self.whole.computation(name, wanted, ((),) if name == condition else wanted)
+                for name in names
+            ]
+            inside = [wanted]
+        else:
+            inside = [self.whole.parameter_splits(name) for name in names]
+            made = [
+                self.whole.computation(name, splits, wanted)
+                for name, splits in zip(names, inside, strict=True)
+            ]
+            if x.opcode == "conditional":
+                inside.insert(0, ((),))
+        leaves = self._moved(x, given, tuple(split for splits in inside for split in splits))
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
+        blocks = map(self.reshards.local, leaves_of(x.shape), wanted)
+        shape = _with_leaves(x.shape, iter(list(blocks)))
+        new = dict(zip(names, (c.name for c in made), strict=True))
+        attributes = renamed(without(x.attributes, _STATED), new)
+        at = self.draft.append(
+            x._replace(shape=shape, operands=tuple(packed), attributes=attributes)
+        )
+        pairs = zip(self._unpacked(x, at, shape), wanted, strict=True)
+        return [_Block(i, split) for i, split in pairs]
+
     def _computed(
-        self, position: int, x: Instruction, given: Sequence[_Block], wanted: Sequence[Split]
+        self, x: Instruction, given: Sequence[_Block], wanted: Sequence[Split]
     ) -> list[_Block]:
-        rule = rule_in(self.entry, x)
+        rule = rule_in(self.old, x)
         chosen: dict[int, Axes] = {}
         if self._works_on_blocks(x):
             chosen = self._chosen(x, rule, [*(b.split for b in given), *wanted])
@@ -182,7 +288,7 @@ class _Localizing:
             if rule.factors[f].kind is FactorKind.REDUCTION
         ]  # fmt: skip
         leaves = iter(operands)
-        packed = [self._packed(x, self.entry.instructions[i].shape, leaves) for i in x.operands]
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
         made = self._op(x, packed, results, partial)
         return [_Block(at, split) for at, split in zip(made, results, strict=True)]
 
@@ -193,7 +299,7 @@ class _Localizing:
     def _chosen(self, x: Instruction, rule: DimensionRule, splits: list[Split]) -> dict[int, Axes]:
         """Return the parts along each factor, disjoint, the dearest to move first."""
         axes = self.known.axes
-        shapes = [*(s for i in x.operands for s in leaves_of(self.entry.instructions[i].shape))]
+        shapes = [*(s for i in x.operands for s in leaves_of(self.old.instructions[i].shape))]
         shapes += leaves_of(x.shape)
         kinds = {FactorKind.PASS_THROUGH}
         if x.opcode in _SUMMED or combining(self.module, x) is not None:
@@ -202,7 +308,7 @@ class _Localizing:
         for (array, factor), parts in parts_along(axes, rule, splits).items():
             known = rule.factors[factor]
             if known.kind in kinds:
-                even = self._even(parts, known.size)
+                even = self.whole.even(parts, known.size)
                 weights[factor, even] = weights.get((factor, even), 0) + shapes[array].byte_count
         order = sorted(weights, key=lambda e: (-weights[e], -axes.extent(e[1]), e[0]))
         chosen: dict[int, Axes] = {}
@@ -252,7 +358,7 @@ class _Localizing:
             x._replace(shape=shape, operands=tuple(operands), attributes=attributes)
         )
         if partial:
-            reducer = x.attributes.text("to_apply") if opcode else self._adder(shapes[0])
+            reducer = x.attributes.text("to_apply") if opcode else self.whole.adder(shapes[0])
             self.draft.made[at] = x._replace(
                 name=self.draft.fresh_name(f"{x.name}.partial"),
                 shape=shape,
@@ -271,7 +377,7 @@ class _Localizing:
         attributes = without(x.attributes, _STATED)
         if not isinstance(shape, ArrayShape) or not x.operands:
             return attributes
-        old = self.entry.instructions[x.operands[0]].shape
+        old = self.old.instructions[x.operands[0]].shape
         new = self.draft.shape(operands[0])
         if not isinstance(old, ArrayShape) or not isinstance(new, ArrayShape):
             return attributes
@@ -290,18 +396,6 @@ class _Localizing:
             both = zip(sizes, old.dimensions, new.dimensions, strict=True)
             return attributes.replaced(slice_sizes=tuple(n if m != n else s for s, m, n in both))
         return attributes
-
-    def _adder(self, shape: ArrayShape) -> str:
-        """Return the name of a computation that adds two scalars."""
-        kind = shape.element_type
-        if kind.name not in self.adders:
-            scalar = plain(kind, ())
-            a = Instruction("a", "parameter", scalar, parameter_number=0)
-            b = Instruction("b", "parameter", scalar, parameter_number=1)
-            added = Instruction("sum", "add", scalar, (0, 1))
-            name = self.names.fresh(f"add.{kind.name}")
-            self.adders[kind.name] = Computation(name, (a, b, added), 2)
-        return self.adders[kind.name].name
 
     # ---- tuples -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ their own dimension. What can be cut is cut before anything is gathered, as it m
 Source: openxla/shardy `shardy/dialect/sdy/transforms/export/reshard_to_collectives.cc`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 Axes = tuple[int, ...]
 Split = tuple[Axes, ...]
 """The parts that divide each dimension of a value."""
+Splits = tuple[Split, ...]
+"""Of each leaf of a value."""
 
 
 class Resharding:
     """Writes reshards into a draft; each channel is used once."""
 
-    def __init__(self, draft: Draft, axes: DeviceAxes) -> None:
-        self.draft, self.axes = draft, axes
-        self.channel = 0
+    def __init__(self, draft: Draft, axes: DeviceAxes, channels: Iterator[int]) -> None:
+        self.draft, self.axes, self.channels = draft, axes, channels
         self.places = np.arange(axes.device_count)
         self.devices = np.asarray(axes.devices or self.places)
         self.known: dict[tuple[int, Split, Split], int] = {}
@@ -118,9 +119,8 @@ class Resharding:
         others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
         order = np.lexsort((self._numbers(parts), self._numbers(others)))
         groups = self.devices[order].reshape(-1, self.axes.extent(parts)).tolist()
-        self.channel += 1
         return {
-            "channel_id": self.channel,
+            "channel_id": next(self.channels),
             "replica_groups": ReplicaGroups(tuple(map(tuple, groups))),
             "use_global_device_ids": True,
         }

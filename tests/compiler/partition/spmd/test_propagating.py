@@ -7,17 +7,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hloipu_compiler.hlo.attributes.sharding import read_sharding
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.partition.spmd import propagating
 from hloipu_compiler.partition.spmd.axes import to_tiles
 from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
 from hloipu_compiler.verify.sharding_forms import normal_form
 from hloipu_compiler.verify.verifier import verify
+from tests.support.blocks import check_on_devices
 from tests.support.command_line import run
 from tests.support.xla_oracle import DEVICES
 
@@ -71,6 +74,23 @@ def test_what_is_printed_is_valid_and_final(lowered: tuple[str, list[dict[str, A
         again = parse(print_module(once))
         verify(again)
         assert result_shardings(again) == result_shardings(module), program["name"]
+
+
+def test_every_device_computes_its_blocks(lowered: tuple[str, list[dict[str, Any]]]) -> None:
+    for program in lowered[1]:
+        module = parse(program["text"])
+        if program["name"] == "mapped":  # has a manual region
+            continue
+        entry = module.entry
+        shapes = leaves_of(entry.instructions[entry.root].shape)
+        values = zip(program["values"], shapes, strict=True)
+        expected = [np.asarray(v, np.float32).reshape(s.dimensions) for v, s in values]
+        draws = np.random.default_rng(len(program["name"]))
+        arguments = [
+            draws.standard_normal(leaves_of(entry.instructions[i].shape)[0].dimensions)
+            for i in entry.parameters
+        ]
+        check_on_devices(module, [a.astype(np.float32) for a in arguments], expected)
 
 
 HEADER = """HloModule m, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "b"=4]>}}
