@@ -17,7 +17,6 @@ from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.scans.pieces_following import combining
@@ -26,6 +25,7 @@ from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.attribute_edits import renamed, without
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.errors import UnsupportedError
@@ -41,6 +41,8 @@ _ON_BLOCKS = ELEMENTWISE | frozenset(
 """Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
 _CALLING = frozenset("while conditional call".split())
 _SUMMED = frozenset("dot convolution".split())
+_AS_OFTEN = frozenset("maximum minimum and or".split())
+"""Reductions that may begin with the same value several times."""
 _STATED = ("sharding", "frontend_attributes")
 
 
@@ -332,7 +334,8 @@ class _Writer:
                     full = all(
                         axes.extent(chosen.get(f, ())) == rule.factors[f].size for f in numbers[:k]
                     )
-                    if not full and chosen.pop(numbers[k], None):
+                    if not full and numbers[k] in chosen:
+                        del chosen[numbers[k]]
                         again = True
 
     def _op(
@@ -346,31 +349,26 @@ class _Writer:
         shape = _with_leaves(x.shape, iter(shapes))
         attributes = self._attributes(x, operands, shape)
         opcode = combining(self.module, x)
-        begun = -1
-        if partial and opcode is not None:  # what a reduction begins with counts once
-            begun = operands[1]
-            scalar = self.draft.shape(begun)
-            assert isinstance(scalar, ArrayShape)
-            neutral = identity(opcode, storage_dtype(scalar.element_type.name))
-            literal = Literal(array=np.asarray(neutral))
-            operands[1] = self.draft.add(x, "constant", scalar, literal=literal)
-        at = self.draft.append(
-            x._replace(shape=shape, operands=tuple(operands), attributes=attributes)
-        )
+        if partial and opcode is not None:
+            operands[1] = self._begun(x, opcode, operands[1], partial)
+        made = x._replace(shape=shape, operands=tuple(operands), attributes=attributes)
+        if partial:
+            made = made._replace(name=self.draft.fresh_name(f"{x.name}.partial"))
+        at = self.draft.append(made)
         if partial:
             reducer = x.attributes.text("to_apply") if opcode else self.whole.adder(shapes[0])
-            self.draft.made[at] = x._replace(
-                name=self.draft.fresh_name(f"{x.name}.partial"),
-                shape=shape,
-                operands=tuple(operands),
-                attributes=attributes,
-            )
             at = self.reshards.reduced(x, at, partial, reducer)
-            if opcode:
-                spread = Attributes({"dimensions": ()})
-                begin = self.draft.add(x, "broadcast", shape, (begun,), spread)
-                at = self.draft.add(x, opcode, shape, (begin, at))
         return self._unpacked(x, at, shape)
+
+    def _begun(self, x: Instruction, opcode: str, at: int, partial: Sequence[int]) -> int:
+        """Return what partial reductions begin with, so that it counts once in all."""
+        scalar = self.draft.shape(at)
+        assert isinstance(scalar, ArrayShape)
+        neutral = np.asarray(identity(opcode, storage_dtype(scalar.element_type.name)))
+        stated = scalar_constant(self.old.instructions[x.operands[1]])
+        if opcode in _AS_OFTEN or (stated is not None and np.array_equal(stated, neutral)):
+            return at
+        return self.reshards.once(x, at, neutral, partial)
 
     def _attributes(self, x: Instruction, operands: Sequence[int], shape: Shape) -> Attributes:
         """Return an op's attributes with the sizes of blocks."""

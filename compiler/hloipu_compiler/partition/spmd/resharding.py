@@ -17,7 +17,7 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.rewriting import Draft
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 
 Axes = tuple[int, ...]
 Split = tuple[Axes, ...]
@@ -86,17 +86,30 @@ class Resharding:
         sizes[d] //= self.axes.extent(parts)
         starts = np.zeros(len(self.places), np.int32)
         starts[self.devices] = self._numbers(parts) * sizes[d]
-        add, s32 = self.draft.add, ELEMENT_TYPES["s32"]
-        me = add(like, "partition-id", plain(ELEMENT_TYPES["u32"], ()))
-        table = add(like, "constant", plain(s32, starts.shape), literal=Literal(array=starts))
-        one = Attributes({"dynamic_slice_sizes": (1,)})
-        start = add(like, "dynamic-slice", plain(s32, (1,)), (table, me), one)
-        start = add(like, "reshape", plain(s32, ()), (start,))
-        zero = add(like, "constant", plain(s32, ()), literal=Literal("0"))
+        start = self.looked_up(like, ELEMENT_TYPES["s32"], starts)
+        zero = self.draft.add(like, "constant", self.draft.shape(start), literal=Literal("0"))
         begins = [start if i == d else zero for i in range(len(sizes))]
         cut = Attributes({"dynamic_slice_sizes": tuple(sizes)})
         block = plain(shape.element_type, tuple(sizes))
-        return add(like, "dynamic-slice", block, (at, *begins), cut)
+        return self.draft.add(like, "dynamic-slice", block, (at, *begins), cut)
+
+    def looked_up(self, like: Instruction, kind: ElementType, table: Any) -> int:
+        """Return the scalar that a table has for this device."""
+        add, u32 = self.draft.add, ELEMENT_TYPES["u32"]
+        me = add(like, "partition-id", plain(u32, ()))
+        known = add(like, "constant", plain(kind, table.shape), literal=Literal(array=table))
+        one = Attributes({"dynamic_slice_sizes": (1,)})
+        at = add(like, "dynamic-slice", plain(kind, (1,)), (known, me), one)
+        return add(like, "reshape", plain(kind, ()), (at,))
+
+    def once(self, like: Instruction, at: int, neutral: Any, parts: Sequence[int]) -> int:
+        """Return a scalar on the first device along some parts, `neutral` on the others."""
+        shape = self.draft.shape(at)
+        first = np.zeros(len(self.places), np.bool_)
+        first[self.devices] = self._numbers(tuple(parts)) == 0
+        is_first = self.looked_up(like, ELEMENT_TYPES["pred"], first)
+        other = self.draft.add(like, "constant", shape, literal=Literal(array=neutral))
+        return self.draft.add(like, "select", shape, (is_first, at, other))
 
     def _gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
         """Return the blocks of all devices along some parts, joined along a dimension."""
