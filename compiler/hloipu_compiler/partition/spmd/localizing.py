@@ -268,9 +268,7 @@ class _Writer:
         pairs = zip(self._unpacked(x, at, shape), wanted, strict=True)
         return [_Block(i, split) for i, split in pairs]
 
-    def _computed(
-        self, x: Instruction, given: Sequence[_Block], wanted: Sequence[Split]
-    ) -> list[_Block]:
+    def _computed(self, x: Instruction, given: Sequence[_Block], wanted: Splits) -> list[_Block]:
         rule = rule_in(self.old, x)
         chosen: dict[int, Axes] = {}
         if self._works_on_blocks(x):
@@ -291,8 +289,32 @@ class _Writer:
         ]  # fmt: skip
         leaves = iter(operands)
         packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
-        made = self._op(x, packed, results, partial)
-        return [_Block(at, split) for at, split in zip(made, results, strict=True)]
+        at = self._op(x, packed, results, partial)
+        if partial:
+            return [self._combined(x, at, (results[0], wanted[0]), partial)]
+        shape = self.draft.shape(at)
+        pairs = zip(self._unpacked(x, at, shape), results, strict=True)
+        return [_Block(i, split) for i, split in pairs]
+
+    def _combined(
+        self, x: Instruction, at: int, splits: tuple[Split, Split], partial: list[int]
+    ) -> _Block:
+        """Combine partial results, and leave each device its part where that is all it needs."""
+        own, wanted = list(splits[0]), splits[1]
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        is_reduction = combining(self.module, x) is not None
+        reducer = x.attributes.text("to_apply") if is_reduction else self.whole.adder(shape)
+        left = list(partial)
+        for d, parts in enumerate(wanted):
+            more = parts[len(own[d]) :]
+            if more and parts == own[d] + more and set(more) <= set(left):
+                at = self.reshards.scattered(x, at, d, more, reducer)
+                own[d] = parts
+                left = [p for p in left if p not in more]
+        if left:
+            at = self.reshards.reduced(x, at, left, reducer)
+        return _Block(at, tuple(own))
 
     def _works_on_blocks(self, x: Instruction) -> bool:
         groups = ("feature_group_count", "batch_group_count")
@@ -340,8 +362,8 @@ class _Writer:
 
     def _op(
         self, x: Instruction, operands: list[int], results: Sequence[Split], partial: list[int]
-    ) -> list[int]:
-        """Write an op on blocks, and combine what is partial; return the leaves of its result."""
+    ) -> int:
+        """Write an op on blocks; its result may be partial."""
         shapes = [
             self.reshards.local(shape, split)
             for shape, split in zip(leaves_of(x.shape), results, strict=True)
@@ -354,11 +376,7 @@ class _Writer:
         made = x._replace(shape=shape, operands=tuple(operands), attributes=attributes)
         if partial:
             made = made._replace(name=self.draft.fresh_name(f"{x.name}.partial"))
-        at = self.draft.append(made)
-        if partial:
-            reducer = x.attributes.text("to_apply") if opcode else self.whole.adder(shapes[0])
-            at = self.reshards.reduced(x, at, partial, reducer)
-        return self._unpacked(x, at, shape)
+        return self.draft.append(made)
 
     def _begun(self, x: Instruction, opcode: str, at: int, partial: Sequence[int]) -> int:
         """Return what partial reductions begin with, so that it counts once in all."""

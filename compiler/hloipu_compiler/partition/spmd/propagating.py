@@ -43,6 +43,8 @@ _FIRST = ELEMENTWISE | frozenset(
     " border".split()
 )
 """Opcodes that go first, in both directions."""
+_ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
+"""Opcodes with nothing to do where all arrays are divided alike."""
 _FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
 
 Axes = tuple[int, ...]
@@ -279,6 +281,9 @@ class _Engine:
         rule = link.rule
         direction = _direction(link, round_number)
         if direction is Direction.NONE:
+            return
+        known = self.dimensions[link.arrays[-1]]
+        if link.opcode in _ALIKE and all(self.dimensions[a] == known for a in link.arrays):
             return
         places = self.places.get(id(rule))
         if places is None:

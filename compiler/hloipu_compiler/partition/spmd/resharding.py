@@ -51,6 +51,8 @@ class Resharding:
         return self.known[key]
 
     def _moved(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        if self._is_permutation(old, new):
+            return self._permuted(like, at, old, new)
         used = bits(p for parts in old for p in parts)
         own = list(old)
         for d, (before, after) in enumerate(zip(old, new, strict=True)):
@@ -59,16 +61,41 @@ class Resharding:
                 at = self._cut(like, at, d, after[len(before) :])
                 own[d] = after
         for d, after in enumerate(new):
-            common = 0
-            while common < min(len(own[d]), len(after)) and own[d][common] == after[common]:
-                common += 1
-            if common < len(own[d]):
-                at = self._gathered(like, at, d, own[d][common:])
-                own[d] = own[d][:common]
+            common = _common(own[d], after)
+            left = own[d][common:]
+            target = next((e for e, n in enumerate(new) if left and n == own[e] + left), -1)
+            if target >= 0:
+                at = self._exchanged(like, at, (d, target), left)
+                own[target] += left
+            elif left:
+                at = self._gathered(like, at, d, left)
+            own[d] = own[d][:common]
         for d, after in enumerate(new):
             if own[d] != after:
                 at = self._cut(like, at, d, after[len(own[d]) :])
         return at
+
+    def _is_permutation(self, old: Split, new: Split) -> bool:
+        """Whether every device needs just the block that another one has."""
+        alike = [self.axes.extent(p) for p in old] == [self.axes.extent(p) for p in new]
+        before, after = (sorted(p for parts in split for p in parts) for split in (old, new))
+        return alike and before == after
+
+    def _permuted(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        """Send each device's block to the one that is to have it."""
+        used = [p for parts in old for p in parts]
+        others = tuple(p for p in range(len(self.axes.sizes)) if p not in used)
+        sources = np.lexsort([self._numbers(parts) for parts in (*old, others)])
+        targets = np.lexsort([self._numbers(parts) for parts in (*new, others)])
+        pairs = sorted(
+            zip(self.devices[sources].tolist(), self.devices[targets].tolist(), strict=True)
+        )
+        attributes: dict[str, Value] = {
+            "channel_id": next(self.channels),
+            "source_target_pairs": tuple(pairs),
+        }
+        shape = self.draft.shape(at)
+        return self.draft.add(like, "collective-permute", shape, (at,), Attributes(attributes))
 
     def _numbers(self, parts: Axes) -> Any:
         """Return for each place the number of its block along some parts."""
@@ -121,6 +148,38 @@ class Resharding:
         whole = plain(shape.element_type, tuple(sizes))
         return self.draft.add(like, "all-gather", whole, (at,), Attributes(attributes))
 
+    def _exchanged(
+        self, like: Instruction, at: int, dimensions: tuple[int, int], parts: Axes
+    ) -> int:
+        """Move some parts from the end of one dimension's to the end of another's."""
+        i, j = dimensions
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
+        attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
+        add = self.draft.add
+        at = add(like, "all-to-all", shape, (at,), Attributes(attributes))
+        split = [*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]]
+        at = add(like, "reshape", plain(kind, tuple(split)), (at,))
+        order = [d + (d >= j) for d in range(len(sizes))]
+        order.insert(i, j)
+        turned = plain(kind, tuple(split[d] for d in order))
+        at = add(like, "transpose", turned, (at,), Attributes({"dimensions": tuple(order)}))
+        sizes[i] *= count
+        sizes[j] //= count
+        return add(like, "reshape", plain(kind, tuple(sizes)), (at,))
+
+    def scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
+        """Return each device's own block of partial results combined along some parts."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] //= self.axes.extent(parts)
+        attributes = {**self._meeting(parts), "dimensions": (d,), "to_apply": reducer}
+        block = plain(shape.element_type, tuple(sizes))
+        made = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "reduce-scatter", block, (at,), made)
+
     def reduced(self, like: Instruction, at: int, parts: Sequence[int], reducer: str) -> int:
         """Return partial results combined over all devices along some parts."""
         attributes = {**self._meeting(tuple(sorted(parts))), "to_apply": reducer}
@@ -137,3 +196,11 @@ class Resharding:
             "replica_groups": ReplicaGroups(tuple(map(tuple, groups))),
             "use_global_device_ids": True,
         }
+
+
+def _common(a: Axes, b: Axes) -> int:
+    """Return how many parts two lists begin with alike."""
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count

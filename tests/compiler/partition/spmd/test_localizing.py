@@ -7,6 +7,7 @@ import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
+from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.blocks import check_on_devices
@@ -54,7 +55,25 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
     ),
     "axes change places": (
         f"{X}{BOTH}\n  ROOT n = f32[12,8] negate(p), sharding={{devices=[2,2]<=[2,2]T(1,0)}}",
-        {"all-gather": 2},
+        {"collective-permute": 1},
+    ),
+    "an axis changes dimension": (
+        f"{X}{ROWS}\n  ROOT n = f32[12,8] negate(p), sharding={{devices=[1,4]<=[4]}}",
+        {"all-to-all": 1},
+    ),
+    "an axis moves behind another": (
+        f"{X}{{devices=[2,2]<=[2,2]T(1,0)}}\n"
+        "  ROOT n = f32[12,8] negate(p), sharding={devices=[1,4]<=[4]}",
+        {"all-to-all": 1},
+    ),
+    "an axis moves to the front": (
+        "p = f32[4,3,8] parameter(0), sharding={devices=[1,1,4]<=[4]}\n"
+        "  ROOT n = f32[4,3,8] negate(p), sharding={devices=[4,1,1]<=[4]}",
+        {"all-to-all": 1},
+    ),
+    "a sum of which each keeps a part": (
+        f"{X}{{devices=[1,4]<=[4]}}\n  {Y}{{devices=[4,1]<=[4]}}\n  {DOT}, sharding={ROWS}",
+        {"reduce-scatter": 1},
     ),
     "three by two, strided at the end": (
         f"{X}{{devices=[3,2]<=[6]}}\n  r = f32[3,4,8] reshape(p)\n"
@@ -117,7 +136,7 @@ def test_devices_have_their_blocks_of_the_result(case: str) -> None:
     expected = evaluate_participants(module, [arguments])[0]
     local = check_on_devices(module, arguments, expected)
     kinds = Counter(x.opcode for x in local.entry.instructions)
-    assert {k: n for k, n in kinds.items() if k.startswith("all-")} == meetings
+    assert {k: n for k, n in kinds.items() if k in COLLECTIVES} == meetings
 
 
 def test_effects_are_refused() -> None:
