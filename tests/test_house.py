@@ -65,6 +65,7 @@ STAIRS = (
     "hloipu_compiler.graphcore.encoding.loops",
     "hloipu_compiler.graphcore.encoding.core",
     "hloipu_compiler.partition.placement",
+    "hloipu_compiler.partition.spmd",
     "hloipu_compiler.partition.scans",
     "hloipu_compiler.partition.stages",
     "hloipu_compiler.partition.training",

@@ -82,7 +82,7 @@ def costs_record(profile: Profile, most: int) -> dict[str, Any]:
     }
 
 
-STAGES = ("hlo", "step", "front", "plans", "program", "memory", "costs")
+STAGES = ("hlo", "step", "shardings", "partitioned", "front", "plans", "program", "memory", "costs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,8 @@ class Asking:
     default="hlo",
     show_default=True,
     help="hlo: as read; step: one micro-batch and its update, of a module in Graphcore's encoding; "
+    "shardings: with the sharding of every op, as annotations spread; "
+    "partitioned: the program of one device, on blocks, with collectives; "
     "front: after the passes; plans: how ops are spread over tiles, and why; "
     "program: on tiles; memory and costs: of its tiles and steps.",
 )
@@ -172,6 +174,8 @@ def stage_text(
         verify(module)
     if stage == "hlo":
         return hlo_text(module, asking)
+    if stage in ("shardings", "partitioned"):
+        return hlo_text(_divided(module, stage), asking)
     module, _ = plain_step(module, asked.given, asked.config)
     if stage == "step":
         return hlo_text(module, asking)
@@ -188,10 +192,26 @@ def stage_text(
     return _PRINTERS[stage](compile_settled(module, options), asking)
 
 
+def _divided(module: Module, stage: str) -> Module:
+    """Return a module with all shardings, or the program of one device."""
+    from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
+    from hloipu_compiler.partition.spmd.localizing import for_one_device
+
+    known = shardings_of(module)
+    if stage == "shardings":
+        return with_shardings(module, known)
+    made = for_one_device(module, known)
+    verify(made)
+    return made
+
+
 def check_format(stage: str, output_format: str) -> None:
     """Raise UsageError E3145 for a format that a stage has not."""
     graphs = "text json dot graphml node-link"
-    formats = {"hlo": graphs, "step": graphs, "front": graphs, "program": "text"}
+    formats = {
+        **dict.fromkeys("hlo step shardings partitioned front".split(), graphs),
+        "program": "text",
+    }
     allowed = formats.get(stage, "text json").split()
     if output_format not in allowed:
         raise UsageError(

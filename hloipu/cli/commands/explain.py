@@ -1,4 +1,4 @@
-"""`hloipu explain E0102`: what an error code means; `hloipu explain plan OP FILE`: why so."""
+"""`hloipu explain CODE`: what an error means; `explain plan` and `explain sharding`: why so."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ _NEAREST = 5
 
 
 @click.command("explain")
-@click.argument("words", nargs=-1, metavar="[CODE | plan OP FILE]")
+@click.argument("words", nargs=-1, metavar="[CODE | plan OP FILE | sharding OP FILE]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @limit_option
 @option_group("emit")
@@ -32,15 +32,24 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
 
     `plan OP FILE`: how the instruction OP of FILE, HLO text (- for standard input), is spread over
     tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.
+
+    `sharding OP FILE`: how the result of OP is divided over devices, and which annotations decided.
     """
     if asked.print_config:
         say(config_text(asked.resolved(), as_json))
-    elif words[:1] == ("plan",):
+    elif words[:1] in (("plan",), ("sharding",)):
         if len(words) != 3:
-            raise click.UsageError("`explain plan` takes the name of an instruction and a file.")
-        _explain_plan(words[1], words[2], limits, asked, as_json=as_json)
+            raise click.UsageError(
+                f"`explain {words[0]}` takes the name of an instruction and a file."
+            )
+        if words[0] == "plan":
+            _explain_plan(words[1], words[2], limits, asked, as_json=as_json)
+        else:
+            _explain_sharding(words[1], words[2], limits, as_json=as_json)
     elif len(words) > 1:
-        raise click.UsageError(f"`explain` takes one code, or `plan OP FILE`, not {words[1]!r}.")
+        raise click.UsageError(
+            f"`explain` takes one code, `plan OP FILE` or `sharding OP FILE`, not {words[1]!r}."
+        )
     elif words:
         _explain_code(words[0], as_json=as_json)
     else:
@@ -59,6 +68,26 @@ def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: 
         say(json.dumps(plans_record(found), ensure_ascii=False))
     else:
         say(plans_text(found), nl=False)
+
+
+def _explain_sharding(op: str, file: str, limits: Limits, *, as_json: bool) -> None:
+    from hloipu_compiler.partition.spmd.deciding import explained, shardings_of
+
+    module = parse(read_input(file, limits), limits=limits)
+    verify(module)
+    found = explained(module, shardings_of(module), op)
+    if not found:
+        known = [x.name for c in module.computations for x in c.instructions]
+        raise UsageError(
+            "E0478",
+            f"no instruction that runs is named {op!r}, or it has no result",
+            hint=did_you_mean(op, known, "`hloipu emit --stage=shardings` prints them all"),
+        )
+    if as_json:
+        record = {"schema": "hloipu.shardings/1", "values": [each.record() for each in found]}
+        say(json.dumps(record, ensure_ascii=False))
+    else:
+        say("".join(each.text() for each in found), nl=False)
 
 
 def records_of(records: Sequence[Record], op: str) -> list[Record]:

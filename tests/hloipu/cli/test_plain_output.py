@@ -45,7 +45,7 @@ CALLS: dict[str, list[list[str]]] = {
     "opt": [[], ["--timing"]],
     "reduce": [["--test", "true"], ["--test", "false"]],
     "emit": [["--stage", "hlo"], *([f"--stage={stage}", f"--format={form}"]
-             for stage in ("hlo", "step", "front", "plans", "program", "memory", "costs")
+             for stage in "hlo step shardings partitioned front plans program memory costs".split()
              for form in ("text", "json", "dot", "graphml", "node-link"))],
     "feed-bench": [[]],
     "report": [["-o", "/dev/null"]],

@@ -27,6 +27,8 @@ class DimensionSharding:
 
     axes: tuple[AxisRef, ...] = ()
     is_closed: bool = True
+    priority: int = 0
+    """In which round of propagation it is seen; Shardy's texts state it, V3 shardings do not."""
 
 
 @dataclass(frozen=True, slots=True)

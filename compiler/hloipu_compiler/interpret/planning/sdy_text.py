@@ -49,6 +49,18 @@ def read_shardings(text: str, meshes: Mapping[str, Mesh]) -> tuple[NamedSharding
     return tuple(shardings)
 
 
+def read_manual_axes(text: str) -> tuple[str, ...]:
+    """Read `#sdy<manual_axes{"data", "model"}>`: names of axes."""
+    words = _Words(text)
+    for token in ("#sdy", "<", "manual_axes", "{"):
+        words.expect(token)
+    names: list[str] = []
+    while not words.take("}"):
+        names.append(words.name())
+        words.take(",")
+    return tuple(names)
+
+
 class _Words:
     """The tokens of a text, read from the left."""
 
@@ -127,9 +139,34 @@ def _sharding(words: _Words, meshes: Mapping[str, Mesh]) -> NamedSharding:
     while not words.take("]"):
         dimensions.append(_dimension(words, mesh))
         words.take(",")
-    while not words.take(">"):  # replicated={…}, unreduced={…}: nothing that splits
-        words.next()
-    return NamedSharding(mesh, tuple(dimensions))
+    lists: dict[str, tuple[AxisRef, ...]] = {}
+    reduction = "sum"
+    while not words.take(">"):
+        words.expect(",")
+        key = words.next()
+        if key not in ("replicated", "unreduced"):
+            raise SdyFault(f"{key!r} stands where replicated or unreduced was expected")
+        words.expect("=")
+        if key == "unreduced" and words.peek() in ("max", "min", "sum"):
+            reduction = words.next()
+        lists[key] = _axes(words, mesh)
+    return NamedSharding(
+        mesh,
+        tuple(dimensions),
+        lists.get("replicated", ()),
+        lists.get("unreduced", ()),
+        reduction=reduction,
+    )
+
+
+def _axes(words: _Words, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Read `{"a", "b":(1)2}`; there may be none."""
+    words.expect("{")
+    axes: list[AxisRef] = []
+    while not words.take("}"):
+        axes.append(_axis(words, mesh))
+        words.take(",")
+    return tuple(axes)
 
 
 def _dimension(words: _Words, mesh: Mesh) -> DimensionSharding:
@@ -143,9 +180,10 @@ def _dimension(words: _Words, mesh: Mesh) -> DimensionSharding:
         else:
             axes.append(_axis(words, mesh))
         words.take(",")
-    if re.fullmatch(r"p\d+", words.peek()):
-        words.next()
-    return DimensionSharding(tuple(axes), is_closed)
+    priority = 0
+    if re.fullmatch(r"p\d{1,9}", words.peek()):
+        priority = int(words.next()[1:])
+    return DimensionSharding(tuple(axes), is_closed, priority)
 
 
 def _axis(words: _Words, mesh: Mesh) -> AxisRef:

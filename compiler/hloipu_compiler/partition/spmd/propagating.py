@@ -1,0 +1,464 @@
+"""Propagation: shardings of all arrays from those that the text states, to a fixed point.
+
+For each op, axes go along the factors of its dimension rule from the arrays that have them to those
+that have less. Parts are only ever appended, so each array changes at most as often as the mesh has
+parts, and each change has a look at the ops around: time is linear in links.
+
+Where axes of one op do not go together, the price decides: arrays that do not get their way are
+moved between devices before the op, so the axes win whose holders have the most bytes (of one
+factor: all operands and results that have these axes along it); ties go to more blocks, then to the
+earlier factor. Rounds let what never moves data decide first:
+
+    0  elementwise ops, reshapes, transposes, edges of loops, calls and branches
+    1  all ops along factors that pass through, broadcasts only from their results
+    2  all ops, along all factors
+
+Dimensions of a later priority are seen after all rounds of the priorities before them.
+Source: openxla/shardy `docs/propagation.md`,
+`shardy/dialect/sdy/transforms/propagation/op_priority_propagation.cc` (rounds).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hloipu_compiler.ir.factors import DimensionRule, FactorKind
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
+from hloipu_compiler.partition.spmd.links import (
+    Direction,
+    Link,
+    Links,
+    factor_places,
+    identity_rule,
+    links_of,
+)
+from hloipu_compiler.partition.spmd.reading import CONSTRAINT, RESULT, Key, Stated
+from hloipu_runtime.frozen import dataclass
+
+_ROUNDS = 3
+_FIRST = ELEMENTWISE | frozenset(
+    "reshape transpose edge group copy opt-barrier domain tuple get-tuple-element custom-call map"
+    " border".split()
+)
+"""Opcodes that go first, in both directions."""
+_ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
+"""Opcodes with nothing to do where all arrays are divided alike."""
+_FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
+
+Axes = tuple[int, ...]
+
+
+class Candidate(NamedTuple):
+    """Parts by which a factor of an op may be divided."""
+
+    factor: int
+    parts: Axes
+    source: int
+    """The first array that has them."""
+
+
+class Decision(NamedTuple):
+    """Who decided about parts of a dimension."""
+
+    dimension: int
+    parts: Axes
+    link: Link | None
+    """None: the text states them."""
+    source: int
+    """The array that had them; -1 where the text states them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Propagated:
+    """The sharding of every array of a module."""
+
+    links: Links
+    axes: DeviceAxes
+    shardings: tuple[AxisSharding, ...]
+    """By the number of the array."""
+    stated: frozenset[int]
+    """Arrays about which the text says something."""
+    decisions: tuple[tuple[Decision, ...], ...]
+    """By the number of the array, in the order in which they were taken."""
+
+    def result(self, key: Key) -> tuple[AxisSharding, ...]:
+        """Return the shardings of an op's result, leaf by leaf."""
+        return tuple(self.shardings[a] for a in self.links.results.get(key, ()))
+
+
+def propagated(module: Module, stated: Stated) -> Propagated:
+    """Return shardings of all arrays of a verified module from those that it states."""
+    links = links_of(module, stated)
+    engine = _Engine(links, stated, module)
+    engine.run()
+    return engine.result()
+
+
+class _Engine:
+    def __init__(self, links: Links, stated: Stated, module: Module) -> None:
+        self.links, self.stated, self.module = links, stated, module
+        self.axes = stated.axes
+        count = len(links.shapes)
+        self.dimensions: list[list[Axes]] = [[()] * len(s.dimensions) for s in links.shapes]
+        self.closed: list[tuple[bool, ...]] = [(False,) * len(s.dimensions) for s in links.shapes]
+        self.used = [0] * count
+        self.base: list[AxisSharding | None] = [None] * count
+        self.hidden: dict[int, AxisSharding] = {}
+        """Sharding as stated, of arrays with dimensions that are not seen yet."""
+        self.decisions: list[list[Decision]] = [[] for _ in range(count)]
+        self.waiting: list[dict[int, None]] = [{} for _ in range(_ROUNDS)]
+        """Links to look at, for each round."""
+        self.places: dict[int, list[list[tuple[int, int, int]]]] = {}
+        """Of each rule, by its identity."""
+        self.all_links = list(links.links)
+        self.priorities: set[int] = {0}
+        self._state()
+        self._borders()
+        self._constraints()
+        self._manual_regions()
+        self.around: list[list[int]] = [[] for _ in range(len(self.links.shapes))]
+        for number, link in enumerate(self.all_links):
+            for array in dict.fromkeys(link.arrays):
+                self.around[array].append(number)
+
+    # ---- what the text states ---------------------------------------------------------------
+
+    def _state(self) -> None:
+        for key, found in self.stated.shardings.items():
+            for array, sharding in zip(self.links.results.get(key, ()), found, strict=False):
+                if sharding is not None:
+                    self._give(array, sharding)
+
+    def _give(self, array: int, sharding: AxisSharding, link: Link | None = None) -> None:
+        self.base[array] = sharding
+        self.used[array] = sharding.used
+        self.closed[array] = sharding.closed
+        if any(sharding.priorities):
+            self.hidden[array] = sharding
+            self.priorities.update(sharding.priorities)
+            seen = [p == 0 for p in sharding.priorities]
+            self.closed[array] = tuple(
+                c or not s for c, s in zip(sharding.closed, seen, strict=True)
+            )
+        else:
+            seen = [True] * len(sharding.dimensions)
+        for d, (parts, is_seen) in enumerate(zip(sharding.dimensions, seen, strict=True)):
+            if is_seen:
+                self.dimensions[array][d] = parts
+            if parts:
+                source = link.arrays[-1] if link else -1
+                self.decisions[array].append(Decision(d, parts, link, source))
+
+    def _borders(self) -> None:
+        """Give values at the borders of manual regions their stated shardings.
+
+        Inside, the parts that are manual are taken away, and bar all others from their use.
+        """
+        for key, border in self.stated.borders.items():
+            name, position = key
+            if key not in self.links.results:
+                continue
+            x = self.module.computation[name].instructions[position]
+            results = self.links.results[key]
+            operands = tuple(a for i in x.operands for a in self.links.results[name, i])
+            for number, whole in enumerate(border.wholes):
+                inner = _inside(whole, border.manual)
+                if border.enters:
+                    self._give(results[number], inner)
+                    self._pseudo(key, operands[number], whole)
+                else:
+                    self._give(results[number], whole)
+                    self._pseudo(key, operands[number], inner)
+
+    def _pseudo(self, key: Key, array: int, sharding: AxisSharding) -> None:
+        """State what a border takes, as an array of its own that the operand is linked with."""
+        shape = self.links.shapes[array]
+        self.links.shapes.append(shape)
+        self.links.owners.append((key, 0))
+        self.dimensions.append([()] * len(shape.dimensions))
+        self.closed.append(())
+        self.used.append(0)
+        self.base.append(None)
+        self.decisions.append([])
+        new = len(self.links.shapes) - 1
+        self._give(new, sharding)
+        self.all_links.append(Link(key, identity_rule(shape), (array, new), "border"))
+
+    def _constraints(self) -> None:
+        """Give the operand of a constraint its sharding where nothing else is said of it.
+
+        Not where two constraints of one value say different things, or where it is not closed.
+        """
+        wanted: dict[int, dict[AxisSharding, Link]] = {}
+        for link in self.all_links:
+            sharding = self.base[link.arrays[-1]]
+            if sharding is not None and self._constrains(link):
+                wanted.setdefault(link.arrays[0], {})[sharding] = link
+        for array, each in wanted.items():
+            (sharding, link), *others = each.items()
+            if others or self.base[array] is not None or not all(sharding.closed):
+                continue
+            if not any(sharding.priorities) and sharding.device < 0 and not sharding.unreduced:
+                self._give(array, sharding, link)
+
+    def _constrains(self, link: Link) -> bool:
+        """Whether an op hands its operand on and states how it is divided."""
+        if link.opcode != "custom-call":
+            return link.opcode == "border"
+        name, position = link.key
+        x = self.module.computation[name].instructions[position]
+        return x.attributes.text("custom_call_target") in (CONSTRAINT, RESULT)
+
+    def _manual_regions(self) -> None:
+        """Bar manual parts from the use of all values of their regions, from op to op."""
+        users: dict[int, list[int]] = {}
+        for link in self.all_links:
+            if link.opcode != "border":
+                for array in link.arrays:
+                    users.setdefault(array, []).extend(link.arrays)
+        marked = [a for a, s in enumerate(self.base) if s is not None and s.manual]
+        todo = list(marked)
+        seen = set(marked)
+        while todo:
+            array = todo.pop()
+            own = self.base[array]
+            manual = own.manual if own is not None else 0
+            for other in users.pop(array, ()):
+                if other in seen:
+                    continue
+                seen.add(other)
+                known = self.base[other]
+                rank = len(self.links.shapes[other].dimensions)
+                known = known or AxisSharding(((),) * rank, (False,) * rank)
+                self.base[other] = replace(known, manual=known.manual | manual)
+                self.used[other] |= manual
+                todo.append(other)
+
+    # ---- rounds -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Propagate by priorities and rounds until nothing changes."""
+        everything = dict.fromkeys(range(len(self.all_links)))
+        for priority in sorted(self.priorities):
+            if priority:
+                self._show(priority)
+            else:
+                self.waiting = [dict(everything) for _ in range(_ROUNDS)]
+            for round_number in range(_ROUNDS):
+                self._sweep(round_number)
+
+    def _show(self, priority: int) -> None:
+        for array, sharding in list(self.hidden.items()):
+            closed = list(self.closed[array])
+            for d, p in enumerate(sharding.priorities):
+                if p == priority:
+                    self.dimensions[array][d] = sharding.dimensions[d]
+                    closed[d] = sharding.closed[d]
+                    self._touch(array)
+            self.closed[array] = tuple(closed)
+            if priority >= max(sharding.priorities):
+                del self.hidden[array]
+
+    def _touch(self, array: int) -> None:
+        for number in self.around[array]:
+            for waiting in self.waiting:
+                waiting[number] = None
+
+    def _sweep(self, round_number: int) -> None:
+        """Look at the links of a round, forwards and backwards in turn, until none waits."""
+        forward = True
+        while self.waiting[round_number]:
+            now = sorted(self.waiting[round_number], reverse=not forward)
+            for number in now:
+                if number in self.waiting[round_number]:
+                    del self.waiting[round_number][number]
+                    self._visit(self.all_links[number], round_number)
+            forward = not forward
+
+    def _visit(self, link: Link, round_number: int) -> None:
+        rule = link.rule
+        direction = _direction(link, round_number)
+        if direction is Direction.NONE:
+            return
+        known = self.dimensions[link.arrays[-1]]
+        if link.opcode in _ALIKE and all(self.dimensions[a] == known for a in link.arrays):
+            return
+        places = self.places.get(id(rule))
+        if places is None:
+            self.places[id(rule)] = places = factor_places(rule)
+        held = parts_along(self.axes, rule, [self.dimensions[a] for a in link.arrays])
+        if not held:
+            return
+        for candidate in self._by_price(link, rule, held, round_number):
+            factor, parts, _ = candidate
+            for array, d, k in places[factor]:
+                is_result = array >= len(rule.operands)
+                if direction is Direction.FORWARD and not is_result:
+                    continue
+                if direction is Direction.BACKWARD and is_result:
+                    continue
+                own = held.get((array, factor), ())
+                if len(own) < len(parts) and parts[: len(own)] == own:
+                    self._extend(link, (array, d, k), candidate, held)
+
+    def _by_price(
+        self,
+        link: Link,
+        rule: DimensionRule,
+        held: dict[tuple[int, int], Axes],
+        round_number: int,
+    ) -> "list[Candidate]":
+        """Return what the factors may be divided by, what is dearest to move first."""
+        weights: dict[tuple[int, Axes], int] = {}
+        origins: dict[tuple[int, Axes], int] = {}
+        for (array, factor), parts in held.items():
+            known = rule.factors[factor]
+            if known.blocked or (round_number == 1 and known.kind is not FactorKind.PASS_THROUGH):
+                continue
+            key = (factor, parts)
+            size = self.links.shapes[link.arrays[array]].byte_count
+            weights[key] = weights.get(key, 0) + size
+            origins.setdefault(key, link.arrays[array])
+        order = sorted(
+            weights, key=lambda each: (-weights[each], -self.axes.extent(each[1]), each[0])
+        )
+        return [Candidate(factor, parts, origins[factor, parts]) for factor, parts in order]
+
+    def _extend(
+        self,
+        link: Link,
+        place: tuple[int, int, int],
+        candidate: Candidate,
+        held: dict[tuple[int, int], Axes],
+    ) -> None:
+        """Append parts to a dimension of an array, as far as it is free and they are not used."""
+        array, d, k = place
+        factor, parts, source = candidate
+        number, rule = link.arrays[array], link.rule
+        if not self.closed[number] or self.closed[number][d]:
+            return
+        numbers = (*rule.operands, *rule.results)[array][d]
+        own, along = self.dimensions[number][d], held.get((array, factor), ())
+        before, count = prod_sizes(rule, numbers[:k]), self.axes.extent(along)
+        if self.axes.extent(own) != before * count:
+            return  # a factor major to it is not divided to the end, or one minor to it is
+        is_minor, room = k + 1 == len(numbers), rule.factors[factor].size
+        appended: list[int] = []
+        for part in parts[len(along) :]:
+            count *= self.axes.sizes[part]
+            if self.used[number] >> part & 1 or (not is_minor and room % count):
+                break
+            appended.append(part)
+        if appended:
+            new = tuple(appended)
+            self.dimensions[number][d] = own + new
+            self.used[number] |= bits(new)
+            held[array, factor] = along + new
+            self.decisions[number].append(Decision(d, new, link, source))
+            self._touch(number)
+
+    # ---- results ----------------------------------------------------------------------------
+
+    def result(self) -> Propagated:
+        """Return all shardings; what only propagation made uneven at the border is cut back."""
+        self._cut_back()
+        for array, uses in self.links.uses.items():
+            each = {tuple(self.dimensions[use]) for use in uses}
+            if self.base[array] is None and len(each) == 1:
+                self.dimensions[array] = list(each.pop())
+                self.decisions[array] += self.decisions[uses[0]]
+        shardings = tuple(map(self._sharding, range(len(self.links.shapes))))
+        stated = frozenset(a for a, s in enumerate(self.base) if s is not None)
+        links = replace(self.links, links=self.all_links)
+        return Propagated(links, self.axes, shardings, stated, tuple(map(tuple, self.decisions)))
+
+    def _sharding(self, array: int) -> AxisSharding:
+        dimensions = tuple(self.dimensions[array])
+        base = self.base[array] or AxisSharding()
+        closed = (True,) * len(dimensions)
+        return replace(base, dimensions=dimensions, closed=closed, priorities=(), replicated=0)
+
+    def _cut_back(self) -> None:
+        """Shorten parameters' and results' shardings to what divides them, as Shardy does.
+
+        Source: openxla/shardy `update_non_divisible_input_output_shardings.cc`.
+        """
+        entry = self.module.entry
+        ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
+        for array in {a for key in ends for a in self.links.results.get(key, ())}:
+            given = self.base[array]
+            for d, parts in enumerate(self.dimensions[array]):
+                size, kept = self.links.shapes[array].dimensions[d], 0
+                while kept < len(parts) and size % self.axes.extent(parts[: kept + 1]) == 0:
+                    kept += 1
+                said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
+                self.dimensions[array][d] = parts[: max(kept, said)]
+
+
+def parts_along(
+    axes: DeviceAxes, rule: DimensionRule, arrays: Sequence[Sequence[Axes]]
+) -> dict[tuple[int, int], Axes]:
+    """Return the parts that each array has along each factor of a rule, where it has any.
+
+    `arrays`: the parts of each dimension of operands and results. The keys are the number of the
+    array and of the factor.
+    """
+    held: dict[tuple[int, int], Axes] = {}
+    for array, dimensions in enumerate((*rule.operands, *rule.results)):
+        for d, parts in enumerate(arrays[array]):
+            if not parts:
+                continue
+            numbers = dimensions[d]
+            if len(numbers) == 1:
+                held[array, numbers[0]] = parts
+                continue
+            for number, own in _split(axes, rule, numbers, parts):
+                held[array, number] = own
+    return held
+
+
+def _split(
+    axes: DeviceAxes, rule: DimensionRule, numbers: Sequence[int], parts: Axes
+) -> Iterable[tuple[int, Axes]]:
+    """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
+    at = 0
+    for k, number in enumerate(numbers):
+        left, start = rule.factors[number].size, at
+        while at < len(parts) and left > 1:
+            size = axes.sizes[parts[at]]
+            if left % size and k + 1 < len(numbers):
+                break
+            left //= size
+            at += 1
+        if at > start:
+            yield number, parts[start:at]
+        if left > 1 or at == len(parts):
+            return
+
+
+def prod_sizes(rule: DimensionRule, numbers: Sequence[int]) -> int:
+    """Return the product of the sizes of some factors of a rule."""
+    product = 1
+    for number in numbers:
+        product *= rule.factors[number].size
+    return product
+
+
+def _inside(whole: AxisSharding, manual: int) -> AxisSharding:
+    """Return the sharding of a block in a manual region: without the parts that are manual."""
+    dimensions = tuple(tuple(p for p in d if not manual >> p & 1) for d in whole.dimensions)
+    replicated = whole.replicated & ~manual
+    return replace(whole, dimensions=dimensions, manual=manual, replicated=replicated)
+
+
+def _direction(link: Link, round_number: int) -> Direction:
+    """Return what may follow what at an op, in one round."""
+    if round_number == 0:
+        if link.opcode in _FIRST_FORWARD:
+            return Direction.FORWARD
+        return link.direction if link.opcode in _FIRST else Direction.NONE
+    if round_number == 1 and link.repeats:
+        return Direction.BACKWARD
+    return link.direction

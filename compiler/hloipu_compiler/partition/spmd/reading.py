@@ -1,0 +1,299 @@
+"""What a module's text states about shardings: of which values, in which dialect, on which mesh.
+
+A text with meshes in its header is Shardy's: frontend attributes count, and `sharding=` beside them
+does not, but on infeeds and outfeeds. Any other text is GSPMD's: `sharding=` counts. Source:
+openxla/xla `xla/service/spmd/shardy/sdy_round_trip/import_shardy_attrs.cc`, `import_callback_
+custom_calls.cc`; `xla/service/spmd/spmd_partitioner.cc` (PreprocessSharding).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
+from hloipu_compiler.hlo.attributes.mesh import Mesh
+from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
+from hloipu_compiler.hlo.attributes.sharding import read_sharding
+from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
+from hloipu_compiler.hlo.syntax.text_fault import TextFault
+from hloipu_compiler.interpret.planning.device_blocks import Digit
+from hloipu_compiler.interpret.planning.sdy_text import (
+    SdyFault,
+    read_manual_axes,
+    read_meshes,
+    read_shardings,
+)
+from hloipu_compiler.ir.annotations import SHARDY_IN, SHARDY_OUT, is_border
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.ir.shapes import leaves_of
+from hloipu_compiler.partition.spmd.axes import (
+    AxisFault,
+    AxisSharding,
+    DeviceAxes,
+    axis_digits,
+    bits,
+    device_axes,
+    from_named,
+    from_tiles,
+    listed_digits,
+    ref_digits,
+    tile_digits,
+)
+from hloipu_compiler.verify.sharding_forms import leaf_shardings
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
+
+Key = tuple[str, int]
+"""A computation's name and a position in it."""
+AnySharding = Sharding | NamedSharding
+
+MESHES = "xla.sdy.meshes"
+CONSTRAINT, RESULT, GROUP = "Sharding", "xla.sdy.FuncResultSharding", "xla.sdy.ShardingGroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """The border of a manual region in Shardy's words."""
+
+    wholes: tuple[AxisSharding, ...]
+    """How the values outside are divided, leaf by leaf."""
+    manual: int
+    """Bits of the parts along which the region is written for each device."""
+    enters: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """All that a module's text states."""
+
+    axes: DeviceAxes
+    is_shardy: bool
+    shardings: Mapping[Key, tuple[AxisSharding | None, ...]]
+    """Of results, leaf by leaf."""
+    borders: Mapping[Key, Border]
+    groups: Mapping[Key, str]
+    """The sharding group of an op's result, or of the operand of a call that only names one."""
+
+
+def partitioned_already(module: Module) -> str:
+    """Return by what a text shows that it is written for each device; empty where it does not.
+
+    Such texts keep shardings on parameters whose shapes are those of blocks. They must not be
+    partitioned again.
+    """
+    header = read_frontend_attributes(module.attributes.text("frontend_attributes"))
+    everything = [x for c in module.computations for x in c.instructions]
+    if MESHES in header or any(map(is_border, everything)):
+        return ""
+    if module.entry.name.endswith("_spmd"):
+        return f"its entry is named {module.entry.name}"
+    if module.attributes.flag("is_scheduled"):
+        return "it is scheduled"
+    for x in everything:
+        if x.opcode in COLLECTIVES or x.opcode == "partition-id":
+            return f"it has the {x.opcode} {x.name}"
+    return ""
+
+
+def stated_shardings(module: Module) -> Stated:
+    """Return what a verified module states about shardings.
+
+    Raises UnsupportedError E0476 where the shardings have no mesh in common, or cannot be read.
+    """
+    return _Reader(module).stated()
+
+
+class _Reader:
+    """Reads every text once."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        header = read_frontend_attributes(module.attributes.text("frontend_attributes"))
+        self.is_shardy = MESHES in header
+        self.meshes: dict[str, Mesh] = {}
+        if self.is_shardy:
+            self.meshes = read_meshes(_once_escaped(header[MESHES]))
+        self.texts: dict[str, tuple[AnySharding, ...]] = {}
+        self.given: dict[Key, tuple[AnySharding, ...]] = {}
+        """By op; one for each leaf, or one for all."""
+        self.manual_names: dict[Key, tuple[str, ...]] = {}
+        self.groups: dict[Key, str] = {}
+
+    def stated(self) -> Stated:
+        for computation in self.module.computations:
+            for position, x in enumerate(computation.instructions):
+                if "sharding" in x.attributes or "frontend_attributes" in x.attributes:
+                    try:
+                        self._read((computation.name, position), x)
+                    except (SdyFault, TextFault) as error:
+                        raise self._fault(str(error), x) from error
+        try:
+            axes = self._axes()
+            return self._by_axes(axes)
+        except AxisFault as error:
+            raise self._fault(str(error), None) from error
+
+    def _fault(self, why: str, x: Instruction | None) -> UnsupportedError:
+        where = f"the sharding of {x.name}" if x else "the shardings of the module"
+        error = UnsupportedError(
+            "E0476",
+            f"{where} cannot be followed: {why}",
+            hint="state all shardings by the axes of one mesh",
+        )
+        error.span = self.module.span(x) if x else None
+        return error
+
+    def _read(self, key: Key, x: Instruction) -> None:
+        target = x.attributes.text("custom_call_target")
+        if not self.is_shardy:
+            text = x.attributes.text("sharding")
+            if text:
+                self.given[key] = found = self._cached(text, x)
+                group = next((s.shard_group for s in found if isinstance(s, Sharding)), "")
+                if group:
+                    self.groups[key] = group.split()[-1]
+            return
+        if x.opcode in ("infeed", "outfeed"):
+            if text := x.attributes.text("sharding"):
+                self.given[key] = self._cached(text, x)
+            return
+        if x.opcode != "parameter" and x.opcode != "custom-call":
+            return
+        said = read_frontend_attributes(x.attributes.text("frontend_attributes"))
+        if target == GROUP:
+            self.groups[key] = said.get("xla.sdy.sharding_group_id", "").split(":")[0].strip()
+        name = {SHARDY_IN: "xla.sdy.in_shardings", SHARDY_OUT: "xla.sdy.out_shardings"}
+        text = said.get(name.get(target, "xla.sdy.sharding"), "")
+        if text:
+            self.given[key] = self._cached(_once_escaped(text), x)
+        if target in name:
+            axes = said.get("xla.sdy.manual_axes", "#sdy<manual_axes{}>")
+            self.manual_names[key] = read_manual_axes(_once_escaped(axes))
+
+    def _cached(self, text: str, x: Instruction) -> tuple[AnySharding, ...]:
+        known = self.texts.get(text)
+        if known is None:
+            if text.startswith("#sdy"):
+                known = read_shardings(text, self.meshes)
+            else:
+                sharding = read_sharding(text)
+                tuple_of = sharding.kind is ShardingKind.TUPLE
+                known = leaf_shardings(sharding, x.shape) if tuple_of else (sharding,)
+            self.texts[text] = known
+        return known
+
+    def _axes(self) -> DeviceAxes:
+        """Return the mesh that has every axis, part and tile of the module."""
+        each = [s for found in self.texts.values() for s in found]
+        named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
+        meshes = [*self.meshes.values(), *(n.mesh for n in named)]
+        meshes = list(dict.fromkeys(m for m in meshes if not m.is_maximal and m.device_count > 1))
+        tiles = [s for s in each if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
+        counts = {m.device_count for m in meshes} | {s.device_count or 0 for s in tiles}
+        if len(counts) > 1:
+            raise AxisFault(f"they are for {' and for '.join(map(str, sorted(counts)))} devices")
+        stated = self.module.attributes.integer("num_partitions", 1)
+        count = counts.pop() if counts else stated
+        devices = _base_order(meshes, tiles, count)
+        found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        names: dict[str, tuple[int, ...]] = {}
+        for mesh in meshes:
+            for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
+                names.setdefault(name, found.parts(own))
+        return replace(found, names=tuple(names.items()))
+
+    def _by_axes(self, axes: DeviceAxes) -> Stated:
+        known: dict[tuple[int, int], AxisSharding] = {}
+
+        def converted(sharding: AnySharding, rank: int) -> AxisSharding:
+            named = sharding if isinstance(sharding, NamedSharding) else sharding.named
+            key = (id(sharding), rank)
+            if key not in known:
+                known[key] = (
+                    from_named(named, rank, axes)
+                    if named is not None
+                    else from_tiles(sharding, rank, axes)  # type: ignore[arg-type]
+                )
+            return known[key]
+
+        shardings: dict[Key, tuple[AxisSharding | None, ...]] = {}
+        borders: dict[Key, Border] = {}
+        for (name, position), found in self.given.items():
+            computation = self.module.computation[name]
+            x = computation.instructions[position]
+            enters = x.attributes.text("custom_call_target") == SHARDY_IN
+            shapes = [computation.instructions[i].shape for i in x.operands]
+            arrays = [a for s in (shapes if enters else [x.shape]) for a in leaves_of(s)]
+            if len(found) == 1:
+                found = found * len(arrays)
+            if len(found) != len(arrays):
+                raise self._fault(f"{len(found)} stand for {len(arrays)} arrays", x)
+            each = tuple(
+                converted(s, len(a.dimensions)) for s, a in zip(found, arrays, strict=True)
+            )
+            if any(
+                len(s.dimensions) != len(a.dimensions) for s, a in zip(each, arrays, strict=True)
+            ):
+                raise self._fault("it has another number of dimensions than the value", x)
+            if (name, position) in self.manual_names:
+                manual = self._manual(self.manual_names[name, position], axes, x)
+                borders[name, position] = Border(each, manual, enters)
+            else:
+                shardings[name, position] = each
+        return Stated(axes, self.is_shardy, shardings, borders, self.groups)
+
+    def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
+        for mesh in self.meshes.values():
+            if all(name in mesh.axis_position for name in names):
+                own = axis_digits(mesh, axes.devices)
+                places = [mesh.axis_position[name] for name in names]
+                return bits(p for place in places for p in axes.parts(own[place]))
+        raise self._fault(f"no mesh has the axes {', '.join(names)}", x)
+
+
+def _once_escaped(text: str) -> str:
+    """Undo a second escaping of quotes, which texts of 2024 have."""
+    return text.replace('\\"', '"')
+
+
+def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -> tuple[int, ...]:
+    """Return the order of devices by which all count; empty for their own order."""
+    for mesh in meshes:
+        if mesh.devices.listed and not _counts(mesh.devices.listed):
+            return mesh.devices.listed
+    for sharding in tiles:
+        listed = sharding.devices.listed
+        if len(listed) == count and not _counts(listed) and not sharding.subgroups:
+            try:
+                tile_digits(sharding, ())
+            except AxisFault:
+                return listed
+    return ()
+
+
+def _counts(listed: Sequence[int]) -> bool:
+    try:
+        listed_digits(listed)
+    except AxisFault:
+        return False
+    return True
+
+
+def _all_digits(
+    meshes: Sequence[Mesh],
+    named: Sequence[NamedSharding],
+    tiles: Sequence[Sharding],
+    devices: Sequence[int],
+) -> Iterator[Digit]:
+    axes = {mesh: axis_digits(mesh, devices) for mesh in meshes}
+    for groups in axes.values():
+        for group in groups:
+            yield from group
+    for sharding in named:
+        if sharding.mesh not in axes:
+            continue
+        refs = [ref for d in sharding.dimensions for ref in d.axes]
+        for ref in (*refs, *sharding.replicated, *sharding.unreduced, *sharding.manual):
+            yield from ref_digits(ref, sharding.mesh, axes[sharding.mesh])
+    for tiled in tiles:
+        yield from tile_digits(tiled, devices).all()

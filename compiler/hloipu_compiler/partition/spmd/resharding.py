@@ -1,0 +1,206 @@
+"""Moves values from one sharding to another, by slices and collectives, and adds partial results.
+
+A block is cut out at starts that a table has for the partition's number; blocks are gathered along
+their own dimension. What can be cut is cut before anything is gathered, as it moves less then.
+Source: openxla/shardy `shardy/dialect/sdy/transforms/export/reshard_to_collectives.cc`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.rewriting import Draft
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
+
+Axes = tuple[int, ...]
+Split = tuple[Axes, ...]
+"""The parts that divide each dimension of a value."""
+Splits = tuple[Split, ...]
+"""Of each leaf of a value."""
+
+
+class Resharding:
+    """Writes reshards into a draft; each channel is used once."""
+
+    def __init__(self, draft: Draft, axes: DeviceAxes, channels: Iterator[int]) -> None:
+        self.draft, self.axes, self.channels = draft, axes, channels
+        self.places = np.arange(axes.device_count)
+        self.devices = np.asarray(axes.devices or self.places)
+        self.known: dict[tuple[int, Split, Split], int] = {}
+
+    def local(self, shape: ArrayShape, split: Split) -> ArrayShape:
+        """Return the shape of one device's block."""
+        extents = map(self.axes.extent, split)
+        sizes = tuple(n // count for n, count in zip(shape.dimensions, extents, strict=True))
+        return plain(shape.element_type, sizes)
+
+    def resharded(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        """Return the position of a value with another sharding."""
+        if old == new:
+            return at
+        key = (at, old, new)
+        if key not in self.known:
+            self.known[key] = self._moved(like, at, old, new)
+        return self.known[key]
+
+    def _moved(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        if self._is_permutation(old, new):
+            return self._permuted(like, at, old, new)
+        used = bits(p for parts in old for p in parts)
+        own = list(old)
+        for d, (before, after) in enumerate(zip(old, new, strict=True)):
+            free = all(not used >> p & 1 for p in after[len(before) :])
+            if after[: len(before)] == before and after != before and free:
+                at = self._cut(like, at, d, after[len(before) :])
+                own[d] = after
+        for d, after in enumerate(new):
+            common = _common(own[d], after)
+            left = own[d][common:]
+            target = next((e for e, n in enumerate(new) if left and n == own[e] + left), -1)
+            if target >= 0:
+                at = self._exchanged(like, at, (d, target), left)
+                own[target] += left
+            elif left:
+                at = self._gathered(like, at, d, left)
+            own[d] = own[d][:common]
+        for d, after in enumerate(new):
+            if own[d] != after:
+                at = self._cut(like, at, d, after[len(own[d]) :])
+        return at
+
+    def _is_permutation(self, old: Split, new: Split) -> bool:
+        """Whether every device needs just the block that another one has."""
+        alike = [self.axes.extent(p) for p in old] == [self.axes.extent(p) for p in new]
+        before, after = (sorted(p for parts in split for p in parts) for split in (old, new))
+        return alike and before == after
+
+    def _permuted(self, like: Instruction, at: int, old: Split, new: Split) -> int:
+        """Send each device's block to the one that is to have it."""
+        used = [p for parts in old for p in parts]
+        others = tuple(p for p in range(len(self.axes.sizes)) if p not in used)
+        sources = np.lexsort([self._numbers(parts) for parts in (*old, others)])
+        targets = np.lexsort([self._numbers(parts) for parts in (*new, others)])
+        pairs = sorted(
+            zip(self.devices[sources].tolist(), self.devices[targets].tolist(), strict=True)
+        )
+        attributes: dict[str, Value] = {
+            "channel_id": next(self.channels),
+            "source_target_pairs": tuple(pairs),
+        }
+        shape = self.draft.shape(at)
+        return self.draft.add(like, "collective-permute", shape, (at,), Attributes(attributes))
+
+    def _numbers(self, parts: Axes) -> Any:
+        """Return for each place the number of its block along some parts."""
+        numbers = np.zeros_like(self.places)
+        for part in parts:
+            size = self.axes.sizes[part]
+            numbers = numbers * size + self.places // self.axes.strides[part] % size
+        return numbers
+
+    def _cut(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
+        """Return each device's own block along a dimension."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] //= self.axes.extent(parts)
+        starts = np.zeros(len(self.places), np.int32)
+        starts[self.devices] = self._numbers(parts) * sizes[d]
+        start = self.looked_up(like, ELEMENT_TYPES["s32"], starts)
+        zero = self.draft.add(like, "constant", self.draft.shape(start), literal=Literal("0"))
+        begins = [start if i == d else zero for i in range(len(sizes))]
+        cut = Attributes({"dynamic_slice_sizes": tuple(sizes)})
+        block = plain(shape.element_type, tuple(sizes))
+        return self.draft.add(like, "dynamic-slice", block, (at, *begins), cut)
+
+    def looked_up(self, like: Instruction, kind: ElementType, table: Any) -> int:
+        """Return the scalar that a table has for this device."""
+        add, u32 = self.draft.add, ELEMENT_TYPES["u32"]
+        me = add(like, "partition-id", plain(u32, ()))
+        known = add(like, "constant", plain(kind, table.shape), literal=Literal(array=table))
+        one = Attributes({"dynamic_slice_sizes": (1,)})
+        at = add(like, "dynamic-slice", plain(kind, (1,)), (known, me), one)
+        return add(like, "reshape", plain(kind, ()), (at,))
+
+    def once(self, like: Instruction, at: int, neutral: Any, parts: Sequence[int]) -> int:
+        """Return a scalar on the first device along some parts, `neutral` on the others."""
+        shape = self.draft.shape(at)
+        first = np.zeros(len(self.places), np.bool_)
+        first[self.devices] = self._numbers(tuple(parts)) == 0
+        is_first = self.looked_up(like, ELEMENT_TYPES["pred"], first)
+        other = self.draft.add(like, "constant", shape, literal=Literal(array=neutral))
+        return self.draft.add(like, "select", shape, (is_first, at, other))
+
+    def _gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
+        """Return the blocks of all devices along some parts, joined along a dimension."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] *= self.axes.extent(parts)
+        attributes = {**self._meeting(parts), "dimensions": (d,)}
+        whole = plain(shape.element_type, tuple(sizes))
+        return self.draft.add(like, "all-gather", whole, (at,), Attributes(attributes))
+
+    def _exchanged(
+        self, like: Instruction, at: int, dimensions: tuple[int, int], parts: Axes
+    ) -> int:
+        """Move some parts from the end of one dimension's to the end of another's."""
+        i, j = dimensions
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
+        attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
+        add = self.draft.add
+        at = add(like, "all-to-all", shape, (at,), Attributes(attributes))
+        split = [*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]]
+        at = add(like, "reshape", plain(kind, tuple(split)), (at,))
+        order = [d + (d >= j) for d in range(len(sizes))]
+        order.insert(i, j)
+        turned = plain(kind, tuple(split[d] for d in order))
+        at = add(like, "transpose", turned, (at,), Attributes({"dimensions": tuple(order)}))
+        sizes[i] *= count
+        sizes[j] //= count
+        return add(like, "reshape", plain(kind, tuple(sizes)), (at,))
+
+    def scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
+        """Return each device's own block of partial results combined along some parts."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        sizes = list(shape.dimensions)
+        sizes[d] //= self.axes.extent(parts)
+        attributes = {**self._meeting(parts), "dimensions": (d,), "to_apply": reducer}
+        block = plain(shape.element_type, tuple(sizes))
+        made = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "reduce-scatter", block, (at,), made)
+
+    def reduced(self, like: Instruction, at: int, parts: Sequence[int], reducer: str) -> int:
+        """Return partial results combined over all devices along some parts."""
+        attributes = {**self._meeting(tuple(sorted(parts))), "to_apply": reducer}
+        made = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "all-reduce", self.draft.shape(at), (at,), made)
+
+    def _meeting(self, parts: Axes) -> dict[str, Value]:
+        """Return the attributes of a collective of devices that differ along some parts alone."""
+        others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
+        order = np.lexsort((self._numbers(parts), self._numbers(others)))
+        groups = self.devices[order].reshape(-1, self.axes.extent(parts)).tolist()
+        return {
+            "channel_id": next(self.channels),
+            "replica_groups": ReplicaGroups(tuple(map(tuple, groups))),
+            "use_global_device_ids": True,
+        }
+
+
+def _common(a: Axes, b: Axes) -> int:
+    """Return how many parts two lists begin with alike."""
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return count

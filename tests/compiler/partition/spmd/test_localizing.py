@@ -1,0 +1,148 @@
+"""The program of one device gives each device its blocks of what the whole program gives."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.participants import evaluate_participants
+from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UnsupportedError
+from tests.support.blocks import check_on_devices
+
+BINARY = "{0} {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] {0}(a, b) }}\n"
+X = "p = f32[12,8] parameter(0), sharding="
+Y = "q = f32[8,12] parameter(1), sharding="
+ROWS, BOTH = "{devices=[4,1]<=[4]}", "{devices=[2,2]<=[4]}"
+DOT = "ROOT d = f32[12,12] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+CASES: dict[str, tuple[str, dict[str, int]]] = {
+    "a reduction begins once": (
+        f"{X}{ROWS}\n  c = f32[] constant(5)\n"
+        "  ROOT s = f32[8] reduce(p, c), dimensions={0}, to_apply=add",
+        {"all-reduce": 1},
+    ),
+    "a maximum": (
+        f"{X}{ROWS}\n  c = f32[] constant(0.25)\n"
+        "  ROOT s = f32[8] reduce(p, c), dimensions={0}, to_apply=maximum",
+        {"all-reduce": 1},
+    ),
+    "no op that combines": (
+        f"{X}{ROWS}\n  c = f32[] constant(2)\n"
+        "  ROOT s = f32[8] reduce(p, c), dimensions={0}, to_apply=subtract",
+        {"all-gather": 1},
+    ),
+    "rows by columns": (
+        f"{X}{{devices=[2,1,2]<=[4] last_tile_dim_replicate}}\n"
+        f"  {Y}{{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}}\n  {DOT}",
+        {},
+    ),
+    "a sum over blocks": (
+        f"{X}{{devices=[1,4]<=[4]}}\n  {Y}{{devices=[4,1]<=[4]}}\n  {DOT}",
+        {"all-reduce": 1},
+    ),
+    "one axis for both": (f"{X}{ROWS}\n  {Y}{{devices=[1,4]<=[4]}}\n  {DOT}", {"all-gather": 1}),
+    "devices in an order of their own": (
+        f"{X}{{devices=[2,2]3,1,0,2}}\n  {Y}{{devices=[2,2]3,1,0,2}}\n  {DOT}, "
+        "sharding={devices=[2,2]3,1,0,2}",
+        {"all-gather": 2},
+    ),
+    "another sharding is asked for": (
+        f"{X}{BOTH}\n  ROOT n = f32[12,8] negate(p), "
+        "sharding={devices=[1,2,2]<=[4] last_tile_dim_replicate}",
+        {"all-gather": 2},
+    ),
+    "axes change places": (
+        f"{X}{BOTH}\n  ROOT n = f32[12,8] negate(p), sharding={{devices=[2,2]<=[2,2]T(1,0)}}",
+        {"collective-permute": 1},
+    ),
+    "an axis changes dimension": (
+        f"{X}{ROWS}\n  ROOT n = f32[12,8] negate(p), sharding={{devices=[1,4]<=[4]}}",
+        {"all-to-all": 1},
+    ),
+    "an axis moves behind another": (
+        f"{X}{{devices=[2,2]<=[2,2]T(1,0)}}\n"
+        "  ROOT n = f32[12,8] negate(p), sharding={devices=[1,4]<=[4]}",
+        {"all-to-all": 1},
+    ),
+    "an axis moves to the front": (
+        "p = f32[4,3,8] parameter(0), sharding={devices=[1,1,4]<=[4]}\n"
+        "  ROOT n = f32[4,3,8] negate(p), sharding={devices=[4,1,1]<=[4]}",
+        {"all-to-all": 1},
+    ),
+    "a sum of which each keeps a part": (
+        f"{X}{{devices=[1,4]<=[4]}}\n  {Y}{{devices=[4,1]<=[4]}}\n  {DOT}, sharding={ROWS}",
+        {"reduce-scatter": 1},
+    ),
+    "three by two, strided at the end": (
+        f"{X}{{devices=[3,2]<=[6]}}\n  r = f32[3,4,8] reshape(p)\n"
+        "  t = f32[8,3,4] transpose(r), dimensions={2,0,1}\n  ROOT n = f32[24,4] reshape(t)",
+        {"all-gather": 1},
+    ),
+    "uneven within": (
+        f"{X}{BOTH}\n  s = f32[11,8] slice(p), slice={{[1:12], [0:8]}}, sharding={BOTH}\n"
+        "  c = f32[] constant(1)\n  ROOT r = f32[11] reduce(s, c), dimensions={1}, to_apply=add",
+        {"all-gather": 1, "all-reduce": 1},
+    ),
+    "all that may be divided along rows": (
+        f"{X}{ROWS}\n  c = f32[] constant(1)\n  i = s32[] constant(2)\n  z = s32[] constant(0)\n"
+        "  a = f32[12,10] pad(p, c), padding=0_0x1_1\n"
+        "  b = f32[12,6] slice(a), slice={[0:12], [2:8]}\n"
+        "  d = f32[12,3] dynamic-slice(b, z, i), dynamic_slice_sizes={12,3}\n"
+        "  e = f32[12,6] dynamic-update-slice(b, d, z, i)\n"
+        "  f = f32[12,12] concatenate(e, b), dimensions={1}\n"
+        "  ROOT g = f32[12,12] reverse(f), dimensions={1}",
+        {},
+    ),
+    "a loop": (
+        f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
+        "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
+        "  ROOT g = f32[12,8] get-tuple-element(w), index=1",
+        {},
+    ),
+}
+LOOP = """
+step {
+  t = (s32[], f32[12,8]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  x = f32[12,8] get-tuple-element(t), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  zero = f32[] constant(0)
+  s = f32[8] reduce(x, zero), dimensions={0}, to_apply=add
+  b = f32[12,8] broadcast(s), dimensions={1}
+  h = f32[12,8] subtract(x, b)
+  ROOT r = (s32[], f32[12,8]) tuple(j, h)
+}
+less {
+  t = (s32[], f32[12,8]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(3)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+"""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_devices_have_their_blocks_of_the_result(case: str) -> None:
+    body, meetings = CASES[case]
+    applied = "".join(map(BINARY.format, ("add", "maximum", "subtract")))
+    module = parse(f"HloModule m\n{applied}{LOOP}ENTRY e {{\n  {body}\n}}")
+    verify(module)
+    entry, draws = module.entry, np.random.default_rng(1)
+    sizes = [entry.instructions[i].shape.dimensions for i in entry.parameters]  # type: ignore[union-attr]
+    arguments = [draws.standard_normal(n).astype(np.float32) for n in sizes]
+    expected = evaluate_participants(module, [arguments])[0]
+    local = check_on_devices(module, arguments, expected)
+    kinds = Counter(x.opcode for x in local.entry.instructions)
+    assert {k: n for k, n in kinds.items() if k in COLLECTIVES} == meetings
+
+
+def test_effects_are_refused() -> None:
+    body = f"{X}{ROWS}\n  ROOT r = f32[12,8] rng(c, c), distribution=rng_uniform"
+    body = body.replace("ROOT", "c = f32[] constant(0)\n  ROOT")
+    module = parse(f"HloModule m\nENTRY e {{\n  {body}\n}}")
+    with pytest.raises(UnsupportedError) as refused:
+        check_on_devices(module, [], [])
+    assert refused.value.code == "E0479"

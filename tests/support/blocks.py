@@ -1,0 +1,50 @@
+"""Arrays cut into the blocks of devices, by a sharding's axes and nothing of the compiler's."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_compiler.interpret.participants import evaluate_participants
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.deciding import shardings_of
+from hloipu_compiler.partition.spmd.localizing import for_one_device
+from hloipu_compiler.verify.verifier import verify
+from tests.support.arrays import Array
+
+
+def block_of(
+    axes: DeviceAxes, device: int, dimensions: Sequence[Sequence[int]], array: Array
+) -> Array:
+    """Return a device's block of an array."""
+    place = axes.devices.index(device) if axes.devices else device
+    digits = np.unravel_index(place, axes.sizes) if axes.sizes else ()
+    cut = []
+    for parts, size in zip(dimensions, array.shape, strict=True):
+        number, count = 0, 1
+        for part in parts:
+            number = number * axes.sizes[part] + int(digits[part])
+            count *= axes.sizes[part]
+        assert size % count == 0
+        cut.append(slice(number * size // count, (number + 1) * size // count))
+    return array[tuple(cut)]
+
+
+def check_on_devices(
+    module: Module, arguments: Sequence[Array], expected: Sequence[Array], tolerance: float = 1e-4
+) -> Module:
+    """Run a module on blocks on all devices, and check each device's blocks of the results."""
+    known = shardings_of(module)
+    local = for_one_device(module, known)
+    verify(local)
+    entry, devices = module.entry, range(known.axes.device_count)
+    given = [known.result((entry.name, i))[0].dimensions for i in entry.parameters]
+    pairs = list(zip(given, arguments, strict=True))
+    blocks = [[block_of(known.axes, d, split, a) for split, a in pairs] for d in devices]
+    found = evaluate_participants(local, blocks, partitions=len(devices))
+    results = known.result((entry.name, entry.root))
+    for device in devices:
+        for ours, whole, sharding in zip(found[device], expected, results, strict=True):
+            theirs = block_of(known.axes, device, sharding.dimensions, whole)
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    return local
