@@ -25,7 +25,7 @@ from hloipu.report.page import report_page
 from hloipu.report.record import report_record
 
 SCREENS = ("overview", "flame", "roofline", "memory", "liveness", "program", "ops", "trace",
-           "pipeline", "graph", "passes")  # fmt: skip
+           "pipeline", "graph", "links", "queues", "passes")  # fmt: skip
 SAMPLES = Path("hlo_samples")
 FEED = {"data": [4, 5]}
 SMALL_TILES = {"memory.bytes_per_tile": 9_216, "memory.executable_bytes": 9_216,
