@@ -34,6 +34,7 @@ _BUCKET_OF_KIND = (
     ("compute", "compute"), ("sync", "sync"), ("slots", "sync"), ("remote", "remote"),
     ("stored", "remote"), ("stream", "host"), ("host", "host"), ("fill", "host"),
 )  # fmt: skip
+_LOOPS = ("repeat", "while", "pipeline")
 _PLAIN_COLUMNS = 10_000
 """Lines that nobody sees on a terminal are not cut."""
 _BAR_COLUMNS = 40
@@ -121,7 +122,8 @@ class _Drawing:
     def __init__(self, program: CompiledProgram, counts: BlockCounts, most: int) -> None:
         self.timeline = full_timeline(program.costs, counts)
         self.lengths = Unfolded(self.timeline)
-        self.counts, self.most, self.name = counts.counts, most, program.program.name
+        self.counts, self.most = counts.counts, most
+        self.name, self.ipus = program.program.name, program.program.ipus
         root = self.timeline["root"]
         self.total = self.timeline["blocks"][root]["cycles"] * self.timeline["runs"]
 
@@ -182,9 +184,9 @@ class _Drawing:
     def _inner(self, number: int, cycles: float, node: "Tree") -> None:
         inner = self.timeline["inner"][number]
         times, blocks = inner["times"], inner["blocks"]
-        note = (
-            f"{times[-1]:,g} iterations" if inner["kind"] in ("repeat", "while", "pipeline") else ""
-        )
+        note = f"{times[-1]:,g} iterations" if inner["kind"] in _LOOPS else ""
+        if inner["kind"] == "while" and not times[-1]:
+            note = "data decides how often: nothing is assumed"
         below = node.add(self._label(inner["name"] or inner["kind"], inner["kind"], cycles, note))
         for place, block in enumerate(blocks):
             branch = below

@@ -25,7 +25,8 @@ function linksScreen(report) {
   let kind = "bytes", chosen = -1;
   const picture = element("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": "ladder of links" }), note = element("p", { role: "status" });
   const sum = Object.values(links.total_bytes).reduce((total, each) => total + each, 0);
-  const table = sortedTable([["link", linkText], ...LINK_KINDS.map(([key, title]) => [key === "bytes" ? "bytes" : title, key, "number"]),
+  const kinds = LINK_KINDS.filter(([key]) => key === "bytes" || links.total_bytes[key]);
+  const table = sortedTable([["link", linkText], ...kinds.map(([key, title]) => [key === "bytes" ? "bytes" : title, key, "number"]),
     ["GB/s", (row) => row.rate / 1e9, "number"], ["busy for", (row) => seconds(row.bytes / row.rate), "code"], ["share of the time", (row) => row.bytes / row.rate / runSeconds, "share"]],
   linkRows(links, kind), { caption: "Each bundle of links in each direction; a byte counts on each bundle of its way", sort: 1, chosen: (row) => row.place === chosen, onRow: (row) => { chosen = row.place; show(); } });
   function show() {
@@ -37,9 +38,9 @@ function linksScreen(report) {
   const steps = links.steps.map((row) => ({ ...row, all: row.bytes * row.executions, name: report.timeline.step_names[row.step] || report.timeline.step_kinds[row.step], cycles: report.timeline.step_cycles[row.step],
     link: linkText({ name: row.fullest[0], from: row.fullest[1], to: row.fullest[2] }) }));
   const screen = element("div", {}, element("h2", {}, "Links between IPUs"),
-    element("div", { class: "bar" }, choice("bytes of", LINK_KINDS, kind, (value) => { kind = value; show(); }),
+    element("div", { class: "bar" }, choice("bytes of", kinds, kind, (value) => { kind = value; show(); }),
       element("span", {}, `${whole(sum)} bytes leave an IPU in all: ${LINK_KINDS.slice(1).filter(([key]) => links.total_bytes[key]).map(([key, title]) => `${title} ${whole(links.total_bytes[key])}`).join(", ")}.`)),
-    note, picture, legend([["as wide as the bytes that it carries, in its direction", colour("compute")], ["the busiest", colour("bad")]]), table.node,
+    note, picture, legend([["a bundle in one direction, as wide as it is busy", colour("compute")], ["the busiest", colour("bad")]]), table.node,
     element("h3", {}, "Steps that send most"),
     sortedTable([["instruction", "name"], ["what", "kind"], ["executions", "executions", "number"], ["bytes of one", "bytes", "number"], ["bytes in all", "all", "number"], ["fullest link", "link"],
       ["bytes on it", "fullest_bytes", "number"], ["cycles it takes", "link_cycles", "number"], ["of the step's", (row) => row.link_cycles / Math.max(1, row.cycles), "share"]],
@@ -52,8 +53,9 @@ function linksScreen(report) {
 
 // IPUs in two rows, a rung above each other; rails run along the rows, lines lie beside each other by direction.
 function ladder(links, rows, most, runSeconds, chosen, choose) {
-  const WIDE = 64, HIGH = 34, GAP = 96, LEVEL = 120, TOP = 34, LEFT = 96, WIDEST = 16;
+  const WIDE = 64, HIGH = 34, LEVEL = 130, TOP = 34, LEFT = 190, WIDEST = 16;
   const size = links.ipus_per_link_domain, count = links.system_ipus, domains = Math.ceil(count / size), rungs = Math.ceil(Math.min(size, count) / 2);
+  const GAP = Math.max(150, Math.min(220, (document.documentElement.clientWidth - 42 - LEFT) / rungs - WIDE));
   const gateways = rows.some((row) => row.name.startsWith("gateway")), chassis = gateways ? 46 : 0, row = LEVEL + HIGH + TOP + 40 + chassis;
   const width = LEFT + rungs * (WIDE + GAP), height = domains * row;
   const svg = svgElement("svg", { width, height, role: "group", "aria-label": "IPUs and the links between them" });
@@ -88,8 +90,9 @@ function ladder(links, rows, most, runSeconds, chosen, choose) {
     }
     const [x, y] = corner(each.from), [u, v] = corner(each.to), isOdd = each.from % 2;
     if (each.name === "rung" || each.name === "crossing") {
-      const at = x + WIDE / 2 + (isOdd ? 9 : -9) + (each.name === "crossing" ? (isOdd ? 16 : -16) : 0), [from, to] = isOdd ? [y, v + HIGH] : [y + HIGH, v];
-      draw(each, `M${at} ${from}V${to}`, at + (isOdd ? 12 : -12), (from + to) / 2 + (isOdd ? 14 : -4), `${isOdd ? "↑" : "↓"} ${bytes}`, isOdd ? "start" : "end");
+      // Beside each other: what stays on the rung inside, what crosses to another one outside.
+      const isCrossing = each.name === "crossing", side = isOdd ? 1 : -1, at = x + WIDE / 2 + side * (isCrossing ? 24 : 9), [from, to] = isOdd ? [y, v + HIGH] : [y + HIGH, v];
+      draw(each, `M${at} ${from}V${to}`, x + WIDE / 2 + side * 35, (from + to) / 2 + 4 + (isCrossing ? 9 : -9), `${isOdd ? "↑" : "↓"} ${bytes} ${isCrossing ? "across" : ""}`, isOdd ? "start" : "end");
       continue;
     }
     const isUp = each.name === "up", lane = y + HIGH / 2 + (isUp ? -8 : 8);

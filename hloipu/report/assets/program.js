@@ -25,7 +25,7 @@ function programScreen(report) {
     }
     return row;
   }
-  const MOST = 400;
+  const MOST = 100;
   function blockRows(number, level, from = 0) {
     const block = timeline.blocks[number], rows = [], entries = block.entries;
     for (const entry of entries.slice(from, from + MOST)) {

@@ -13,18 +13,18 @@ function queuesScreen(report) {
   }
   screen.append(cards);
   const rated = queues.filter((queue) => queue.to_device);
-  const most = Math.max(1, ...rated.flatMap((queue) => [queue.device_elements_per_second, queue.host_elements_per_second || 0]));
+  const most = Math.max(1, ...rated.flatMap((queue) => [queue.needed_elements_per_second, queue.given_elements_per_second || 0]));
   if (rated.length) {
     screen.append(element("section", {}, element("h3", {}, "Elements per second"), element("div", { class: "rates" }, rated.flatMap((queue) => [
-      rateBar(`${queue.name}: the device takes`, queue.device_elements_per_second, most, "compute"),
-      queue.host_elements_per_second === null ? element("p", {}, `${queue.name}: no rate of the host is stated${isRun ? "" : "; --producer-rate of hloipu run states one"}`)
-        : rateBar(`${queue.name}: the host makes`, queue.host_elements_per_second, most, queue.waits === "device" ? "bad" : "host"),
+      rateBar(`${queue.name}: the device takes`, queue.needed_elements_per_second, most, "compute"),
+      queue.given_elements_per_second === null ? element("p", {}, `${queue.name}: no rate of the host is stated${isRun ? "" : "; --producer-rate of hloipu run states one"}`)
+        : rateBar(`${queue.name}: the host makes`, queue.given_elements_per_second, most, queue.waits === "device" ? "bad" : "host"),
     ]))));
   }
-  screen.append(sortedTable([["queue", "name"], ["direction", (row) => (row.to_device ? "to the device" : `to the host, keeps ${row.mode}`)], ["bytes of an element", "element_bytes", "number"], ["elements a step", "elements_per_step", "number"],
-    ["elements in all", "elements", "number"], ["bytes in all", (row) => row.elements * row.element_bytes, "number"], ["device, elements/s", (row) => Math.round(row.device_elements_per_second * 10) / 10, "number"],
-    ["host, elements/s", (row) => row.host_elements_per_second ?? "", "number"], ["starved, of a long run", "starved_share", "share"], ["starved cycles", "starved_cycles", "number"], ["starved for", (row) => (row.starved_cycles ? seconds(row.starved_cycles / clock) : ""), "code"]],
-  queues, { caption: isRun ? "In simulated time, of the run" : "In simulated time, of one run by estimate" }).node);
+  screen.append(sortedTable([["queue", "name"], ["way", (row) => (row.to_device ? "in" : `out, ${row.mode}`), "code"], ["elements", "elements", "number"], ["a step", "elements_per_step", "number"], ["bytes each", "element_bytes", "number"],
+    ["bytes in all", (row) => row.elements * row.element_bytes, "number"], ["device, elements/s", (row) => Math.round(row.needed_elements_per_second * 10) / 10, "number"],
+    ["host, elements/s", (row) => row.given_elements_per_second ?? "", "number"], ["starved", "starved_share", "share"], ["in this run, cycles", "starved_cycles", "number"], ["that is", (row) => (row.starved_cycles ? seconds(row.starved_cycles / clock) : ""), "code"]],
+  queues, { caption: `In simulated time, ${isRun ? "of the run" : "of one run by estimate"}; starved: the share of a long run that the device waits for this queue` }).node);
   const counted = queues.filter((queue) => Object.keys(queue.host).length).map((queue) => ({ name: queue.name, ...queue.host }));
   if (counted.length) {
     const time = (key) => (row) => (row[key] === undefined ? "" : seconds(row[key]));

@@ -38,16 +38,14 @@ def step_tiles_record(
     tiles. Exchanges are priced by what their transfers ask of the range of tiles from the first to
     the last that takes part. `left_out`: dear steps that there was no room for.
     """
-    dearest = [
-        (-step.spent.total.cycles * counts.shown(number), place)
-        for number, block in enumerate(costs.blocks)
-        if counts.shown(number)
-        for place in block.steps
-        if isinstance((step := costs.steps[place]).step, ComputeSet | Exchange)
-        and step.spent.total.cycles
-    ]
-    room, rows = MOST_RUNS, []
-    chosen = sorted(dearest)[:most]
+    dearest = []
+    for number, block in enumerate(costs.blocks):
+        for place in block.steps if counts.shown(number) else ():
+            cost = costs.steps[place]
+            if isinstance(cost.step, ComputeSet | Exchange) and cost.spent.total.cycles:
+                dearest.append((-cost.spent.total.cycles * counts.shown(number), place))
+    chosen, room = sorted(dearest)[:most], MOST_RUNS
+    rows: list[dict[str, Any]] = []
     for _, place in chosen:
         tiles = step_tiles(costs.program, costs.steps[place], costs.machine, forms)
         ipus = [{"ipu": ipu, "runs": _runs(cycles)} for ipu, cycles in sorted(tiles.items())]

@@ -95,7 +95,7 @@ def test_queues_say_who_waits() -> None:
     assert feed["element_bytes"] == size
     rows = [np.zeros((8, *x.shape), x.dtype) for x in program.inputs if x.number in (4, 5)]
     state = {x.name: np.zeros(x.shape, x.dtype) for x in program.inputs if x.role == "state"}
-    slow = feed["device_elements_per_second"] / 4
+    slow = feed["needed_elements_per_second"] / 4
     with program.session(
         state=state, infeeds={"data": tuple(rows)}, rates={"data": slow}
     ) as session:
