@@ -174,9 +174,8 @@ class _Drawing:
         tiles, ipus = timeline["step_tiles"][step], timeline["step_ipus"][step]
         notes = [counted(executions, "time")] if executions != 1 else []
         notes += [counted(tiles, "tile")] if tiles else []
-        notes += (
-            [f"IPU {', '.join(map(str, ipus))}"] if len(self.timeline["blocks"]) and ipus else []
-        )
+        if self.ipus > 1 and ipus:
+            notes.append(f"IPU {', '.join(map(str, ipus))}")
         name = timeline["step_names"][step] or "(program)"
         cycles = timeline["step_cycles"][step] * executions
         node.add(self._label(name, timeline["step_kinds"][step], cycles, ", ".join(notes)))

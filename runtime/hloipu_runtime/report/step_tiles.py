@@ -38,7 +38,7 @@ def step_tiles_record(
     tiles. Exchanges are priced by what their transfers ask of the range of tiles from the first to
     the last that takes part. `left_out`: dear steps that there was no room for.
     """
-    dearest = []
+    dearest: list[tuple[int, int]] = []
     for number, block in enumerate(costs.blocks):
         for place in block.steps if counts.shown(number) else ():
             cost = costs.steps[place]
@@ -48,10 +48,11 @@ def step_tiles_record(
     rows: list[dict[str, Any]] = []
     for _, place in chosen:
         tiles = step_tiles(costs.program, costs.steps[place], costs.machine, forms)
-        ipus = [{"ipu": ipu, "runs": _runs(cycles)} for ipu, cycles in sorted(tiles.items())]
-        room -= sum(len(each["runs"]) for each in ipus)
+        by_ipu = {ipu: _runs(cycles) for ipu, cycles in sorted(tiles.items())}
+        room -= sum(len(runs) for runs in by_ipu.values())
         if room < 0:
             break
+        ipus = [{"ipu": ipu, "runs": runs} for ipu, runs in by_ipu.items()]
         rows.append({"step": place, "ipus": ipus})
     return {"steps": rows, "left_out": len(chosen) - len(rows)}
 

@@ -12,6 +12,8 @@ from hloipu_runtime.costs import collecting, deciding, exchanging
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.links import Flow, Segment, link_transfer, segment_rate
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.collective import Collective
+from hloipu_runtime.program.steps import Pipeline
 
 _MNIST = "hlo_samples/mnist_train_step.hlo"
 PIPELINE: dict[str, Any] = {"ipus": 2, "stages": 2, "micro_batches": 4}
@@ -66,7 +68,7 @@ def test_rings_send_what_the_closed_form_says() -> None:
     for cost, times in zip(record["profile"]["steps"]["path"],
                            record["profile"]["steps"]["executions"], strict=True):  # fmt: skip
         step = next(x for x in program.costs.steps if x.path == cost).step
-        if type(step).__name__ != "Collective":
+        if not isinstance(step, Collective):
             continue
         variables = [program.program.variables[x.variable] for x in step.inputs]
         size = sum(collecting.bytes_of(x) for x in variables)
@@ -78,9 +80,10 @@ def test_rings_send_what_the_closed_form_says() -> None:
 def test_pipelines_send_each_micro_batch_once() -> None:
     program, record = record_of(**PIPELINE)
     (pipeline,) = [x.step for x in program.costs.steps if x.kind == "slots"]
+    assert isinstance(pipeline, Pipeline)
     variables = program.program.variables
     crossing = [
-        c for c in pipeline.channels  # type: ignore[union-attr]
+        c for c in pipeline.channels
         if variables[c.source].ipu != variables[c.places[0]].ipu
     ]  # fmt: skip
     words = sum(-(-collecting.bytes_of(variables[c.source]) // 4) * 4 for c in crossing)

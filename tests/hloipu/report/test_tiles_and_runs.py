@@ -71,6 +71,7 @@ def test_a_page_of_a_run_has_what_data_decided(tmp_path: Path) -> None:
     assert not steps
     record = report_record(program, profile)
     whole = record["timeline"]["blocks"][-1]["cycles"]
+    assert profile.total_cycles is not None
     assert whole == profile.total_cycles > program.estimate().lower_bound_cycles
     page = tmp_path / "run.html"
     asked = ("--target=tiny", "--over-memory=allow", "--random=0", "--report", str(page))
