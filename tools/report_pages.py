@@ -20,9 +20,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 import hloipu
 from hloipu.report.page import report_page
 from hloipu.report.record import report_record
+from hloipu_runtime.report.profile import Profile
 
 SCREENS = ("overview", "flame", "roofline", "memory", "liveness", "program", "ops", "trace",
            "pipeline", "graph", "links", "queues", "passes")  # fmt: skip
@@ -65,11 +68,28 @@ def programs() -> Iterator[tuple[str, dict[str, Any]]]:
             },
         ),
         ("data-decides", "newton_while", {}),
+        ("replicas", "mnist_train_step", {"replicas": 8, "loop": 2, "feed": FEED}),
         ("branches", "cond_switch", {}),
     ):
         given: dict[str, Any] = {"target": "gc200", "over_memory": "allow", **options}
         program = hloipu.compile(SAMPLES / f"{sample}.hlo", cache=False, **given)
         yield name, report_record(program)
+    program = hloipu.compile(
+        SAMPLES / "mnist_train_step.hlo", target="bow", cache=False, loop=4, feed=FEED,
+        outfeed=["losses"], over_memory="allow",
+    )  # fmt: skip
+    yield "starved-run", report_record(program, starved(program))
+
+
+def starved(program: hloipu.CompiledProgram) -> Profile:
+    """Return the profile of a run whose host makes a quarter of the elements that it takes."""
+    rate = program.profile().queues[0]["needed_elements_per_second"] / 4
+    fed = [x for x in program.inputs if x.number in FEED["data"]]
+    state = {x.name: np.zeros(x.shape, x.dtype) for x in program.inputs if x.role == "state"}
+    rows = tuple(np.zeros((8, *x.shape), x.dtype) for x in fed)
+    with program.session(state=state, infeeds={"data": rows}, rates={"data": rate}) as session:
+        session.run(8)
+        return session.profile()
 
 
 def large_record(record: dict[str, Any], ops: int = 20_000, steps: int = 100_000) -> dict[str, Any]:
@@ -200,6 +220,13 @@ class Judge:
         expect(
             "+ does not zoom", page.locator("[role=status]:not(#tip)").first.inner_text() != shown
         )
+        tiles = page.locator("section:has(> h3:text('Tiles within a step'))")
+        shown = tiles.inner_text()
+        tiles.locator("select").select_option(index=1)
+        page.wait_for_timeout(100)
+        expect("another step shows the same tiles", tiles.inner_text() != shown)
+        page.keyboard.press("Escape")
+        page.locator("#title").click()
         page.keyboard.press("5")
         page.wait_for_timeout(300)
         page.locator("tbody .link").first.click()
