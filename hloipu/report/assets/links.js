@@ -28,7 +28,7 @@ function linksScreen(report) {
   const kinds = LINK_KINDS.filter(([key]) => key === "bytes" || links.total_bytes[key]);
   const table = sortedTable([["link", linkText], ...kinds.map(([key, title]) => [key === "bytes" ? "bytes" : title, key, "number"]),
     ["GB/s", (row) => row.rate / 1e9, "number"], ["busy for", (row) => seconds(row.bytes / row.rate), "code"], ["share of the time", (row) => row.bytes / row.rate / runSeconds, "share"]],
-  linkRows(links, kind), { caption: "Each bundle of links in each direction; a byte counts on each bundle of its way", sort: 1, chosen: (row) => row.place === chosen, onRow: (row) => { chosen = row.place; show(); } });
+  linkRows(links, kind), { caption: "Each bundle of links in each direction; a byte counts on each bundle of its way", sort: kinds.length + 3, chosen: (row) => row.place === chosen, onRow: (row) => { chosen = row.place; show(); } });
   function show() {
     const rows = linkRows(links, kind), hottest = rows.reduce((most, row) => (row.seconds > most.seconds ? row : most));
     picture.replaceChildren(ladder(links, rows, hottest.seconds, runSeconds, chosen, (place) => { chosen = place; show(); }));
@@ -53,7 +53,7 @@ function linksScreen(report) {
 
 // IPUs in two rows, a rung above each other; rails run along the rows, lines lie beside each other by direction.
 function ladder(links, rows, most, runSeconds, chosen, choose) {
-  const WIDE = 64, HIGH = 34, LEVEL = 130, TOP = 34, LEFT = 190, WIDEST = 16;
+  const WIDE = 64, HIGH = 34, LEVEL = 130, TOP = 34, LEFT = 190, WIDEST = 13;
   const size = links.ipus_per_link_domain, count = links.system_ipus, domains = Math.ceil(count / size), rungs = Math.ceil(Math.min(size, count) / 2);
   const GAP = Math.max(150, Math.min(220, (document.documentElement.clientWidth - 42 - LEFT) / rungs - WIDE));
   const gateways = rows.some((row) => row.name.startsWith("gateway")), chassis = gateways ? 46 : 0, row = LEVEL + HIGH + TOP + 40 + chassis;

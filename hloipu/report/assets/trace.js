@@ -206,13 +206,14 @@ function traceScreen(report) {
     tip.show(event, `${what}\n${whole(end - begin)} cycles from ${whole(begin)}, ${seconds((end - begin) / clock)}`);
   });
   picture.canvas.addEventListener("mouseleave", tip.hide);
+  const waited = report.profile.by_bucket.idle, idle = waited ? ` Not drawn are ${whole(waited)} cycles in which the device waits for the host's data.` : "";
   const screen = element("div", {}, element("h2", {}, "Execution trace"),
     element("div", { class: "bar" },
       element("button", { type: "button", onclick: () => moves.zoom(0.5, 0.5) }, "Zoom in"), element("button", { type: "button", onclick: () => moves.zoom(0.5, 2) }, "Zoom out"),
       element("button", { type: "button", onclick: () => { view[0] = 0; view[1] = timeline.length; picture.redraw(); tell(); } }, "Show all"),
       element("span", {}, "The wheel zooms, dragging moves, a click shows a step's tiles.")),
     picture.canvas, legend([...BUCKETS.map((name) => [name, colour(name)]), ["loops, calls, branches", colour("other")]]), note,
-    element("p", {}, "Steps too short to see are drawn together, what their cycles are for from top to bottom. A step lasts as long as its slowest tile; all IPUs that take part are drawn at work. Where data decides, iterations are drawn at their mean."), tiles.node);
+    element("p", {}, `Steps too short to see are drawn together, what their cycles are for from top to bottom. A step lasts as long as its slowest tile; all IPUs that take part are drawn at work. Where data decides, iterations are drawn at their mean.${idle}`), tiles.node);
   requestAnimationFrame(() => requestAnimationFrame(tell));
   return screen;
 }
