@@ -78,7 +78,7 @@ def test_rings_send_what_the_closed_form_says() -> None:
 
 
 def test_pipelines_send_each_micro_batch_once() -> None:
-    program, record = record_of(**PIPELINE)
+    program, record = record_of(**PIPELINE | {"micro_batches": 16})
     (pipeline,) = [x.step for x in program.costs.steps if x.kind == "slots"]
     assert isinstance(pipeline, Pipeline)
     variables = program.program.variables
@@ -87,7 +87,7 @@ def test_pipelines_send_each_micro_batch_once() -> None:
         if variables[c.source].ipu != variables[c.places[0]].ipu
     ]  # fmt: skip
     words = sum(-(-collecting.bytes_of(variables[c.source]) // 4) * 4 for c in crossing)
-    assert record["links"]["total_bytes"]["channels"] == 4 * words > 0
+    assert record["links"]["total_bytes"]["channels"] == 16 * words > 0
 
 
 def test_rates_are_the_machines() -> None:
