@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,7 +38,7 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
 from hloipu_runtime.program_io.frame.layout import MAGIC
-from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
+from hloipu_runtime.report.pipeline_chart import pipeline_lines
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import verdict
 
@@ -68,7 +67,9 @@ class Reporting:
 
 
 chart_option: Callable[[F], F] = click.option(
-    "--chart", is_flag=True, help="Print pipelines: stages by slots, what each costs and keeps."
+    "--chart",
+    is_flag=True,
+    help="Print bars of cycles and bytes; of pipelines, stages by slots and what each costs.",
 )
 
 
@@ -214,8 +215,13 @@ def report(profile: Profile, reporting: Reporting) -> None:
         )
     say(profile_text(profile) if reporting.as_json else verdict(profile))
     if reporting.chart and not reporting.as_json:
-        width = shutil.get_terminal_size((100, 24)).columns
-        say(f"\n{chart(profile, width)}" if profile.pipelines else "no pipeline to chart")
+        from hloipu.cli.drawn import bars, pipelines, say_drawn
+
+        say("")
+        say_drawn(bars(profile))
+        if profile.pipelines:
+            say("")
+            say_drawn(pipelines(profile))
 
 
 def tell_pipelines(profile: Profile) -> None:

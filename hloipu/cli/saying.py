@@ -19,6 +19,11 @@ def say_hlo(text: str, *, err: bool = False) -> None:
     _echo(plain_hlo(text), err=err, nl=False)
 
 
+def say_as_it_is(text: str) -> None:
+    """Print text whose control characters are Rich's; whoever draws it has made names printable."""
+    _echo(text, err=False)
+
+
 def say_error(text: str) -> None:
     """Print an error's message on stderr, its codes in red."""
     _echo(styled(plain_lines(text)), err=True)

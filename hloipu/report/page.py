@@ -19,10 +19,12 @@ from hloipu.report.record import report_record
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.report.profile import Profile
 
 _SCRIPTS = (
     "vendor/uPlot.js", "vendor/dagre.js", "core.js", "overview.js", "flame.js", "roofline.js",
-    "memory.js", "program.js", "trace.js", "graph.js", "passes.js", "compare.js",
+    "memory.js", "program.js", "trace.js", "tiles.js", "graph.js", "links.js", "queues.js",
+    "passes.js", "compare.js",
     "main.js",
 )  # fmt: skip
 _STYLES = ("vendor/uPlot.css", "style.css")
@@ -35,14 +37,18 @@ VENDORED = {
 
 
 @checked
-def write_report(program: CompiledProgram, path: str | Path) -> None:
-    """Write a page that shows what a program does, by estimate, for any browser.
+def write_report(
+    program: CompiledProgram, path: str | Path, profile: Profile | None = None
+) -> None:
+    """Write a page that shows what a program does, for any browser.
 
-    `hloipu report` writes the same. Call stacks, scopes, roofline and graph are in it where the
-    program was compiled in this process, with `cache=False`, and not read from a file or the cache.
-    Raises UsageError E3004 where the file cannot be written.
+    It is of an estimate, or of the run that `profile` is of: `result.profile`, or a session's. The
+    commands `hloipu report` and `hloipu run --report` write the same. Call stacks, scopes, roofline
+    and graph are in it where the program was compiled in this process, with `cache=False`, and not
+    read from a file or the cache.
+    Raises UsageError E3004 where the file cannot be written, E3221 for another program's profile.
     """
-    write_page(report_record(program), Path(path))
+    write_page(report_record(program, profile), Path(path))
 
 
 def write_page(record: Mapping[str, Any], path: Path) -> int:

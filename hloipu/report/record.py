@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costs.counting import BlockCounts
+from hloipu_runtime.costs.costs import Choice, Costs, DataLoop, blocks_inside
+from hloipu_runtime.costs.counting import BlockCounts, count_blocks
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.by_tile import liveness_record, tiles_record
+from hloipu_runtime.report.links import links_record
 from hloipu_runtime.report.pipeline_chart import chart
 from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.report.step_tiles import step_tiles_record
 from hloipu_runtime.report.timeline import full_timeline
 from hloipu_runtime.report.verdict import verdict
 
@@ -19,19 +23,18 @@ _COLUMNAR = ("steps", "origins")
 """Tables of the profile with a row a step or an instruction: in columns they take half as much."""
 
 
-def report_record(
-    program: CompiledProgram, profile: Profile | None = None, counts: BlockCounts | None = None
-) -> dict[str, Any]:
-    """Return the record of a program's report: of a run's `profile`, or of an estimate.
-
-    `counts`: how often each block ran, where it ran; otherwise the estimate's.
-    """
-    counts = program.estimate().counts if counts is None else counts
-    profile = program.profile() if profile is None else profile
+def report_record(program: CompiledProgram, profile: Profile | None = None) -> dict[str, Any]:
+    """Return the record of a program's report: of a run's `profile`, or of an estimate."""
+    if profile is None:
+        counts, profile = program.estimate().counts, program.profile()
+    else:
+        counts = counts_of(profile, program.costs)
     if not profile.findings:
         profile = replace(profile, findings=program.findings(profile))
     costs, machine = program.costs, program.machine
     record = of_profile(profile.record(), verdict(profile), chart(profile))
+    record["links"] = links_record(costs, counts, program.forms)
+    record["step_tiles"] = step_tiles_record(costs, counts, program.forms)
     record["timeline"] = full_timeline(costs, counts)
     record["origin_kinds"] = _cycles_by_kind(program, counts)
     record["tiles"] = tiles_record(program.memory_plan)
@@ -40,6 +43,38 @@ def report_record(
     record["roofs"] = _roofs(machine)
     record["outer_runs"] = _outer_runs(record)
     return record
+
+
+def counts_of(profile: Profile, costs: Costs) -> BlockCounts:
+    """Return how often each block of a program ran, from the profile of its runs.
+
+    What data decided is read off the steps. A branch without steps of its own ran as often as those
+    beside it leave; of several such branches the first one did. Raises UsageError E3221 where the
+    profile is of another program.
+    """
+    if [row.path for row in profile.steps] != [step.path for step in costs.steps]:
+        raise UsageError(
+            "E3221",
+            f"the profile of {profile.program!r} is not of this program",
+            hint="give the profile of a run of the program itself",
+        )
+
+    def seen(block: int) -> int | None:
+        steps = costs.blocks[block].steps
+        return profile.steps[steps[0]].executions if steps else None
+
+    def decide(inner: DataLoop | Choice, around: int) -> list[int]:
+        found = [seen(block) for block in blocks_inside(inner)]
+        if isinstance(inner, DataLoop):
+            turns = found[0] - around if found[0] is not None else 0
+            return [around + turns, turns]
+        left = around - sum(n for n in found if n is not None)
+        for place, count in enumerate(found):
+            if count is None:
+                found[place], left = left, 0
+        return [n or 0 for n in found]
+
+    return count_blocks(costs, decide, profile.runs)
 
 
 def of_profile(profile: Mapping[str, Any], verdict_text: str, chart_text: str) -> dict[str, Any]:

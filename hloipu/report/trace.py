@@ -59,7 +59,8 @@ class Unfolded:
         for run in range(runs):
             yield from self._block(root, run * length, (), f"run {run}" if runs > 1 else "")
 
-    def _length(self, entry: int) -> float:
+    def length_of(self, entry: int) -> float:
+        """Return the cycles of one execution of a step or of what is inside."""
         if entry >= 0:
             return float(self.timeline["step_cycles"][entry])
         inner = self.inner[~entry]
@@ -77,7 +78,7 @@ class Unfolded:
             return
         at, pending = begin, begin
         for entry in block["entries"]:
-            until = at + self._length(entry)
+            until = at + self.length_of(entry)
             if until - at < self.least:
                 if until - pending >= self.least:
                     yield self._several(pending, until, ipus, where)

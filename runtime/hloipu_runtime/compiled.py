@@ -162,7 +162,7 @@ class CompiledProgram(Compiled):
         }
 
     @cached_property
-    def _forms(self) -> Forms:
+    def forms(self) -> Forms:
         """How each transfer is carried out; its cycles and its memory both follow from that."""
         return Forms(self.program, self.machine, code_memory=self.code_memory)
 
@@ -170,7 +170,7 @@ class CompiledProgram(Compiled):
     def costs(self) -> Costs:
         """The cost of every step."""
         with without_collection():
-            return step_charges(self.program, self.machine, self._forms)
+            return step_charges(self.program, self.machine, self.forms)
 
     @cached_property
     def memory_plan(self) -> MemoryPlan:
@@ -180,7 +180,7 @@ class CompiledProgram(Compiled):
             return replace(known, program=self.program)
         with without_collection():
             return plan_memory(
-                self.program, self.machine, code_memory=self.code_memory, forms=self._forms
+                self.program, self.machine, code_memory=self.code_memory, forms=self.forms
             )
 
     @cached_property

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -45,10 +46,12 @@ from hloipu.showing import Phases
 from hloipu.showing import shown as shown_meanwhile
 from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.ir.graph import Module
+from hloipu_runtime.atomic_file import check_writable
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, RunInterruptedError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.seen import number_of, seen_by_users
+from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.run_result import RunResult
 from hloipu_runtime.watching import doing
 
@@ -81,12 +84,15 @@ class Work:
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write out_0, out_1, … to this .npz file.")
 @compiling_options("run")
 @click.option("--no-progress", is_flag=True, help="Show no progress on a terminal.")
+@click.option("--report", "page", type=OUTPUT_FILE, metavar="PAGE.html",
+              help="Write a page of the run, as hloipu report does of an estimate.")  # fmt: skip
 @session_options
 @input_options
 def command(
     file: str | None,
     output: str | None,
     no_progress: bool,
+    page: str | None,
     inputs: str | None,
     random: int | None,
     fill: int | None,
@@ -106,14 +112,20 @@ def command(
     wanted = not (no_progress or reporting.as_json)
     with shown_meanwhile(wanted=wanted), doing("run"), timed(reporting) as phases:
         given = Inputs(inputs, random, fill, limits, session.inputs)
-        work = prepared(given_file(file), given, asked, phases)
+        if page is not None:
+            check_writable(page)
+        # Programs from the cache have no module any more, which pages show.
+        work = prepared(given_file(file), given, asked, phases, caches=page is None)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)
         if work.options.mode == "estimate":
-            report(estimated(work.program, phases), reporting)
+            profile = estimated(work.program, phases)
+            report(profile, reporting)
+            write_page_of(program, profile, page, phases)
             return
         if work.program.program.is_resident:
-            run_resident(work, session, phases, reporting, output)
+            profile = run_resident(work, session, phases, reporting, output)
+            write_page_of(program, profile, page, phases)
             return
         if session.given:
             raise UsageError(
@@ -129,10 +141,30 @@ def command(
         result = run(work, phases, reporting)
         report(result.profile, reporting)
         show_values(work.program, result, output, reporting)
+        write_page_of(program, result.profile, page, phases)
 
 
-def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
-    """Return the program of a file, compiled if need be, and its arguments."""
+def write_page_of(
+    program: CompiledProgram, profile: Profile, page: str | None, phases: Phases
+) -> None:
+    """Write the page of a profile, if that is asked for."""
+    if page is None:
+        return
+    from hloipu.report.page import write_page
+    from hloipu.report.record import report_record
+
+    with phases("page"):
+        size_bytes = write_page(report_record(program, profile), Path(page))
+    say(f"wrote {size_bytes:,} bytes to {page}", err=True)
+
+
+def prepared(
+    file: str, inputs: Inputs, asked: Asked, phases: Phases, *, caches: bool = True
+) -> Work:
+    """Return the program of a file, compiled if need be, and its arguments.
+
+    Without `caches` it is compiled anew.
+    """
     if is_executable(file):
         if inputs.fill is not None:
             raise too_late(file, "--fill-elided")
@@ -146,6 +178,8 @@ def prepared(file: str, inputs: Inputs, asked: Asked, phases: Phases) -> Work:
     step, text = read_verified(file, inputs.limits.text, phases, asked)
     module, (options, choice) = step, settled_for(asked, step, text)
     ready = choice.program if choice is not None else None
+    if not caches:
+        options = replace(options, cache=False)
     if options.mode == "estimate":
         return Work(compile_cached(module, text, options, phases, ready=ready), options)
     if needs_session(module, options):
@@ -197,8 +231,8 @@ def run_resident(
     phases: Phases,
     reporting: Reporting,
     output: str | None,
-) -> None:
-    """Run a program in a session and report it."""
+) -> Profile:
+    """Run a program in a session and report it; return the run's profile."""
     program = work.program
     with phases("memory"):
         refused = program.over_memory == "refuse" and not program.fits
@@ -212,6 +246,7 @@ def run_resident(
         )
     report(profile, reporting)
     show_session(results, drained, session, output, reporting.as_json)
+    return profile
 
 
 def run(work: Work, phases: Phases, reporting: Reporting) -> RunResult:

@@ -5,6 +5,7 @@ import json
 import click
 
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
+from hloipu.cli.options import option_of_table
 from hloipu.cli.saying import say
 from hloipu.cli.table import (
     counted,
@@ -33,14 +34,32 @@ from hloipu_runtime.plain_text import printable
 @click.option(
     "--assume-trips", type=click.IntRange(0), help="Trips of loops whose count data decides."
 )
+@click.option("--tree", is_flag=True,
+              help="Compile FILE, or read an executable; print its steps as a tree.")  # fmt: skip
+@option_of_table("target")
 @limit_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(file: str, most: int, assume_trips: int | None, as_json: bool, limits: Limits) -> None:
+def command(
+    file: str,
+    most: int,
+    assume_trips: int | None,
+    tree: bool,
+    target: str | None,
+    as_json: bool,
+    limits: Limits,
+) -> None:
     """Say what is in FILE (- for standard input).
 
     Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
     largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
     """
+    if tree:
+        if as_json:
+            raise click.UsageError("--tree is for people; hloipu estimate --json has all steps")
+        show_tree(file, most, assume_trips, target, limits)
+        return
+    if target is not None:
+        raise click.UsageError("--target says how to compile: it needs --tree")
     module = parse(read_input(file, limits), limits=limits)
     verify(module)
     summary = summarise(module, most=most, assume_trips=assume_trips)
@@ -48,6 +67,22 @@ def command(file: str, most: int, assume_trips: int | None, as_json: bool, limit
         say(json.dumps(summary_record(summary), ensure_ascii=False))
     else:
         say("\n\n".join(section for section in sections(summary, most) if section))
+
+
+def show_tree(
+    file: str, most: int, assume_trips: int | None, target: str | None, limits: Limits
+) -> None:
+    """Print the steps of the program of a file, each body's dearest, with what they cost."""
+    from hloipu.cli.compiling import program_of
+    from hloipu.cli.drawn import say_drawn
+    from hloipu.cli.drawn import tree as drawn_tree
+    from hloipu.cli.options import Asked
+    from hloipu.showing import Phases
+
+    given = {"target": target, "assume_trips": assume_trips}
+    asked = Asked("estimate", {k: v for k, v in given.items() if v is not None}, None, False)
+    program = program_of(file, limits, asked, Phases())
+    say_drawn([drawn_tree(program, program.estimate().counts, most)])
 
 
 def sections(summary: Summary, most: int) -> list[str]:

@@ -23,7 +23,13 @@ function svgElement(tag, attributes = {}, ...children) {
 
 const whole = (value) => Math.round(value).toLocaleString("en-US");
 const percent = (part, all) => (all ? `${((100 * part) / all).toPrecision(3)} %` : "");
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const colours = new Map();  // of the theme, until it changes: asking for one takes as long as drawing hundreds of boxes
+
+function colour(name) {
+  let found = colours.get(name);
+  if (found === undefined) colours.set(name, found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return found;
+}
 
 function seconds(value) {
   if (value >= 1) return `${value.toPrecision(4)} s`;
@@ -107,7 +113,7 @@ function drawing(height, label, draw) {
     pen.clearRect(0, 0, width, state.height);
     draw(pen, state);
   }
-  new ResizeObserver(redraw).observe(canvas);
+  new ResizeObserver(() => { if (canvas.clientWidth !== state.width) redraw(); }).observe(canvas);
   redraws.add(redraw);
   return state;
 }
@@ -115,8 +121,9 @@ function drawing(height, label, draw) {
 const redraws = new Set();
 
 function clipped(pen, text, room) {
-  if (pen.measureText(text).width <= room) return text;
-  let end = Math.max(0, Math.floor((text.length * room) / Math.max(1, pen.measureText(text).width)) - 1);
+  const width = pen.measureText(text).width;
+  if (width <= room) return text;
+  let end = Math.max(0, Math.floor((text.length * room) / Math.max(1, width)) - 1);
   while (end > 0 && pen.measureText(`${text.slice(0, end)}…`).width > room) end -= 1;
   return end > 1 ? `${text.slice(0, end)}…` : "";
 }
@@ -125,11 +132,13 @@ function clipped(pen, text, room) {
 // number, share (of 1), code (on one line), text (with room), or none.
 const styleOf = (column) => ({ number: "n", share: "n", code: "code", text: "text" })[column[2]] || "";
 
-function sortedTable(columns, rows, { caption, most = 200, sort = -1, chosen, onRow } = {}) {
+const byText = new Intl.Collator();  // ten times as fast as localeCompare
+
+function sortedTable(columns, rows, { caption, most = 60, sort = -1, chosen, onRow } = {}) {
   let order = sort, descending = true, shown = most, sorted = rows;
   const value = (row, column) => (typeof column[1] === "function" ? column[1](row) : row[column[1]]);
   const body = element("tbody");
-  const more = element("button", { type: "button", onclick: () => { shown += 5 * most; fill(); } });
+  const more = element("button", { type: "button", onclick: () => { shown += 10 * most; fill(); } });
   const heads = columns.map((column, number) =>
     element("th", { scope: "col", class: styleOf(column) },
       element("button", { type: "button", onclick: () => {
@@ -141,11 +150,9 @@ function sortedTable(columns, rows, { caption, most = 200, sort = -1, chosen, on
     sorted = rows;
     if (order >= 0) {
       const column = columns[order], sign = descending ? -1 : 1;
-      const key = (row) => value(row, column);
-      sorted = [...rows].sort((a, b) => {
-        const [x, y] = [key(a), key(b)];
-        return sign * (typeof x === "number" ? x - y : String(x).localeCompare(String(y)));
-      });
+      const keyed = rows.map((row) => [value(row, column), row]), isNumber = keyed.every(([key]) => typeof key === "number");
+      keyed.sort(isNumber ? ([x], [y]) => sign * (x - y) : ([x], [y]) => sign * byText.compare(String(x ?? ""), String(y ?? "")));
+      sorted = keyed.map((each) => each[1]);
     }
     heads.forEach((head, number) => {
       if (number === order) head.setAttribute("aria-sort", descending ? "descending" : "ascending");

@@ -11,9 +11,14 @@ function graphScreen(report, wanted) {
   const most = Math.max(1, ...cycles.values());
   let centre = index.get(wanted) ?? index.get((originRows(report).find((row) => row.row !== undefined) || {}).name) ?? 0, radius = 2;
   const box = element("div", { class: "wide", tabIndex: 0, role: "region", "aria-label": "graph" }), note = element("p", { role: "status" }), detail = element("p");
-  const names = element("datalist", { id: "names" }, module.name.slice(0, 5000).map((name) => element("option", { value: name })));
+  const names = element("datalist", { id: "names" });
   const input = element("input", { type: "search", value: module.name[centre], onchange: () => { if (index.has(input.value)) show(index.get(input.value)); else note.textContent = `There is no instruction ${input.value}.`; } });
   input.setAttribute("list", "names");
+  input.addEventListener("input", () => {  // names that have what was typed, as many as anybody reads
+    const found = [];
+    for (const name of module.name) if (name.includes(input.value) && found.push(name) === 50) break;
+    names.replaceChildren(...found.map((name) => element("option", { value: name })));
+  });
   function neighbourhood() {
     const found = new Set([centre]);
     let front = [centre];

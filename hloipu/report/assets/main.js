@@ -4,7 +4,7 @@ const SCREENS = [
   ["overview", "Overview", overviewScreen], ["flame", "Flame graph", flameScreen], ["roofline", "Roofline", rooflineScreen],
   ["memory", "Memory", memoryScreen], ["liveness", "Liveness", livenessScreen], ["program", "Program", programScreen], ["ops", "Operations", opsScreen],
   ["trace", "Trace", traceScreen], ["pipeline", "Pipelines", pipelineScreen], ["graph", "Graph", graphScreen],
-  ["passes", "Passes", passesScreen], ["compare", "Compared", compareScreen],
+  ["links", "Links", linksScreen], ["queues", "Queues", queuesScreen], ["passes", "Passes", passesScreen], ["compare", "Compared", compareScreen],
 ];
 let report = null, current = null;
 
@@ -43,6 +43,11 @@ function keys() {
 function theme() {
   const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
+  repaint();
+}
+
+function repaint() {
+  colours.clear();
   for (const redraw of redraws) redraw();
 }
 
@@ -62,13 +67,14 @@ read().then((record) => {
   const p = report.profile;
   document.getElementById("title").textContent = p.program || "program";
   document.getElementById("subtitle").textContent = `${p.machine.name}, ${machineText(p.machine)}, ${p.mode}`;
-  document.getElementById("tabs").replaceChildren(...SCREENS.filter((each) => each[0] !== "compare" || report.compared).map(([key, title], n) => element("a", { href: `#${key}`, title: `key ${(n + 1) % 10}` }, title)));
+  document.getElementById("tabs").replaceChildren(...SCREENS.filter((each) => each[0] !== "compare" || report.compared).map(([key, title], n) => element("a", { href: `#${key}`, title: n < 10 ? `key ${(n + 1) % 10}` : "" }, title)));
   document.getElementById("theme").addEventListener("click", theme);
   document.getElementById("keys").addEventListener("click", keys);
   document.getElementById("find").addEventListener("input", (event) => {
     if (!["flame", "ops", "graph"].includes(location.hash.slice(1).split("/")[0])) go("ops");
     requestAnimationFrame(() => current.find(event.target.value.toLowerCase()));
   });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   addEventListener("hashchange", route);
   route();
 }).catch((error) => { document.getElementById("screen").textContent = `This report cannot be read: ${error.message}`; });

@@ -25,7 +25,7 @@ function programScreen(report) {
     }
     return row;
   }
-  const MOST = 400;
+  const MOST = 100;
   function blockRows(number, level, from = 0) {
     const block = timeline.blocks[number], rows = [], entries = block.entries;
     for (const entry of entries.slice(from, from + MOST)) {
@@ -82,7 +82,7 @@ function opsScreen(report, wanted) {
   const columns = [["instruction", "name"], ["opcode", "opcode", "code"], ["line", "source", "code"], ["scope", "scope", "text"], ["cycles", "device", "number"],
     ["share", (row) => row.device / Math.max(1, report.profile.device_cycles), "share"], ["compute", "compute", "number"], ["exchange", "exchange", "number"],
     ["assumed", "assumed", "number"], ["tiles", "tiles", "number"], ["FLOPs", "flops", "number"], ["bytes moved", "moved", "number"], ["shape", "shape"]];
-  const table = sortedTable(columns, all, { caption: "Instructions; cycles are the device's own", sort: 4, onRow: (row) => go("graph", row.name), chosen: (row) => row.name === wanted });
+  const table = sortedTable(columns, [], { caption: "Instructions; cycles are the device's own", sort: 4, onRow: (row) => go("graph", row.name), chosen: (row) => row.name === wanted });
   function grouped(rows) {
     const key = { opcode: (row) => row.opcode, line: (row) => row.source, scope: (row) => row.scope.split("/").slice(0, 3).join("/") }[group];
     if (!key) return rows;

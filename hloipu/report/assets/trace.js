@@ -189,22 +189,31 @@ function traceScreen(report) {
   });
   const moves = zoomable(picture, [0, timeline.length, 10], view, () => { picture.redraw(); tell(); });
   function tell() { note.textContent = `${whole(view[0])} to ${whole(view[1])} of ${whole(timeline.length)} cycles, ${seconds((view[1] - view[0]) / clock)}; ${whole(boxes.length)} boxes drawn`; }
-  picture.canvas.addEventListener("mousemove", (event) => {
+  function boxAt(event) {
     const area = picture.canvas.getBoundingClientRect(), x = event.clientX - area.left, y = event.clientY - area.top;
-    const hit = boxes.find((box) => x >= box[0] && x <= box[0] + Math.max(1, box[2]) && y >= box[1] && y < box[1] + LANE);
+    return boxes.find((box) => x >= box[0] && x <= box[0] + Math.max(1, box[2]) && y >= box[1] && y < box[1] + LANE);
+  }
+  const tiles = tilesPanel(report);
+  picture.canvas.addEventListener("click", (event) => {
+    const hit = boxAt(event);
+    if (hit && hit[3] !== null && !hit[7]) tiles.set(hit[3]);
+  });
+  picture.canvas.addEventListener("mousemove", (event) => {
+    const hit = boxAt(event);
     if (!hit) { tip.hide(); return; }
     const [, , , entry, begin, end, label, several] = hit;
     const what = entry === null || several ? `${label || "several steps"} (zoom in to see them)` : `${timeline.record.step_names[entry] || "(program)"}: ${timeline.record.step_kinds[entry]}${timeline.record.step_tiles[entry] ? ` on ${whole(timeline.record.step_tiles[entry])} tiles` : ""}\n${label}`;
     tip.show(event, `${what}\n${whole(end - begin)} cycles from ${whole(begin)}, ${seconds((end - begin) / clock)}`);
   });
   picture.canvas.addEventListener("mouseleave", tip.hide);
+  const waited = report.profile.by_bucket.idle, idle = waited ? ` Not drawn are ${whole(waited)} cycles in which the device waits for the host's data.` : "";
   const screen = element("div", {}, element("h2", {}, "Execution trace"),
     element("div", { class: "bar" },
       element("button", { type: "button", onclick: () => moves.zoom(0.5, 0.5) }, "Zoom in"), element("button", { type: "button", onclick: () => moves.zoom(0.5, 2) }, "Zoom out"),
       element("button", { type: "button", onclick: () => { view[0] = 0; view[1] = timeline.length; picture.redraw(); tell(); } }, "Show all"),
-      element("span", {}, "The wheel zooms, dragging moves.")),
+      element("span", {}, "The wheel zooms, dragging moves, a click shows a step's tiles.")),
     picture.canvas, legend([...BUCKETS.map((name) => [name, colour(name)]), ["loops, calls, branches", colour("other")]]), note,
-    element("p", {}, "Steps too short to see are drawn together, what their cycles are for from top to bottom. A step lasts as long as its slowest tile; all IPUs that take part are drawn at work. Where data decides, iterations are drawn at their mean."));
+    element("p", {}, `Steps too short to see are drawn together, what their cycles are for from top to bottom. A step lasts as long as its slowest tile; all IPUs that take part are drawn at work. Where data decides, iterations are drawn at their mean.${idle}`), tiles.node);
   requestAnimationFrame(() => requestAnimationFrame(tell));
   return screen;
 }

@@ -109,6 +109,22 @@ def _doubled(groups: c.Groups, reach: int) -> tuple[tuple[int, int], ...]:
     )
 
 
+def collective_flows(program: Program, step: c.Collective) -> Iterator[tuple[int, Flow]]:
+    """Yield what one execution sends between IPUs, each flow with how often it is sent."""
+    sizes = _bytes_by_ipu(program, step)
+    for phase in phases(step.form):
+        for flow in _phase_flows(program, phase, sizes):
+            yield phase.times, flow
+
+
+def _phase_flows(program: Program, phase: Phase, sizes: dict[int, int]) -> list[Flow]:
+    return [
+        Flow(program.place(ipu, source), program.place(ipu, target), over(size, phase.parts))
+        for source, target in phase.pairs
+        for ipu, size in sizes.items()
+    ]
+
+
 def _bytes_by_ipu(program: Program, step: c.Collective) -> dict[int, int]:
     """Return the bytes that a participant brings, by its IPUs."""
     brought = step.inputs[:1] if step.form.kind == c.RAGGED else step.inputs
@@ -128,11 +144,7 @@ def _phase_cost(
     program: Program, machine: Machine, phase: Phase, sizes: dict[int, int], tiles: int
 ) -> Spent:
     system = program.ipus * program.participants
-    flows = [
-        Flow(program.place(ipu, source), program.place(ipu, target), over(size, phase.parts))
-        for source, target in phase.pairs
-        for ipu, size in sizes.items()
-    ]
+    flows = _phase_flows(program, phase, sizes)
     exchange = link_transfer(machine, flows, program.system_ipus or system)
     part = max(over(size, phase.parts) for size in sizes.values()) if sizes else 0
     compute = _added(machine, over(part, max(tiles, 1))) if phase.reduces else NOTHING

@@ -44,7 +44,7 @@ def compute_cost(program: Program, step: ComputeSet, machine: Machine) -> Comput
     costs = [group_cost(program, group, machine) for group in step.groups]
     by_ipu: dict[int, list[int]] = {}
     for number, group in enumerate(step.groups):
-        by_ipu.setdefault(_ipu(program, group), []).append(number)
+        by_ipu.setdefault(ipu_of(program, group), []).append(number)
     worst: tuple[int, ...] = (-1,)
     slowest: list[int] = []
     for numbers in by_ipu.values():
@@ -106,7 +106,8 @@ def _sum_of(charges: Iterable[Charge]) -> Charge:
     return total
 
 
-def _ipu(program: Program, group: VertexGroup) -> int:
+def ipu_of(program: Program, group: VertexGroup) -> int:
+    """Return the IPU that a vertex group is on."""
     operands = group.outputs or group.inputs
     return program.variables[operands[0].variable].ipu if operands else 0
 

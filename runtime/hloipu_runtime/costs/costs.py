@@ -8,7 +8,7 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import Charge
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import Pipeline
+from hloipu_runtime.program.steps import Pipeline, Step
 from hloipu_runtime.program.timetable import Pattern, longest_iterations
 
 BlockNumber = int
@@ -33,6 +33,8 @@ class StepCost(NamedTuple):
     """Between tiles, IPUs or host and device, each byte once."""
     one_tile_bytes: int = 0
     """Most bytes that a vertex takes in that has no others beside it on other tiles."""
+    step: Step | None = None
+    """What it is the cost of: where reports begin that look at it more closely."""
 
 
 class Loop(NamedTuple):

@@ -18,8 +18,7 @@ def decision(machine: Machine, at_ipu: int, ipus: frozenset[int], system_ipus: i
     No source tells how Poplar does it. Taken is a barrier, one word from the tile that holds it to
     all others, and each supervisor's load and branch.
     """
-    others = sorted(ipus - {at_ipu})
-    flows = [Flow(at_ipu, ipu, WORD_BYTES) for ipu in others]
+    flows = decision_flows(at_ipu, ipus)
     return Spent(
         compute=charge_of(
             machine,
@@ -27,8 +26,13 @@ def decision(machine: Machine, at_ipu: int, ipus: frozenset[int], system_ipus: i
             (machine.tile.supervisor_branch_cycles, "tile.supervisor_branch_cycles"),
         ),
         exchange=slowest((word_to_all_tiles(machine), link_transfer(machine, flows, system_ipus))),
-        sync=sync(machine, 1 + len(others)),
+        sync=sync(machine, 1 + len(flows)),
     )
+
+
+def decision_flows(at_ipu: int, ipus: frozenset[int]) -> list[Flow]:
+    """Return what the IPU that holds a predicate sends to the others, by places in the system."""
+    return [Flow(at_ipu, ipu, WORD_BYTES) for ipu in sorted(ipus - {at_ipu})]
 
 
 def branches(machine: Machine, count: int) -> Spent:

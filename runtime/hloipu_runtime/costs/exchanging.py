@@ -1,9 +1,12 @@
 """Charge of an exchange: within IPUs, between them, and copies on the tile itself."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_runtime.costs.exchange_form import copy_charge, more_rounds
 from hloipu_runtime.costs.exchange_price import received_by_tile, sent_by_tile
@@ -12,7 +15,7 @@ from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.costs.traffic import TileRange, TransferTraffic
 from hloipu_runtime.machine.charges import Charge, slowest
-from hloipu_runtime.machine.costs import TileTraffic, exchange
+from hloipu_runtime.machine.costs import TileTraffic, exchange, exchange_cycles
 from hloipu_runtime.machine.links import Flow, link_transfer
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import pushed
@@ -29,6 +32,8 @@ class ExchangeCost(NamedTuple):
     ipus: tuple[int, ...]
     moved_bytes: int
     """That leave their tile, each once, rounded up to words."""
+    flows: Mapping[tuple[int, int], int]
+    """Bytes between IPUs, by their places in the system: those that links are charged for."""
 
 
 def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: Forms) -> ExchangeCost:
@@ -40,6 +45,31 @@ def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: For
     moved = _moved_by(program, step.transfers, machine, forms)
     on_ipus = [_spent_on(machine, loads) for loads in moved.loads.values()]
     return _cost_of(program, machine, [moved], on_ipus)
+
+
+def cycles_by_tile(
+    program: Program, step: Exchange, machine: Machine, forms: Forms
+) -> dict[int, NDArray[np.int64]]:
+    """Return the cycles of every tile in an exchange by IPU, copies and rearranging included.
+
+    What links take, and further rounds, is nobody's tile.
+    """
+    moved = _moved_by(program, step.transfers, machine, forms)
+    tiles, found = machine.chip.tiles_per_ipu, {}
+    for ipu, loads in moved.loads.items():
+        traffic = TileTraffic(*_sums_by_tile(loads.traffic, len(TileTraffic._fields), tiles))
+        copying = _sums_by_tile(loads.before + loads.after, len(Charge._fields), tiles)[0]
+        found[ipu] = np.asarray(exchange_cycles(machine, traffic) + copying)
+    return found
+
+
+def _sums_by_tile(loads: Iterable[Load], amounts: int, tiles: int) -> NDArray[np.int64]:
+    """Return the sums of amounts at every tile: a row for each amount."""
+    changes = np.zeros((amounts, tiles + 1), np.int64)
+    for load in loads:
+        changes[:, load.first] += load.amounts
+        changes[:, load.last + 1] -= load.amounts
+    return changes.cumsum(axis=1)[:, :tiles]
 
 
 class SlotCopies:
@@ -195,6 +225,7 @@ def _cost_of(
         sum(map(most_tiles, receivers.values())),
         tuple(sorted(ipus)),
         sum(part.size_bytes for part in parts),
+        flows,
     )
 
 

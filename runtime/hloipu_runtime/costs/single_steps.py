@@ -92,6 +92,7 @@ def computing(program: Program, step: ComputeSet, machine: Machine, path: str) -
         cost.ipus,
         0,
         cost.one_tile_bytes,
+        step,
     )
 
 
@@ -105,7 +106,8 @@ def exchanging(
         definition = step.definitions[0]
         name = program.values[definition.value].origin
         name = name or program.variables[definition.variable].origin
-    return plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    found = plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    return found._replace(step=step)
 
 
 def collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
@@ -114,7 +116,8 @@ def collecting(program: Program, step: Collective, machine: Machine, path: str) 
 
     cost = collective_cost(program, step, machine)
     kind = step.form.kind
-    return plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    found = plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    return found._replace(step=step)
 
 
 def plain(

@@ -33,7 +33,7 @@ def slot_ends(
         total = total.plus(copies.spent.plus(meeting).plus(iteration).times(pattern.slots))
         moved += pattern.slots * copies.moved_bytes
     tiles = len(ipus) * machine.chip.tiles_per_ipu
-    return plain(path, "slots", step.name, total, tiles, ipus, moved)
+    return plain(path, "slots", step.name, total, tiles, ipus, moved)._replace(step=step)
 
 
 def stored(

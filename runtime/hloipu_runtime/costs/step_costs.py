@@ -336,7 +336,7 @@ class _Block:
                         step.predicate,
                         ipus | inside,
                         walk.machine,
-                        plain(f"{path}/turn", "while", step.name),
+                        plain(f"{path}/turn", "while", step.name)._replace(step=step),
                     ),
                 )
                 self.add_inner(DataLoop(path, step.name, condition, body))
@@ -345,9 +345,8 @@ class _Block:
                 ipus = frozenset().union(*(walk.blocks[b].ipus for b in found))
                 kind = "if" if isinstance(step, If) else "switch"
                 what = step.predicate if isinstance(step, If) else step.index
-                self.add(
-                    deciding(walk.program, what, ipus, walk.machine, plain(path, kind, step.name))
-                )
+                place = plain(path, kind, step.name)._replace(step=step)
+                self.add(deciding(walk.program, what, ipus, walk.machine, place))
                 self.add_inner(Choice(path, step.name, found))
 
     def pipeline(self, step: Pipeline, path: str) -> None:

@@ -34,10 +34,20 @@ class Segment(NamedTuple):
     place: int
 
 
-def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
-    """Return the charge of a phase of copies between the IPUs of a system of `ipus`.
+class LinkLoads(NamedTuple):
+    """What a phase of copies between IPUs asks of the links."""
 
-    Longest way * hop + bytes on the fullest segment / its rate. The global sync is charged apart.
+    size_bytes: Counter[Segment]
+    """That leave over each segment."""
+    hops: int
+    """Of the longest way."""
+    gateways: int
+    """That the longest way passes."""
+
+
+def link_loads(machine: Machine, flows: Iterable[Flow], ipus: int) -> LinkLoads:
+    """Return the bytes on each segment of a system of `ipus`, and the longest way.
+
     Raises MachineError E3210 where an IPU is not of the system, or the machine has not so many.
     """
     check_system(machine, ipus)
@@ -50,6 +60,16 @@ def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
         for segment in way.segments:
             load[segment] += flow.size_bytes
         hops, gateways = max(hops, way.hops), max(gateways, way.gateways)
+    return LinkLoads(load, hops, gateways)
+
+
+def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
+    """Return the charge of a phase of copies between the IPUs of a system of `ipus`.
+
+    Longest way * hop + bytes on the fullest segment / its rate. The global sync is charged apart.
+    Raises what `link_loads` raises.
+    """
+    load, hops, gateways = link_loads(machine, flows, ipus)
     if not load:
         return NOTHING
     links = machine.links
@@ -143,6 +163,19 @@ def _route_on_ladder(machine: Machine, source: int, target: int, ipus: int) -> I
         here = first + (here - first + step) % (2 * rungs)
     if crosses:  # the last IPU of an odd system has nobody on its own rung
         yield Segment("crossing", here)
+
+
+def segment_end(machine: Machine, segment: Segment, ipus: int) -> int:
+    """Return the IPU that a segment leads to; of a gateway's, the chassis that it belongs to."""
+    links, place = machine.links, segment.place
+    if segment.kind.startswith("gateway"):
+        return place
+    if segment.kind in ("rung", "crossing"):
+        return place ^ 1
+    first = place // links.ipus_per_link_domain * links.ipus_per_link_domain
+    rungs = (min(ipus - first, links.ipus_per_link_domain) + 1) // 2
+    step = 2 if segment.kind == "up" else -2
+    return first + (place - first + step) % (2 * rungs)
 
 
 def segment_rate(machine: Machine, segment: Segment) -> int:

@@ -17,7 +17,7 @@ from hloipu_runtime.costs.estimate import Estimate, Unknown
 from hloipu_runtime.costs.spent import BUCKETS, DEVICE
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.report.feeds import feeds_record
+from hloipu_runtime.report.feeds import feeds_record, queues_record
 from hloipu_runtime.report.host import device_alone, host_time
 from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers
 from hloipu_runtime.report.profile import (
@@ -46,6 +46,13 @@ class About(NamedTuple):
 ABOUT_NOTHING = About()
 
 
+class _Fed(NamedTuple):
+    """What is known of a program's queues."""
+
+    rates: Mapping[str, float] = _NOTHING
+    queues: Mapping[str, Mapping[str, Any]] = _NOTHING
+
+
 def profile_of_run(
     costs: Costs,
     counts: BlockCounts,
@@ -54,12 +61,14 @@ def profile_of_run(
     mode: str = "functional",
     idle_cycles: int = 0,
     rates: Mapping[str, float] = _NOTHING,
+    queues: Mapping[str, Mapping[str, Any]] = _NOTHING,
 ) -> Profile:
     """Return the profile of what ran; `idle_cycles`: of waiting for data from the host.
 
     `rates`: elements that the host makes per second, of the infeeds for which that is stated.
+    `queues`: what each of them counted, by name.
     """
-    return _profile(costs, counts, about, mode, (), idle_cycles, rates)
+    return _profile(costs, counts, about, mode, (), idle_cycles, _Fed(rates, queues))
 
 
 def profile_of_estimate(costs: Costs, estimate: Estimate, about: About = ABOUT_NOTHING) -> Profile:
@@ -83,13 +92,16 @@ def _profile(
     mode: str,
     unknown: tuple[Unknown, ...],
     idle_cycles: int,
-    rates: Mapping[str, float] = _NOTHING,
+    fed: "_Fed | None" = None,
 ) -> Profile:
+    fed = fed or _Fed()
     spent, alone = spent_of(costs, counts), device_alone(costs, counts)
     buckets = {name: charge.cycles for name, charge in zip(BUCKETS, spent, strict=True)}
     buckets["idle"] += idle_cycles
     total = sum(buckets.values())
-    machine = costs.machine
+    machine, runs = costs.machine, counts.counts[costs.root]
+    feeds = feeds_record(costs, fed.rates, alone.total.cycles / max(1, runs))
+    steps = runs * costs.program.steps_per_run
     return Profile(
         costs.program.name,
         mode,
@@ -99,7 +111,7 @@ def _profile(
         costs.program.ipus,
         about.overrides or machine_overrides(machine),
         about.options,
-        counts.counts[costs.root],
+        runs,
         None if unknown else total,
         total,
         spent.total.assumed_cycles,
@@ -112,7 +124,8 @@ def _profile(
         pipeline_rows(costs, counts),
         about.memory,
         _calls(costs, counts) if costs.program.is_resident else {},
-        feeds_record(costs, rates, alone.total.cycles / max(1, counts.counts[costs.root])),
+        feeds,
+        queues_record(costs, feeds, steps, idle_cycles, fed.queues) if costs.program.queues else (),
         device={name: getattr(alone, name).cycles for name in DEVICE},
         device_assumed_cycles=alone.total.assumed_cycles,
         host=host_time(costs, counts, alone.total.cycles, about.options),

@@ -1,10 +1,12 @@
 """Whether a device waits for its host: the rate that it takes elements at, and the one given."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.costs.step_times import step_times
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.step_elements import elements_per_step
 
 
@@ -36,6 +38,46 @@ def feeds_record(costs: Costs, rates: Mapping[str, float], device_cycles: float)
         "given_over_needed": None if given is None else given / needed,
         "infeeds": {name: rates.get(name) for name in names},
     }
+
+
+def queues_record(
+    costs: Costs,
+    feeds: Mapping[str, Any],
+    steps: int,
+    idle_cycles: int,
+    seen: Mapping[str, Mapping[str, Any]],
+) -> tuple[dict[str, Any], ...]:
+    """Return every queue of a program as JSON data: what goes through it, and who waits for whom.
+
+    `steps` were done, `idle_cycles` of them waited for the slowest feed. `seen`: by name, what a
+    session's queues counted in the host's own time (`Session.queues`); an estimate has none.
+    """
+    program, clock_hz = costs.program, costs.machine.chip.clock_hz
+    each, found = elements_per_step(program), []
+    run_cycles = step_times(costs).run_cycles
+    for queue in program.queues:
+        bits = sum(prod(x.shape) * ELEMENT_TYPES[x.element_type].bits for x in queue.streams)
+        stated = feeds.get("infeeds", {}).get(queue.name)
+        a_second = each[queue.name] * program.steps_per_run * clock_hz
+        needed = a_second / run_cycles if run_cycles else 0.0
+        is_late = stated is not None and stated < needed
+        found.append(
+            {
+                "name": queue.name,
+                "to_device": queue.to_device,
+                "element_bytes": -(-bits // 8),
+                "elements_per_step": each[queue.name],
+                "elements": steps * each[queue.name],
+                "needed_elements_per_second": needed,
+                "given_elements_per_second": stated,
+                "starved_share": 1 - stated / needed if is_late else 0.0,
+                "starved_cycles": idle_cycles if queue.name == feeds.get("slowest") else 0,
+                "waits": "device" if is_late else "host" if stated else "nobody",
+                "mode": "" if queue.to_device else queue.mode or "all",
+                "host": dict(seen.get(queue.name, {})),
+            }
+        )
+    return tuple(found)
 
 
 def feeds_line(feeds: Mapping[str, Any]) -> str:

@@ -118,6 +118,8 @@ class Profile:
     """Of a program that stays on the device: calls by the host, steps, and what each costs."""
     feeds: Mapping[str, Any] = field(default_factory=dict)
     """Of a program that the host feeds: which of the two is slower, and by how much."""
+    queues: tuple[Mapping[str, Any], ...] = ()
+    """Each queue of it: elements, rates, and who waits for whom."""
     device: Mapping[str, int] = field(default_factory=dict)
     """Cycles by bucket that the device takes on its own, as if its host took no time."""
     device_assumed_cycles: int = 0
@@ -176,6 +178,7 @@ class Profile:
             "runs": self.runs,
             "calls": dict(self.calls),
             "feeds": dict(self.feeds),
+            "queues": [dict(queue) for queue in self.queues],
             "total_cycles": self.total_cycles,
             "lower_bound_cycles": self.lower_bound_cycles,
             "assumed_cycles": self.assumed_cycles,

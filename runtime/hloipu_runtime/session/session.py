@@ -322,7 +322,19 @@ class Session:
             mode=self.settings.mode,
             idle_cycles=idle_cycles,
             rates=self.rates,
+            queues=self.queues(),
         )
+
+    def queues(self) -> dict[str, dict[str, Any]]:
+        """Return what each queue counted since the session began, by name, in the host's own time.
+
+        Of infeeds: elements `taken`, `capacity`, `prefetch_depth`, whether the source is read
+        `inline`, seconds that the program `waited_seconds` for it and that it took itself
+        (`source_seconds`), and elements per second of these (`source_rate`, None: none yet). Of
+        outfeeds: elements `given` and those that were `dropped`.
+        """
+        infeeds = {queue.name: queue.counted() for queue in self._host.infeeds}
+        return infeeds | {queue.name: queue.counted() for queue in self._host.outfeeds}
 
     @checked
     def stream(self, name: str) -> OutfeedQueue:

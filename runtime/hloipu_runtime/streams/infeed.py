@@ -115,6 +115,18 @@ class InfeedQueue:
         made, seconds = self._state.made - self._start, self.source_seconds
         return made / seconds if made and seconds else None
 
+    def counted(self) -> dict[str, Any]:
+        """Return what went through, and who waited how long in the host's own time."""
+        return {
+            "taken": self.position - self._start,
+            "capacity": self._state.limit,
+            "prefetch_depth": self.prefetch_depth,
+            "inline": self.inline,
+            "waited_seconds": self.waited_seconds,
+            "source_seconds": self.source_seconds,
+            "source_rate": self.source_rate,
+        }
+
     def refuse_run(self) -> None:
         """Raise StreamError E2025 on a thread that runs this queue's source."""
         if is_inside(self._state):

@@ -110,6 +110,10 @@ class OutfeedQueue:
             self.spec = spec
             self._intake = Intake(spec, self.name)
 
+    def counted(self) -> dict[str, int]:
+        """Return how many elements the program gave, and how many of them found no room."""
+        return {"given": self.count, "dropped": self.dropped}
+
     def refuse_run(self) -> None:
         """Raise StreamError E2025 on a thread that runs this queue's sink."""
         self._state.refuse_inside(-1, "its sink runs the program that it serves")

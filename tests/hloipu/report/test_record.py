@@ -42,7 +42,7 @@ def test_totals_equal_their_parts(name: str, options: dict[str, Any]) -> None:
     for number, block in enumerate(timeline["blocks"]):
         if not block["cycles"]:  # it never runs
             continue
-        parts = sum(unfolded._length(entry) for entry in block["entries"])
+        parts = sum(unfolded.length_of(entry) for entry in block["entries"])
         assert parts == pytest.approx(block["cycles"], abs=2 + 1e-9 * block["cycles"]), number
     by_kind = {key: sum(kinds.values()) for key, kinds in record["origin_kinds"].items()}
     origins = dict(zip(profile["origins"]["name"], profile["origins"]["cycles"], strict=True))
