@@ -24,6 +24,10 @@ _SUM_TYPES = ("f16", "f32")
 """Of the vertex that adds partial sums of convolutions."""
 
 
+_MOST_CUT = 8
+"""Outputs of each worker beyond which dealing them evenly is as good."""
+
+
 class _Loop(NamedTuple):
     """How a worker goes through partials."""
 
@@ -151,7 +155,11 @@ def convolution_summing_cycles(
 def _cycles(
     machine: Machine, loop: _Loop, outputs: int, partials: int, runs: int, *, contiguous: bool
 ) -> int:
-    """Return the cycles of the cheaper of two ways to share the work among the workers."""
+    """Return the cycles of the cheapest way to share the work among the workers.
+
+    Outputs are dealt to them, or pieces of the outputs' partials, whose results a second vertex
+    puts together: seven rows are two each at most, or each row's quarter and less.
+    """
     contexts, supervisor = machine.tile.worker_contexts, machine.tile.supervisor_vertex_cycles
 
     def slots(outs: int, count: int) -> int:
@@ -161,15 +169,16 @@ def _cycles(
         each = 3 + loop.step_slots * max(0, over(count, separate) - 1)
         return 16 + over(outs, loop.lanes) * (3 + loop.store_slots + separate * each)
 
-    by_outputs = shared_vertex_cycles(machine, supervisor, slots(over(outputs, contexts), partials))
-    workers = contexts // outputs
-    if workers < 2:
-        return by_outputs
-    first = shared_vertex_cycles(machine, supervisor, slots(1, over(partials, workers)))
-    second = 16 + over(outputs, loop.lanes) * (
-        6 + loop.store_slots + loop.step_slots * (workers - 1)
-    )
-    return min(by_outputs, first + shared_vertex_cycles(machine, supervisor, second))
+    best = shared_vertex_cycles(machine, supervisor, slots(over(outputs, contexts), partials))
+    if outputs % contexts == 0 or outputs > _MOST_CUT * contexts:
+        return best
+    vectors = over(over(outputs, contexts), loop.lanes)
+    for pieces in range(2, contexts + 1):
+        share = over(outputs * pieces, contexts)
+        first = shared_vertex_cycles(machine, supervisor, slots(share, over(partials, pieces)))
+        second = 16 + vectors * (6 + loop.store_slots + loop.step_slots * (pieces - 1))
+        best = min(best, first + shared_vertex_cycles(machine, supervisor, second))
+    return best
 
 
 def _runs(shape: Sequence[int], dimensions: Sequence[int]) -> int:

@@ -22,9 +22,7 @@ _LOOK_SLOTS = {True: 13, False: 18}
 without the vertex's own (graphcore/poplibs: lib/popnn/popnnCycleEstimators.cpp)."""
 
 
-def selecting_work(
-    machine: Machine, element_type: str, rows: int, length: int, k: int
-) -> TileWork:
+def selecting_work(machine: Machine, element_type: str, rows: int, length: int, k: int) -> TileWork:
     """Return the work of the k best of rows and their places: the cheapest of four ways.
 
     A worker takes whole rows, or all of them share each row, whose bests one of them merges. It
