@@ -87,7 +87,7 @@ def _group_slots(floating: bool, length: int, k: int) -> int:
     """
     k = min(k, length)
     one, around = EXTREMUM_SLOTS[floating], _LOOK_SLOTS[floating]
-    found = []
+    found: list[int] = []
     size = 1
     while not found or size < 2 * length:
         groups = over(length, size)
