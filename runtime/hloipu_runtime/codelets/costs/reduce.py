@@ -64,9 +64,9 @@ def reduce_work(
 ) -> TileWork:
     """Return the work of reducing operands over dimensions, all workers sharing the outputs.
 
-    `body` is the region where there is no monoid; it takes all operands at once. Fewer outputs
-    than workers are cut along the reduced extent, and their parts added by a second vertex, where
-    that pays.
+    `body` is the region where there is no monoid; it takes all operands at once. Outputs that do
+    not come out even are cut along the reduced extent, and a second vertex puts their pieces
+    together, where that pays.
     """
     if not results[0].elements:
         return TileWork(0)
