@@ -236,22 +236,25 @@ def reduction(outer: int, reduced: int, half: bool, add: bool, contiguous: bool)
     """Return the cycles of reducing `reduced` partials to each of `outer` results.
 
     64 bits a slot; sums have accumulators of two vectors. Contiguous: the partials of a result lie
-    together. Fewer results than workers are also cut along the partials, as the product has it.
+    together. Few results, uneven among workers, may be cut along the partials as well, and the
+    pieces' results put together by a strided reduction, as the product has it.
     """
     vector = 4 if half else 2
     lanes = 2 * vector if add else vector
     store = 8 if half else 5 if add else 4
 
+    def strided(outs: int, partials: int) -> int:
+        return 16 + cd(outs, lanes) * (3 + store + 3 + max(0, partials - 1))
+
     def worker(outs: int, partials: int) -> int:
         if contiguous:
             return cd(partials, lanes) * outs + 12 * outs + 17
-        return 16 + cd(outs, lanes) * (3 + store + 3 + max(0, partials - 1))
+        return strided(outs, partials)
 
     found = [SUPERVISOR + 6 * worker(cd(outer, 6), reduced)]
-    if outer * 2 <= 6:
-        team = 6 // outer
-        second = 16 + cd(outer, lanes) * (3 + 3 + store + team - 1)
-        found.append(2 * SUPERVISOR + 6 * (worker(1, cd(reduced, team)) + second))
+    for pieces in range(2, 7) if outer % 6 and outer <= 48 else ():
+        first = worker(cd(outer * pieces, 6), cd(reduced, pieces))
+        found.append(2 * SUPERVISOR + 6 * (first + strided(cd(outer, 6), pieces)))
     return min(found)
 
 

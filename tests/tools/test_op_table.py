@@ -1,9 +1,12 @@
 """The table of op classes: poplibs's formulas by hand, and one row."""
 
+from dataclasses import replace
+
 import pytest
 
 from tools.fidelity import vertex_formulas as popops
 from tools.fidelity.op_classes import op_classes
+from tools.fidelity.op_reasons import REASONS
 from tools.fidelity.op_table import document, row_of
 
 
@@ -38,4 +41,14 @@ def test_a_row_names_the_tightest_limit() -> None:
     assert (row.limit.kind, round(row.limit.cycles)) == ("float ops", 2003)
     assert softmax.library is not None
     assert row.limit.cycles < row.found.compute < 1.2 * softmax.library.cycles
-    assert "popnn/NonLinearity.cpp:71" in document([row])
+    text = document([row])
+    assert "popnn/NonLinearity.cpp:71" in text
+    assert row.needs_a_reason
+    assert f"* **softmax**: {REASONS['softmax'][0]}" in text
+    unknown = row._replace(of=replace(row.of, name="another"))
+    with pytest.raises(KeyError):
+        document([unknown])
+
+
+def test_reasons_are_of_classes() -> None:
+    assert {*REASONS} <= {x.name for x in op_classes()}

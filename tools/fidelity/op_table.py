@@ -16,6 +16,7 @@ from hloipu_runtime.machine.load import load_machine
 from tools.bench.codegen.limits import Limit, limit_of
 from tools.bench.codegen.measuring import Cycles, measured
 from tools.fidelity.op_classes import TILES, OpClass, op_classes
+from tools.fidelity.op_reasons import LEAST_SHARE, MOST_OF_LIBRARY, REASONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _MACHINE = load_machine("gc200")
@@ -25,6 +26,13 @@ class _Row(NamedTuple):
     of: OpClass
     found: Cycles
     limit: Limit
+
+    @property
+    def needs_a_reason(self) -> bool:
+        """Whether it is far from its limit, or above what poplibs estimates."""
+        library, compute = self.of.library, self.found.compute
+        above = library is not None and compute > MOST_OF_LIBRARY * library.cycles
+        return above or self.limit.cycles < LEAST_SHARE * compute
 
     def text(self) -> str:
         """Return the row of the table."""
@@ -76,6 +84,12 @@ document; [fidelity.md](fidelity.md) compares with measurements.
 
 {table}
 
+## Why not faster
+
+Of classes whose compute is more than twice the limit, or more than 1.2 times poplibs's estimate.
+
+{reasons}
+
 ## Where the estimates come from
 
 {sources}
@@ -90,7 +104,16 @@ def document(rows: Sequence[_Row]) -> str:
             sources.setdefault(row.of.library.source, []).append(row.of.name)
     lines = [f"* {', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items()]
     table = "\n".join([HEADER, *(row.text() for row in rows)])
-    return _DOCUMENT.format(table=table, sources="\n".join(lines))
+    return _DOCUMENT.format(table=table, reasons=_reasons(rows), sources="\n".join(lines))
+
+
+def _reasons(rows: Sequence[_Row]) -> str:
+    """Return the classes that need a reason, by reason; one without any is a KeyError."""
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(row.of.name for row in rows if row.needs_a_reason):
+        for why in REASONS[name]:
+            found.setdefault(why, []).append(name)
+    return "\n".join(f"* **{'; '.join(names)}**: {why}" for why, names in found.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

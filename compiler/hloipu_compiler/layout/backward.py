@@ -190,7 +190,11 @@ class Backwards:
         demands: Sequence[Demand],
         made: Sequence[Made],
     ) -> None:
-        """Operands of the result's sizes are wished where it is, or where another one is made."""
+        """Operands of the result's sizes are wished where it is, or where another one is made.
+
+        Where nothing says so, all are wished where the narrowest of them lies by default, whose
+        words hold most elements: blocks of wider ones may not be whole words of it.
+        """
         shape = x.shape.dimensions  # type: ignore[union-attr]
         if not shape:
             return
@@ -206,6 +210,14 @@ class Backwards:
             beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
             if made[i][0] is None and beside and beside[0] is not None:
                 self._prefer(computation, i, Demand(beside[0], beside[0], 1, x.name))
+        if demands or any(made[i][0] is not None for i in alike):
+            return
+        bits = [_bits(computation.instructions[i]) for i in alike]
+        if len({*bits}) > 1:
+            usual = mapping_of(shape, min(bits), self.machine.chip.tiles_per_ipu)
+            for i, each in zip(alike, bits, strict=True):
+                if each > min(bits):
+                    self._prefer(computation, i, Demand(usual, usual, 1, x.name))
 
     def _back_through_indexing(
         self, computation: Computation, x: Instruction, demands: Sequence[Demand]
@@ -242,6 +254,10 @@ class Backwards:
         if x.opcode == "dynamic-update-slice" and not born.replicated_axes:
             return born
         return _fitting(born, data.shape, moving)
+
+
+def _bits(x: Instruction) -> int:
+    return ELEMENT_TYPES[tensor_of(x).element_type].bits
 
 
 def _fitting(born: Mapping, shape: tuple[int, ...], moving: Sequence[int]) -> Mapping | None:

@@ -9,7 +9,7 @@ from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.layout_propagation import reshaped
 from hloipu_compiler.planners.op_grids import Demand
-from hloipu_compiler.planners.placing import row_major
+from hloipu_compiler.planners.placing import mapping_of, row_major
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.machine.load import load_machine
@@ -50,6 +50,26 @@ def test_users_of_one_place_count_together() -> None:
     demands = [Demand(ROWS, ROWS, 2, "a"), Demand(COLUMNS, COLUMNS, 3, "b")]
     found = heaviest([*demands, Demand(ROWS, ROWS, 2, "c")])
     assert [(x.born, x.times) for x in found] == [(ROWS, 4), (COLUMNS, 3)]
+
+
+MIXED = """HloModule mixed
+f {
+  x = f16[1024,768] parameter(0)
+  w = f32[1024,768] parameter(1)
+  c = f32[1024,768] convert(x)
+  ROOT y = f32[1024,768] add(c, w)
+}
+ENTRY e {
+  x = f16[1024,768] parameter(0)
+  w = f32[1024,768] parameter(1)
+  ROOT y = f32[1024,768] fusion(x, w), kind=kLoop, calls=f
+}"""
+
+
+def test_operands_of_several_widths_lie_alike_where_nothing_else_says_where() -> None:
+    narrow, wide = (mapping_of((1024, 768), bits, 1472) for bits in (16, 32))
+    assert narrow != wide
+    assert {n: x.mapping for n, x in layout(MIXED).parameters.items()} == {1: narrow}
 
 
 CHAIN = """HloModule chain

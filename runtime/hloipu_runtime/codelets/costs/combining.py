@@ -12,7 +12,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 
-_EXTREMUM_SLOTS = {True: 3, False: 6}
+EXTREMUM_SLOTS = {True: 3, False: 6}
 """Of a value and its place, floats and others: ReduceMaxClassSparse of graphcore/poplibs,
 lib/popnn/popnnCycleEstimators.cpp."""
 _REGION_LANES = 4
@@ -44,7 +44,7 @@ def combining(
     half = narrow and element.exponent_bits <= 5 and element.bits <= 16
     if body is not None and not monoid:
         if keeps_an_extremum(body):
-            return Combining(1, _EXTREMUM_SLOTS[element.is_float], half, False)
+            return Combining(1, EXTREMUM_SLOTS[element.is_float], half, False)
         values = body.operand_types[len(body.results) :]
         slots = sum(over(_REGION_LANES, vector_elements(kind)) for kind in values) + sum(
             op_issue(machine, body, node, _REGION_LANES).slots.slots

@@ -16,12 +16,21 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import Combining, combining
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
 _SUM_TYPES = ("f16", "f32")
 """Of the vertex that adds partial sums of convolutions."""
+
+
+_MOST_CUT = 8
+"""Outputs of each worker beyond which dealing them evenly is as good."""
+
+
+_ACCUMULATOR_BYTES = 4
+"""At least."""
 
 
 class _Loop(NamedTuple):
@@ -55,32 +64,57 @@ def reduce_work(
 ) -> TileWork:
     """Return the work of reducing operands over dimensions, all workers sharing the outputs.
 
-    `body` is the region where there is no monoid; it takes all operands at once. Fewer outputs
-    than workers are cut along the reduced extent, and their parts added by a second vertex, where
-    that pays.
+    `body` is the region where there is no monoid; it takes all operands at once. Outputs that do
+    not come out even are cut along the reduced extent, and a second vertex puts their pieces
+    together, where that pays.
     """
-    shape = operands[0].shape
-    inputs = prod(shape)
-    outputs = prod(size for d, size in enumerate(shape) if d not in dimensions)
-    pieces = results[0].elements // outputs if outputs else 1
-    outputs *= max(1, pieces)
-    if outputs <= 0:
+    if not results[0].elements:
         return TileWork(0)
-    partials = over(inputs, outputs)
-    inner = not dimensions or max(dimensions) == len(shape) - 1
-    runs = _runs(shape, dimensions)
     loop = _strided(monoid, combining(machine, operands[0].element_type, monoid, body))
-    cycles = _cycles(machine, loop, outputs, partials, runs, contiguous=inner)
-    if not inner and prod(shape[max(dimensions) + 1 :]) == 1:
-        # What is kept behind takes no room: both vertices can do it.
-        other = _cycles(machine, loop, outputs, partials, runs, contiguous=True)
-        cycles = min(cycles, other)
+    cycles, _ = _shared(machine, loop, operands[0].shape, results[0].elements, dimensions)
     converted = sum(
         conversion_cycles(machine, tensor.element_type, tensor.elements)
         for tensor in (*operands, *results)
         if tensor.element_type != "f16"
     )
     return TileWork(cycles + converted, converted + (cycles if loop.assumed else 0))
+
+
+def reduce_room_bytes(
+    machine: Machine,
+    operand: Tensor,
+    result: Tensor,
+    dimensions: Sequence[int],
+    *,
+    monoid: str,
+    body: Expression | None,
+) -> int:
+    """Return the room for what workers leave of an output's pieces, where its partials are cut."""
+    if not result.elements:
+        return 0
+    loop = _strided(monoid, combining(machine, operand.element_type, monoid, body))
+    _, pieces = _shared(machine, loop, operand.shape, result.elements, dimensions)
+    width = max(_ACCUMULATOR_BYTES, ELEMENT_TYPES[result.element_type].byte_width)
+    return width * result.elements * pieces if pieces > 1 else 0
+
+
+def _shared(
+    machine: Machine, loop: _Loop, shape: Sequence[int], results: int, dimensions: Sequence[int]
+) -> tuple[int, int]:
+    """Return the cycles of the cheapest way to share the work, and the pieces of each output.
+
+    `results`: the outputs, those of each part where a dimension is reduced in parts.
+    """
+    outputs = prod(size for d, size in enumerate(shape) if d not in dimensions)
+    outputs *= max(1, results // outputs)
+    partials = over(prod(shape), outputs)
+    inner = not dimensions or max(dimensions) == len(shape) - 1
+    runs = _runs(shape, dimensions)
+    found = _cut(machine, loop, outputs, partials, runs, contiguous=inner)
+    if not inner and prod(shape[max(dimensions) + 1 :]) == 1:
+        # What is kept behind takes no room: both vertices can do it.
+        found = min(found, _cut(machine, loop, outputs, partials, runs, contiguous=True))
+    return found
 
 
 def summing_cycles(
@@ -148,10 +182,14 @@ def convolution_summing_cycles(
     return np.asarray(np.where(rest == 0, single, many), np.int64)
 
 
-def _cycles(
+def _cut(
     machine: Machine, loop: _Loop, outputs: int, partials: int, runs: int, *, contiguous: bool
-) -> int:
-    """Return the cycles of the cheaper of two ways to share the work among the workers."""
+) -> tuple[int, int]:
+    """Return the cycles of the cheapest way to share the work, and the pieces of each output.
+
+    Outputs are dealt to them, or pieces of the outputs' partials, whose results a second vertex
+    puts together: seven rows are two each at most, or each row's quarter and less.
+    """
     contexts, supervisor = machine.tile.worker_contexts, machine.tile.supervisor_vertex_cycles
 
     def slots(outs: int, count: int) -> int:
@@ -161,15 +199,18 @@ def _cycles(
         each = 3 + loop.step_slots * max(0, over(count, separate) - 1)
         return 16 + over(outs, loop.lanes) * (3 + loop.store_slots + separate * each)
 
-    by_outputs = shared_vertex_cycles(machine, supervisor, slots(over(outputs, contexts), partials))
-    workers = contexts // outputs
-    if workers < 2:
-        return by_outputs
-    first = shared_vertex_cycles(machine, supervisor, slots(1, over(partials, workers)))
-    second = 16 + over(outputs, loop.lanes) * (
-        6 + loop.store_slots + loop.step_slots * (workers - 1)
-    )
-    return min(by_outputs, first + shared_vertex_cycles(machine, supervisor, second))
+    dealt = slots(over(outputs, contexts), partials)
+    best = shared_vertex_cycles(machine, supervisor, dealt), 1
+    if outputs % contexts == 0 or outputs > _MOST_CUT * contexts:
+        return best
+    vectors = over(over(outputs, contexts), loop.lanes)
+    for pieces in range(2, contexts + 1):
+        share = over(outputs * pieces, contexts)
+        first = shared_vertex_cycles(machine, supervisor, slots(share, over(partials, pieces)))
+        second = 16 + vectors * (6 + loop.store_slots + loop.step_slots * (pieces - 1))
+        both = first + shared_vertex_cycles(machine, supervisor, second)
+        best = min(best, (both, pieces))
+    return best
 
 
 def _runs(shape: Sequence[int], dimensions: Sequence[int]) -> int:

@@ -7,14 +7,15 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
+from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
-_ALONG_SLOTS = 2
-"""To load and to store an element of a row; that each is one bundle is assumed."""
 _ROW_SLOTS = 20
 """Of a worker before each row (assumed: as for a row of windows in pooling)."""
+_TOTAL_SLOTS = 12
+"""Around the loop of a total, as of each output of a contiguous reduction (`reduce.py`)."""
 
 LONG_WINDOW = 8
 """Windows longer than this along one dimension are reduced by doubling: 2 log2 steps."""
@@ -62,23 +63,34 @@ def running_work(
     length: int,
     monoid: str,
     body: Expression | None,
+    inner: int = 1,
 ) -> TileWork:
-    """Return the work of running totals of `rows` rows; `tensors` are all that is converted.
+    """Return the work of running totals of `rows` rows; `tensors` are all operands and results.
 
-    Assumed: a worker goes along its rows, and each element is loaded, combined with the total of
-    those before, and stored. Of fewer rows than workers each worker takes a piece, whose total is
-    known first and then added to all of the next one.
+    Assumed: a worker goes along its rows a vector at a time, which it loads and stores, and beside
+    that adds each element to the total of those before, as no vector instruction does. Of fewer
+    rows than workers each worker takes a piece: the pieces' totals are found first, as a reduction
+    finds them, and each piece begins with the total of those before. `inner` elements of other rows
+    lie between the neighbours of one; where they fill no vectors, each element is moved by itself.
     """
     if rows * length <= 0:
         return TileWork(0)
-    step = combining(machine, tensors[0].element_type, monoid, body)
+    kind = tensors[0].element_type
+    step = combining(machine, kind, monoid, body)
     contexts = machine.tile.worker_contexts
-    each = _ALONG_SLOTS + step.slots
-    alone = over(rows, contexts) * (_ROW_SLOTS + length * each)
+    widths = [vector_elements(x.element_type) for x in tensors]
+    widths = [1 if inner > 1 and inner % lanes else lanes for lanes in widths]
+
+    def along(count: int) -> int:
+        moved = sum(over(count, lanes) for lanes in widths)
+        return moved + step.slots * count if step.assumed else max(moved, step.slots * count)
+
+    alone = over(rows, contexts) * (_ROW_SLOTS + along(length))
     pieces = contexts // rows if rows < contexts else 1
-    team = (
-        2 * _ROW_SLOTS + over(length, pieces) * (each + _ALONG_SLOTS + step.slots) + pieces * each
-    )
+    piece = over(length, pieces)
+    vectors = over(piece, 1 if step.assumed else step.lanes)
+    total = _TOTAL_SLOTS + vectors * (step.slots + step.assumed)
+    team = 2 * _ROW_SLOTS + total + pieces * (1 + step.slots) + along(piece)
     slots = min(alone, team) if pieces > 1 else alone
     converted = sum(
         conversion_cycles(machine, tensor.element_type, tensor.elements)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil, prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
@@ -37,6 +37,9 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
+_NOTED_SLOTS, _NOTE_BYTES = 3, 8
+"""Of a window that falls into the tile: its number and its place, a word each, are stored, and the
+notes counted. Assumed."""
 _LARGE_ELEMENTS = 1 << 14
 """From here on it pays to find out whether the operand may be changed where it is."""
 
@@ -213,25 +216,38 @@ class Scatter(Codelet):
         """Charge the windows that fall into the tile, evenly over its workers' ranges.
 
         Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
-        MultiUpdate and MultiUpdateAdd); where they fall, data decides. That they fall evenly is
-        what poplibs's planner assumes (include/popops/DynamicSlice.hpp: indicesDistribution).
-        Operands after the first are copied.
+        MultiUpdate and MultiUpdateAdd), or first at a share, noting which fall into the tile, and
+        then at those; where they fall, data decides. That they fall evenly is what poplibs's
+        planner assumes (include/popops/DynamicSlice.hpp: indicesDistribution). Operands after the
+        first are copied.
         """
         count = len(results)
-        pieces, run = window_pieces(self.dims, results[0].shape, operands[count + 1].shape)
-        if not pieces or not results[0].elements:
+        looks, run = self._looks(machine, results[0].shape, operands[count + 1].shape)
+        if not looks.pieces or not results[0].elements:
             return NO_WORK
-        here = min(pieces, ceil(pieces * self._share(results[0].shape, operands[count + 1].shape)))
-        mine = over(here, machine.tile.worker_contexts)
         cycles = assumed = 0
         for number, result in enumerate(results):
             copied = copy_work(machine, result) if number else NO_WORK
             slots, rests = self._slots(machine, result.element_type, run)
-            start, skip = (29, 8) if self.monoid == "assign" else (33, 5)
-            each = shared_vertex_cycles(machine, 0, start + mine * slots + (pieces - mine) * skip)
+            each = looks.cycles(slots)
             cycles += each + copied.cycles
-            assumed += copied.assumed_cycles + (each if rests else 0)
+            assumed += copied.assumed_cycles + (each if rests or looks.are_noted else 0)
         return TileWork(cycles, assumed)
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the room of the notes, all windows in one tile at worst."""
+        count = len(results)
+        looks, _ = self._looks(machine, results[0].shape, operands[count + 1].shape)
+        return _NOTE_BYTES * looks.pieces if looks.are_noted else 0
+
+    def _looks(self, machine: Machine, part: Sizes, updates: Sizes) -> "tuple[_Looks, int]":
+        """Return how workers look for the windows of a tile's part, and a piece's elements."""
+        pieces, run = window_pieces(self.dims, part, updates)
+        here = min(pieces, ceil(pieces * self._share(part, updates))) if pieces else 0
+        start, skip = (29, 8) if self.monoid == "assign" else (33, 5)
+        return _Looks(machine, pieces, here, start, skip), run
 
     def _share(self, part: Sizes, updates: Sizes) -> float:
         """Return which share of the windows meets a tile's part."""
@@ -256,6 +272,44 @@ class Scatter(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """In place, what no window meets costs nothing."""
         return operand == 0
+
+
+class _Looks(NamedTuple):
+    """How the workers of a tile find the pieces of windows that are theirs."""
+
+    machine: Machine
+    pieces: int
+    here: int
+    """Of the pieces, those that fall into the tile."""
+    start: int
+    skip: int
+    """Slots to begin, and to pass over a piece."""
+
+    def cycles(self, slots: int) -> int:
+        """Return the cycles, `slots` of a worker for each piece of its own."""
+        mine = over(self.here, self.machine.tile.worker_contexts) * slots
+        return shared_vertex_cycles(self.machine, 0, mine) + min(self._by_all, self._by_notes)
+
+    @property
+    def are_noted(self) -> bool:
+        """Whether it takes less to note first which pieces fall into the tile."""
+        return self._by_notes < self._by_all
+
+    @property
+    def _by_all(self) -> int:
+        mine = over(self.here, self.machine.tile.worker_contexts)
+        slots = self.start + (self.pieces - mine) * self.skip
+        return shared_vertex_cycles(self.machine, 0, slots)
+
+    @property
+    def _by_notes(self) -> int:
+        """Of two calls: the notes of all workers are read in their order, which is the windows'."""
+        tile = self.machine.tile
+        mine = over(self.here, tile.worker_contexts)
+        noted = over(self.pieces, tile.worker_contexts) * self.skip + mine * _NOTED_SLOTS
+        passed = tile.worker_contexts * _NOTED_SLOTS + (self.here - mine) * self.skip
+        supervisor = tile.supervisor_vertex_cycles
+        return shared_vertex_cycles(self.machine, supervisor, 2 * self.start + noted + passed)
 
 
 def _kept(own: Array, new: Array) -> Array:

@@ -35,7 +35,7 @@ from hloipu_runtime.codelets.costs.issuing import (
     load_issue,
     op_issue,
 )
-from hloipu_runtime.codelets.costs.reduce import reduce_work
+from hloipu_runtime.codelets.costs.reduce import reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.frozen import dataclass
@@ -146,12 +146,8 @@ class FusedReduce(Codelet):
     ) -> TileWork:
         """Return the work of the reduction, and what of the expression its loop does not hide."""
         count = len(self.labels)
-        sizes = sizes_of(self.labels, [x.shape for x in operands[:count]], self.rank)
-        (value,) = self.expression.results
-        sums = frozenset({value} if self.monoid == "add" else ())
-        hidden, narrow = accumulated(self.expression, sums, frozenset())
-        taken = "f16" if narrow else self.expression.result_types[0]
-        reduced = Tensor(taken, sizes)
+        reduced, hidden = self._reduced(operands)
+        taken = reduced.element_type
         work = reduce_work(
             machine, [reduced], results, self.dimensions, monoid=self.monoid, body=None
         )
@@ -174,6 +170,23 @@ class FusedReduce(Codelet):
         added = Slots(more, min(more, slots.assumed)).plus(conversion_slots(machine, types, share))
         cycles = work.cycles + machine.tile.worker_contexts * added.slots
         return TileWork(cycles, cycles) if work.cycles else work
+
+    def _reduced(self, operands: Sequence[Tensor]) -> tuple[Tensor, frozenset[int]]:
+        """Return what is taken into accumulators, and the ops that these do by themselves."""
+        sizes = sizes_of(self.labels, [x.shape for x in operands[: len(self.labels)]], self.rank)
+        (value,) = self.expression.results
+        sums = frozenset({value} if self.monoid == "add" else ())
+        hidden, narrow = accumulated(self.expression, sums, frozenset())
+        return Tensor("f16" if narrow else self.expression.result_types[0], sizes), hidden
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the room for what the workers leave of each other's outputs."""
+        reduced, _ = self._reduced(operands)
+        return reduce_room_bytes(
+            machine, reduced, results[0], self.dimensions, monoid=self.monoid, body=None
+        )
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]

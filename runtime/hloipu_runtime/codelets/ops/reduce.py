@@ -31,7 +31,11 @@ from hloipu_runtime.codelets.core.grids import (
     spread,
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight, one_call
-from hloipu_runtime.codelets.costs.reduce import convolution_summing_work, reduce_work
+from hloipu_runtime.codelets.costs.reduce import (
+    convolution_summing_work,
+    reduce_room_bytes,
+    reduce_work,
+)
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
@@ -298,6 +302,19 @@ class Reduce(Codelet):
             return convolution_summing_work(machine, arrays[0], results[0])
         return reduce_work(
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
+        )
+
+    def table_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the room for what the workers leave of each other's outputs."""
+        if self.of_convolution:
+            return 0
+        return sum(
+            reduce_room_bytes(
+                machine, operands[0], x, self.dimensions, monoid=self.monoid, body=self.body
+            )
+            for x in results
         )
 
 

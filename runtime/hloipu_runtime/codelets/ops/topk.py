@@ -5,7 +5,7 @@ Floats compare in total order; equal elements come in the order of their places 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lgamma, log, prod
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -22,16 +22,16 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.costs.selecting import merging_work, selecting_work
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 from hloipu_runtime.kernels.topk import topk
-from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
+from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
 NO_PLACE = (1 << 31) - 1
 """Place of what fills up the candidates of a piece of fewer than k elements."""
 
 _HIGH = np.uint64(32)
-_SUPERVISOR_CYCLES = 19
 
 
 @codelet
@@ -63,8 +63,9 @@ class TopK(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the work on a tile's rows."""
-        length = operands[0].shape[-1]
-        return _work(machine, prod(operands[0].shape[:-1]), length, self.k)
+        x = operands[0]
+        rows, length = prod(x.shape[:-1]), x.shape[-1]
+        return selecting_work(machine, x.element_type, rows, length, self.k)
 
 
 @codelet
@@ -114,8 +115,9 @@ class TopKPieces(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the work on a tile's pieces."""
-        rows = prod(results[0].shape[:-1])
-        return _work(machine, rows, min(self.block, operands[0].shape[-1]), self.k)
+        x, rows = operands[0], prod(results[0].shape[:-1])
+        length = min(self.block, x.shape[-1])
+        return selecting_work(machine, x.element_type, rows, length, self.k)
 
     def _filled(self, rows: Array) -> tuple[Array, Array]:
         """Return the k best of rows, filled up where there are fewer."""
@@ -174,17 +176,11 @@ class TopKMerge(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work on a tile's groups: all candidates to a heap, or merging what is sorted.
-
-        Assumed is merging, a worker a group: of the pieces' best that are left, all are compared.
-        """
-        rows = prod(results[0].shape[:-1])
+        """Return the work on a tile's groups."""
         pieces, candidates = operands[0].shape[-2:]
-        pieces = min(self.pieces, pieces)
-        found = _work(machine, rows, pieces * candidates, self.k)
-        slots = 35 + self.k * (_TAKEN_SLOTS + _COMPARED_SLOTS * pieces)
-        cycles = single_vertices_cycles(machine, [(rows, slots)])
-        return found if found.cycles <= cycles else TileWork(cycles, cycles)
+        groups, pieces = prod(results[0].shape[:-1]), min(self.pieces, pieces)
+        kind = operands[0].element_type
+        return merging_work(machine, kind, groups, pieces, candidates, self.k)
 
     def _best(self, values: Array, places: Array) -> list[Array]:
         key = SortKey(0, descending=self.largest)
@@ -205,40 +201,3 @@ class TopKMerge(Codelet):
         for target, source in zip(filled, made, strict=True):
             target[..., :found] = source
         return filled
-
-
-_TAKEN_SLOTS = 10
-"""Of a worker, to take the best candidate: value and place kept, the next one of its piece read."""
-_COMPARED_SLOTS = 5
-"""Of a worker, to compare the best with one piece's: read, compared, chosen."""
-
-
-def _work(machine: Machine, rows: int, length: int, k: int) -> TileWork:
-    """Return the work of the cheaper of two ways: a row to a worker, or six workers a row.
-
-    The second leaves six times k candidates to one worker, which is assumed; so is a first that
-    splits rows unevenly.
-    """
-    if rows == 0 or length == 0 or k == 0:
-        return TileWork(0)
-    alone = single_vertices_cycles(machine, [(rows, _heap_slots(length, k))])
-    workers = machine.tile.worker_contexts
-    share = -(-length // workers)
-    some = min(k, share)
-    team = rows * (
-        shared_vertex_cycles(machine, _SUPERVISOR_CYCLES, _heap_slots(share, some))
-        + single_vertices_cycles(machine, [(1, _heap_slots(workers * some, k))])
-    )
-    return TileWork(alone) if alone <= team else TileWork(team, team)
-
-
-def _heap_slots(length: int, k: int) -> int:
-    """Return the slots of one worker to keep the k best of a row in a heap and to sort them.
-
-    At worst every element is pushed: 13 + 20 ln(i) slots into a heap of i, and 10 + 20 ln(i) to
-    take one out (graphcore/poplibs: lib/popnn/popnnCycleEstimators.cpp, ReduceMaxNClassSparse).
-    """
-    k = min(k, length)
-    pushes = 13 * (k - 1) + 20 * lgamma(k) + (length - k) * (13 + 20 * log(k))
-    pops = 10 * k + 20 * lgamma(k + 1)
-    return 35 + 8 * k + round(pushes + pops)

@@ -174,7 +174,8 @@ class ReduceWindow(Codelet):
         if running >= 0:
             length = results[0].shape[running]
             rows = results[0].elements // max(1, length)
-            return running_work(machine, tensors, rows, length, self.monoid, self.body)
+            inner = prod(results[0].shape[running + 1 :])
+            return running_work(machine, tensors, rows, length, self.monoid, self.body, inner)
         items, channels = pooled(results[0].shape, dimensions_of(self.window))
         sizes = [w.size for w in dimensions_of(self.window)]
         return pooling_work(

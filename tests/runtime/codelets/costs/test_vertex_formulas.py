@@ -318,21 +318,25 @@ def test_long_windows_are_reduced_by_doubling() -> None:
 
 
 def test_running_totals() -> None:
-    """Loaded, added, stored; few rows are shared by workers, a piece each, its total first."""
+    """Moved by vectors, added one by one; few rows are shared, a piece each, its total first."""
 
-    def cycles(rows: int, length: int) -> int:
-        part = Tensor("f32", (rows, length))
-        work = running_work(GC200, [part], rows, length, "add", None)
+    def cycles(rows: int, length: int, kind: str = "f32", inner: int = 1) -> int:
+        part = [Tensor(kind, (rows, length))] * 2
+        work = running_work(GC200, part, rows, length, "add", None, inner)
         assert work.cycles == work.assumed_cycles
         return work.cycles
 
-    assert cycles(12, 50) == 11 + 6 * 2 * (20 + 50 * 3)
-    assert cycles(7, 50) == 11 + 6 * 2 * (20 + 50 * 3)
-    assert cycles(3, 100) == 11 + 6 * (20 + 100 * 3)
-    assert cycles(2, 100) == 11 + 6 * (2 * 20 + 34 * 6 + 3 * 3)
-    assert cycles(1, 1000) == 11 + 6 * (2 * 20 + 167 * 6 + 6 * 3)
-    assert cycles(1, 2) == 11 + 6 * (20 + 2 * 3)
-    assert cycles(5, 100) == 11 + 6 * (20 + 100 * 3)
+    assert cycles(12, 50) == 11 + 6 * 2 * (20 + 50)
+    assert cycles(7, 50) == 11 + 6 * 2 * (20 + 50)
+    assert cycles(12, 51) == 11 + 6 * 2 * (20 + 52)  # 26 vectors, twice
+    assert cycles(12, 50, "f16") == 11 + 6 * 2 * (20 + 50)  # one addition each, 26 moves
+    assert cycles(12, 50, inner=4) == cycles(12, 50)
+    assert cycles(12, 50, inner=3) == 11 + 6 * 2 * (20 + 100)
+    assert cycles(12, 50, "s32") == 11 + 6 * 2 * (20 + 50 + 50 * 7)
+    assert cycles(3, 400) == 11 + 6 * (2 * 20 + 12 + 100 + 2 * 2 + 200)
+    assert cycles(1, 1000) == 11 + 6 * (2 * 20 + 12 + 84 + 6 * 2 + 168)
+    assert cycles(1, 2) == 11 + 6 * (20 + 2)
+    assert cycles(5, 100) == 11 + 6 * (20 + 100)
     assert running_work(GC200, [Tensor("f32", (0, 9))], 0, 9, "add", None) == TileWork(0)
     short = running_work(GC200, [Tensor("bf16", (12, 50))] * 2, 12, 50, "add", None)
     assert short.cycles == cycles(12, 50) + 2 * 6 * (26 + 100)

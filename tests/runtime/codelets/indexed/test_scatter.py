@@ -210,3 +210,18 @@ def test_an_operand_that_is_needed_is_left_alone() -> None:
     before = data.array.copy()
     run_whole(Scatter(ROWS, "add", None, ("f32",)), [data, places, windows], [data.tensor])
     np.testing.assert_array_equal(data.array, before)
+
+
+def test_workers_note_the_windows_of_their_tile_where_most_fall_elsewhere() -> None:
+    """Of 600 windows over 100 rows 6 fall into one row: each worker passes over 100, and notes."""
+    operands = [Tensor("f32", (1, 8)), Tensor("s32", (600, 1)), Tensor("f32", (600, 8))]
+    codelet = Scatter(ROWS, "add", None, ("f32",), whole=(100, 8))
+    work = codelet.work(TINY, operands, operands[:1])
+    noted, read = 100 * 5 + 1 * 3, 6 * 3 + 5 * 5
+    supervisor = TINY.tile.supervisor_vertex_cycles
+    assert work.cycles == supervisor + 6 * (2 * 33 + noted + read + (13 + 4 * 3))
+    assert work.assumed_cycles == work.cycles
+    assert codelet.table_bytes(TINY, operands, operands[:1]) == 600 * 8
+    few = [operands[0], Tensor("s32", (6, 1)), Tensor("f32", (6, 8))]
+    assert codelet.table_bytes(TINY, few, operands[:1]) == 0
+    assert codelet.work(TINY, few, operands[:1]).assumed_cycles == 0

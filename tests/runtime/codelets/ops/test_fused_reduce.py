@@ -72,3 +72,13 @@ def test_nothing_costs_nothing() -> None:
     codelet = FusedReduce(SQUARE, ((0, 1),), 2, (1,), "add", ("f32",))
     empty = [Tensor("f32", (0, 8)), Tensor("f32", ())]
     assert codelet.work(GC200, empty, [Tensor("f32", (0,))]).cycles == 0
+
+
+def test_pieces_of_uneven_rows_take_room() -> None:
+    """Seven rows on six workers are cut, and what the pieces leave is kept; six rows are not."""
+    sums, number = Reduce((1,), "add", None, ("f32",)), Tensor("f32", ())
+    codelet = FusedReduce(TIMES, ((0, 1), (0, 1)), 2, (1,), "add", ("f32",))
+    for count, pieces in ((7, 3), (6, 0)):
+        rows, result = Tensor("f32", (count, 600)), Tensor("f32", (count,))
+        assert sums.table_bytes(GC200, [rows, number], [result]) == 4 * count * pieces
+        assert codelet.table_bytes(GC200, [rows, rows, number], [result]) == 4 * count * pieces

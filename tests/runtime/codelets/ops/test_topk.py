@@ -71,15 +71,18 @@ def _cycles(codelet: TopK, rows: int, length: int, machine: str) -> tuple[int, i
 
 
 def test_cycles_by_hand() -> None:
-    # k = 1: 35 + 8, then 13 for each of the other 9, then 10.
-    assert _cycles(TopK(1), 6, 10, "tiny") == (6 * (43 + 9 * 13 + 10), 0)
-    assert _cycles(TopK(1), 6, 10, "unit") == (6 * (43 + 9 * 13 + 10), 0)
-    # One row: six workers take 100 elements each, then one worker their 6 candidates; assumed.
-    team = 19 + 6 * (43 + 99 * 13 + 10) + 6 * (43 + 5 * 13 + 10)
-    assert _cycles(TopK(1), 1, 600, "tiny") == (team, team)
+    # k = 1: 35 + 8, then 13 for each of the other 9, then 10: dearer than to look at each for 3.
+    assert _cycles(TopK(1), 6, 10, "tiny") == (6 * (43 + 13 + 10 * 3 + 13 + 3),) * 2
     # k = 2 of 3: 13 and 20 ln 1 for the second, 13 + 20 ln 2 for the third, then 20 + 20 ln 2.
     slots = 35 + 16 + round(13 + 13 + 20 + 40 * np.log(2))
     assert _cycles(TopK(2), 1, 3, "unit") == (slots, 0)
+    # Eight groups of 8, looked at once; then of their bests the best, and its group's next one.
+    groups, looked, best, following = 8 * 13, 64 * 3, 8 * 3 + 13, 2 * 8 * 3 + 13
+    slots = 35 + groups + looked + 3 * (best + 8) + 2 * following
+    assert _cycles(TopK(3), 6, 64, "tiny") == (6 * slots, 6 * slots)
+    # One row: six workers take 100 elements each, and one of them merges their bests; assumed.
+    team = 19 + 6 * (43 + 13 + 100 * 3 + 13 + 3) + 6 * (35 + 10 + 6 * 5)
+    assert _cycles(TopK(1), 1, 600, "tiny") == (team, team)
 
 
 def test_merging_what_is_sorted_by_hand() -> None:
