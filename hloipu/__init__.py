@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hloipu.modules import evaluate, parse, verify
     from hloipu.options.resolve import OptionWarning
     from hloipu.report.page import write_report
-    from hloipu.report.reading import Report, open_report, report_of
+    from hloipu.report.reading import Report, open_report, profile_schema, report_of
     from hloipu.report.trace import write_trace
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
@@ -62,6 +62,7 @@ _HOMES = {
     "verify": "hloipu.modules",
     "Report": "hloipu.report.reading",
     "open_report": "hloipu.report.reading",
+    "profile_schema": "hloipu.report.reading",
     "report_of": "hloipu.report.reading",
     "write_report": "hloipu.report.page",
     "write_trace": "hloipu.report.trace",
@@ -126,6 +127,7 @@ __all__ = [
     "load",
     "open_report",
     "parse",
+    "profile_schema",
     "register_custom_call",
     "report_of",
     "verify",

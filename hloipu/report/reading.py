@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +153,12 @@ def open_report(path: str | Path) -> Report:
         return Report(record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _refused(name, f"not all keys of a profile are there ({error})") from error
+
+
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of profiles, as `--profile` writes them."""
+    schema = files("hloipu_runtime.report").joinpath("profile.schema.json").read_text("utf-8")
+    return json.loads(schema)  # type: ignore[no-any-return]
 
 
 def _unpacked(text: bytes, name: str) -> bytes:

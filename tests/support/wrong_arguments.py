@@ -58,6 +58,7 @@ NOT_CHECKED = {
     "EngineSwapWarning": "errors that hloipu raises",
     "OptionWarning": "errors that hloipu raises",
     "Callback Source": "take nothing; for users to derive from",
+    "profile_schema": "takes nothing",
     "Device.keep Device.running": "called by sessions",
     "Session JaxProgram JaxFunction LoweredFunction": "made by other functions alone",
     "InfeedQueue.take InfeedQueue.require_resumable OutfeedQueue.put "

@@ -1,7 +1,6 @@
 """The schema of profiles: it names every key that is written, and profiles keep to it."""
 
 import json
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -18,11 +17,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 def schema_and_record(file: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    schema = json.loads(files("hloipu_runtime.report").joinpath("profile.schema.json").read_text())
     program = hloipu.compile(file, target="gc200", over_memory="allow", **options)
     profile = program.profile()
     record = profile.record() | {"findings": [x.record() for x in program.findings(profile)]}
-    return schema, json.loads(json.dumps(record))
+    return hloipu.profile_schema(), json.loads(json.dumps(record))
 
 
 def unnamed(record: Any, schema: Any, root: Any, place: str = "") -> list[str]:
