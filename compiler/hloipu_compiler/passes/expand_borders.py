@@ -16,7 +16,7 @@ from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain, reshaped, transposed
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten, with_each
@@ -173,9 +173,8 @@ class _Borders:
         rank = len(sizes)
         order = tuple(place for d in range(rank) for place in (d, rank + d))
         spread = (*grid, *sizes)
-        turned = plain(kind, tuple(spread[place] for place in order))
-        at = draft.add(x, "transpose", turned, (at,), Attributes({"dimensions": order}))
-        return draft.add(x, "reshape", plain(kind, leaf.whole.dimensions), (at,))
+        at = transposed(draft, x, at, plain(kind, spread), order)
+        return reshaped(draft, x, at, plain(kind, leaf.whole.dimensions))
 
 
 def _looked_up(draft: Draft, x: Instruction, me: int, numbers: Sequence[int]) -> int:

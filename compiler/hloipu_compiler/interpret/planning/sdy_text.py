@@ -8,9 +8,10 @@ Source: openxla/shardy `shardy/dialect/sdy/ir/attrs.td`, `parsers.cc`.
 
 import re
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder
-from hloipu_compiler.hlo.attributes.mesh import AxisRef, Mesh
+from hloipu_compiler.hlo.attributes.mesh import MOST_DEVICES, AxisRef, Mesh
 from hloipu_compiler.hlo.attributes.named_sharding import DimensionSharding, NamedSharding
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#?[A-Za-z_][\w.]*|\d+|[^\s\w])')
@@ -109,6 +110,8 @@ def _mesh(words: _Words) -> Mesh:
         words.expect("=")
         sizes.append(words.integer())
         words.take(",")
+    if any(size < 1 for size in sizes) or prod(sizes) > MOST_DEVICES:
+        raise SdyFault(f"a mesh of the sizes {sizes} cannot be")
     order = PLAIN_ORDER
     if words.take(","):
         words.expect("device_ids")

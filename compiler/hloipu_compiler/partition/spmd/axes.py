@@ -302,13 +302,19 @@ def from_named(sharding: NamedSharding, rank: int, axes: DeviceAxes) -> AxisShar
         return tuple(p for ref in refs for p in axes.parts(ref_digits(ref, mesh, own)))
 
     stated = sharding.dimensions
+    split = tuple(parts(d.axes) for d in stated) or ((),) * rank
+    others = [parts(refs) for refs in (sharding.replicated, sharding.unreduced, sharding.manual)]
+    every = [p for group in (*split, *others) for p in group]
+    if len(set(every)) != len(every):
+        raise AxisFault("an axis is used twice")
+    replicated, unreduced, manual = map(bits, others)
     return AxisSharding(
-        tuple(parts(d.axes) for d in stated) or ((),) * rank,
+        split,
         tuple(d.is_closed for d in stated) or (True,) * rank,
         tuple(d.priority for d in stated) if any(d.priority for d in stated) else (),
-        bits(parts(sharding.replicated)),
-        bits(parts(sharding.unreduced)),
-        bits(parts(sharding.manual)),
+        replicated,
+        unreduced,
+        manual,
         sharding.reduction,
     )
 

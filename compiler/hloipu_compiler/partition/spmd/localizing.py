@@ -20,6 +20,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.scans.pieces_following import combining
+from hloipu_compiler.partition.spmd.axes import MOST_LISTED
 from hloipu_compiler.partition.spmd.links import factor_places
 from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split, Splits
@@ -78,9 +79,14 @@ class _Localizing:
 
     def module_made(self) -> Module:
         """Return the program of one device."""
+        if self.known.axes.device_count > MOST_LISTED:
+            raise _refusal(f"a program for {self.known.axes.device_count:,} devices")
         for computation in self.module.computations:
-            for x in computation.instructions:
+            for position, x in enumerate(computation.instructions):
                 self._check(x)
+                found = self.known.result((computation.name, position))
+                if any(sharding.unreduced for sharding in found):
+                    raise _refusal(f"{x.name}, of which devices hold partial results,")
         entry = self.module.entry
         splits = self.parameter_splits(entry.name), self.root_splits(entry.name)
         self.computation(entry.name, *splits)
@@ -164,13 +170,18 @@ class _Localizing:
         per_device = x.opcode in COLLECTIVES or x.opcode in ("partition-id", "replica-id", "rng")
         if is_identity(x) or not (acts or per_device or is_border(x)):
             return
-        error = UnsupportedError(
-            "E0479",
-            f"{x.opcode} {x.name} cannot be written for each device",
-            hint="partition only modules without effects, manual regions and collectives",
-        )
+        error = _refusal(f"{x.opcode} {x.name}")
         error.span = self.module.span(x)
         raise error
+
+
+def _refusal(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        "E0479",
+        f"{what} cannot be written for each device",
+        hint="partition only modules without effects, manual regions and collectives, for "
+        f"{MOST_LISTED:,} devices at most",
+    )
 
 
 class _Writer:

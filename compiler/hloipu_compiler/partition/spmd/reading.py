@@ -112,7 +112,10 @@ class _Reader:
         self.is_shardy = MESHES in header
         self.meshes: dict[str, Mesh] = {}
         if self.is_shardy:
-            self.meshes = read_meshes(_once_escaped(header[MESHES]))
+            try:
+                self.meshes = read_meshes(_once_escaped(header[MESHES]))
+            except SdyFault as error:
+                raise self._fault(str(error), None) from error
         self.texts: dict[str, tuple[AnySharding, ...]] = {}
         self.given: dict[Key, tuple[AnySharding, ...]] = {}
         """By op; one for each leaf, or one for all."""
@@ -125,8 +128,10 @@ class _Reader:
                 if "sharding" in x.attributes or "frontend_attributes" in x.attributes:
                     try:
                         self._read((computation.name, position), x)
-                    except (SdyFault, TextFault) as error:
+                    except SdyFault as error:
                         raise self._fault(str(error), x) from error
+                    except TextFault as error:
+                        raise self._fault(error.message, x) from error
         try:
             axes = self._axes()
             return self._by_axes(axes)
@@ -195,6 +200,8 @@ class _Reader:
         stated = self.module.attributes.integer("num_partitions", 1)
         count = counts.pop() if counts else stated
         devices = _base_order(meshes, tiles, count)
+        if devices and sorted(devices) != list(range(count)):
+            raise AxisFault(f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once")
         found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
         names: dict[str, tuple[int, ...]] = {}
         for mesh in meshes:

@@ -15,7 +15,7 @@ from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
-from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain, reshaped, transposed
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 
@@ -157,17 +157,15 @@ class Resharding:
         assert isinstance(shape, ArrayShape)
         sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
         attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
-        add = self.draft.add
-        at = add(like, "all-to-all", shape, (at,), Attributes(attributes))
-        split = [*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]]
-        at = add(like, "reshape", plain(kind, tuple(split)), (at,))
+        at = self.draft.add(like, "all-to-all", shape, (at,), Attributes(attributes))
+        split = plain(kind, (*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]))
+        at = reshaped(self.draft, like, at, split)
         order = [d + (d >= j) for d in range(len(sizes))]
         order.insert(i, j)
-        turned = plain(kind, tuple(split[d] for d in order))
-        at = add(like, "transpose", turned, (at,), Attributes({"dimensions": tuple(order)}))
+        at = transposed(self.draft, like, at, split, tuple(order))
         sizes[i] *= count
         sizes[j] //= count
-        return add(like, "reshape", plain(kind, tuple(sizes)), (at,))
+        return reshaped(self.draft, like, at, plain(kind, tuple(sizes)))
 
     def scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
         """Return each device's own block of partial results combined along some parts."""

@@ -36,14 +36,14 @@ def _expanded(draft: Draft, x: Instruction) -> int | Instruction | None:
         if source.element_type is after.element_type:
             return x.operands[0]
         return x._replace(opcode="bitcast-convert", start=-1, end=-1)
-    at = _transposed(draft, x, x.operands[0], source, memory_order(source))
+    at = transposed(draft, x, x.operands[0], source, memory_order(source))
     if source.element_type is not after.element_type:
         at = _reinterpreted(draft, x, at, source, after)
     order = memory_order(after)
     stored = tuple(after.dimensions[d] for d in order)
-    at = _reshaped(draft, x, at, plain(after.element_type, stored))
+    at = reshaped(draft, x, at, plain(after.element_type, stored))
     back = tuple(sorted(range(after.rank), key=order.__getitem__))
-    at = _transposed(draft, x, at, plain(after.element_type, stored), back)
+    at = transposed(draft, x, at, plain(after.element_type, stored), back)
     last = draft.made[at]
     # The result keeps its name and its layout, which whoever reads it may state again.
     if at == x.operands[0] or at != len(draft.made) - 1:
@@ -75,9 +75,10 @@ def plain(element_type: ElementType, sizes: tuple[int, ...]) -> ArrayShape:
     return ArrayShape(element_type, sizes, layout)
 
 
-def _transposed(
+def transposed(
     draft: Draft, x: Instruction, at: int, shape: ArrayShape, order: tuple[int, ...]
 ) -> int:
+    """Append what puts the dimensions of a value of this shape in another order, if it is one."""
     if order == tuple(range(len(order))):
         return at
     sizes = tuple(shape.dimensions[d] for d in order)
@@ -86,7 +87,8 @@ def _transposed(
     )
 
 
-def _reshaped(draft: Draft, x: Instruction, at: int, wanted: ArrayShape) -> int:
+def reshaped(draft: Draft, x: Instruction, at: int, wanted: ArrayShape) -> int:
+    """Append what gives a value other sizes, if it has not got them."""
     shape = draft.shape(at)
     if isinstance(shape, ArrayShape) and shape.dimensions == wanted.dimensions:
         return at
@@ -102,10 +104,10 @@ def _reinterpreted(
     count = prod(sizes)
     if a.bits < b.bits:
         ratio = b.bits // a.bits
-        at = _reshaped(draft, x, at, plain(a, (count // ratio, ratio)))
+        at = reshaped(draft, x, at, plain(a, (count // ratio, ratio)))
         sizes = (count // ratio,)
     elif a.bits > b.bits:
-        at = _reshaped(draft, x, at, plain(a, (count,)))
+        at = reshaped(draft, x, at, plain(a, (count,)))
         sizes = (count, a.bits // b.bits)
     return draft.add(x, "bitcast-convert", plain(b, sizes), (at,))
 

@@ -131,6 +131,30 @@ def test_shardings_without_a_common_mesh_are_refused(a: str, b: str) -> None:
     assert refused.value.code == "E0476"
 
 
+WRONG = {
+    "garbage": (AXES, "garbage"),
+    "no such axis": (AXES, '<@mesh, [{"c"}, {}]>'),
+    "no such mesh": (AXES, '<@other, [{"a"}, {}]>'),
+    "an axis twice": (AXES, '<@mesh, [{"a"}, {"a"}]>'),
+    "a part twice": (AXES, '<@mesh, [{"b":(1)2}, {"b":(1)2}]>'),
+    "one dimension too few": (AXES, '<@mesh, [{"a"}]>'),
+    "no part of the axis": (AXES, '<@mesh, [{"b":(1)3}, {}]>'),
+    "an axis of none": ('["a"=0]', '<@mesh, [{"a"}, {}]>'),
+    "a huge axis": ('["a"=99999999999]', '<@mesh, [{"a"}, {}]>'),
+    "devices twice": ('["a"=2, "b"=2], device_ids=[0, 1, 1, 7]', '<@mesh, [{"a"}, {}]>'),
+    "no mesh": ("", "<@mesh, [{}, {}]"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_words_are_refused(case: str) -> None:
+    mesh, text = WRONG[case]
+    escaped = f"#sdy.sharding{text}".replace('"', '\\"')
+    with pytest.raises(UnsupportedError) as refused:
+        stated_texts(SDY.format(mesh=mesh, text=escaped))
+    assert refused.value.code == "E0476"
+
+
 PARTITIONED = {
     "ENTRY main_spmd { ROOT p = f32[] parameter(0) }": "its entry is named main_spmd",
     "ENTRY e { ROOT p = u32[] partition-id() }": "it has the partition-id p",
