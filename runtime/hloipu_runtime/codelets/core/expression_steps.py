@@ -15,7 +15,7 @@ from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_block, round_to
+from hloipu_runtime.kernels.core.rounding import Origin, is_narrow, origin_of, round_block, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary
@@ -64,14 +64,14 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
         return Plain(kernel)
     if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
-        exact_kernel = kernel
+        exact_kernel, origin = kernel, origin_of(opcode)
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             if not _is_small(x[0]):
                 return unary(opcode, x[0], argument, out)
             exact = np.empty(x[0].shape, np.float32)
             exact_kernel(x[0], exact)
-            return _rounded(exact, argument, out)
+            return _rounded(exact, argument, out, origin)
 
         return narrow
     # Kernels of another result type make it themselves.
@@ -98,7 +98,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         return extremum
     if kernel is not None and is_narrow(argument):
-        exact_kernel = kernel
+        exact_kernel, origin = kernel, origin_of(opcode)
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             a, b = x
@@ -106,7 +106,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
                 return binary(opcode, a, b, argument, out)
             exact = np.empty(a.shape, np.float32)
             exact_kernel(a, b, exact)
-            return _rounded(exact, argument, out)
+            return _rounded(exact, argument, out, origin)
 
         return narrow
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
@@ -123,9 +123,9 @@ def _is_small(x: Array) -> bool:
     return x.ndim > 0 and 0 < x.size <= BLOCK_ELEMENTS
 
 
-def _rounded(exact: Array, element_type: str, out: Array | None) -> Array:
+def _rounded(exact: Array, element_type: str, out: Array | None, origin: Origin) -> Array:
     target = np.empty(exact.shape, np.float32) if out is None else out
-    round_block(exact, element_type, target)
+    round_block(exact, element_type, target, origin)
     return target
 
 

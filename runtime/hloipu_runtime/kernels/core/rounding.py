@@ -1,10 +1,11 @@
 """Rounding to the grids of the narrow floats, to nearest and ties to even.
 
-Two ways, both exact. bf16 shares its exponent range with f32: an integer addition carries into the
+Three ways, all exact. bf16 shares its exponent range with f32: an integer addition carries into the
 kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen per element so that
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
-on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs
-(f8e4m3, f8e3m4, f8e8m0fnu and the narrower).
+on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
+Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs (f8e4m3,
+f8e3m4, f8e8m0fnu and the narrower).
 """
 
 import math
@@ -50,6 +51,14 @@ GRIDS: dict[str, Grid] = {
 """Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
 
 
+Origin = Literal["any", "arithmetic", "sum"]
+"""Where f32 values to be rounded come from.
+
+`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`: they
+are sums or differences of two numbers of the grid, so multiples of its smallest step.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rounder:
     """Bit patterns to round values of one wide dtype to one grid with."""
@@ -80,6 +89,14 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
     )
 
 
+def origin_of(opcode: str) -> Origin:
+    """Return what an elementwise op's f32 result on numbers of one narrow grid is."""
+    if opcode in ("add", "subtract"):
+        return "sum"
+    # What is left of a division is cut off digit by digit, without the processor's arithmetic.
+    return "any" if opcode == "remainder" else "arithmetic"
+
+
 def is_narrow(element_type: str) -> bool:
     """Whether values of `element_type` live in float32 arrays on a coarser grid."""
     return element_type in GRIDS or element_type == "f8e8m0fnu"
@@ -105,17 +122,72 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
     return out
 
 
-def round_block(x: Array, element_type: str, out: Array) -> None:
+def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any") -> None:
     """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off.
 
     `out` may be `x`; for most formats it is cheaper if it is not.
     """
-    if element_type == "f8e8m0fnu":
+    factor = None if origin == "any" else _splitting_factor(element_type, origin)
+    if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
+        scaled = np.multiply(x, factor)
+        np.subtract(scaled, x, out=out)
+        np.subtract(scaled, out, out=out)
+    elif element_type == "f8e8m0fnu":
         _round_to_powers_of_two(x, out)
     elif element_type == "bf16" and x.dtype == np.float32:
         _round_to_bf16(x, out)
     else:
         _round_to_grid(x, element_type, out)
+
+
+def _splitting_factor(element_type: str, origin: Origin) -> np.float32 | None:
+    """Return the c with which c*x - (c*x - x) is x on the grid, ties to even, None where none is.
+
+    T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
+    Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the
+    smallest step has no more bits than that below twice the smallest normal number. bf16 has its
+    subnormals where f32 has them.
+    """
+    if origin == "sum" or (element_type == "bf16" and _flushes_subnormals()):
+        return _SPLITS.get(element_type)
+    return None
+
+
+_SPLITS = {
+    name: np.float32(2 ** (23 - grid.mantissa_bits) + 1)
+    for name, grid in GRIDS.items()
+    if grid.negative_zero and grid.nan
+}
+_SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
+"""Up to here neither the result overflows nor what is scaled by the factor."""
+
+_SMALLEST_NORMAL, _HALF = np.float32(2.0**-126), np.float32(0.5)
+
+
+def _flushes_subnormals() -> bool:
+    """Whether this thread's f32 arithmetic gives zero for a subnormal result."""
+    return not _SMALLEST_NORMAL * _HALF
+
+
+_SQUARES = 1 << 13
+"""Terms of one sum of squares: few enough that BLAS does not wake a second thread (10,000)."""
+
+
+def _surely_within(x: Array, limit: float) -> bool:
+    """Whether all of one piece lies in [-limit, limit]; NaN does not.
+
+    A sum of squares takes a third of the time of two extrema; where it is too large they decide.
+    """
+    if x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        most = 0.99 * limit * limit  # the sum is rounded
+        whole = flat.size - flat.size % _SQUARES
+        rest = flat[whole:]
+        if not rest.size or float(np.dot(rest, rest)) < most:
+            rows = flat[:whole].reshape(-1, _SQUARES)
+            if not whole or float(np.vecdot(rows, rows).max()) < most:
+                return True
+    return bool(x.max() <= limit and x.min() >= -limit)
 
 
 def _round_to_bf16(x: Array, out: Array) -> None:
@@ -143,10 +215,10 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
     overflow = addend.max() >= by.highest
     if overflow:
         nans = np.isnan(x)
-        np.minimum(addend, by.highest, out=addend)
-    # Exponent bits alone are powers of two, 0 and infinity: ordered as floats as they are as
-    # integers, and numpy's maximum of floats is the faster one.
-    np.maximum(addend.view(x.dtype), by.lowest, out=addend.view(x.dtype))
+    # Exponent bits alone are powers of two, 0 and infinity. With numbers numpy's clip is twice as
+    # fast as its maximum.
+    powers = addend.view(x.dtype)
+    np.clip(powers, by.lowest, by.highest.view(x.dtype), out=powers)
     np.add(addend, by.lift, out=addend)
     # The signs of x are needed once more after the sum.
     apart = out.dtype == x.dtype and not np.may_share_memory(out, x)
