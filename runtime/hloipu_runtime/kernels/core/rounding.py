@@ -54,8 +54,8 @@ GRIDS: dict[str, Grid] = {
 Origin = Literal["any", "arithmetic", "sum"]
 """Where f32 values to be rounded come from.
 
-`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`: they
-are sums or differences of two numbers of the grid, so multiples of its smallest step.
+`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`:
+they are sums or differences of two numbers of the grid, so multiples of its smallest step.
 """
 
 
