@@ -16,7 +16,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import Array, blocks, like
+from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, like
 from hloipu_runtime.kernels.core.quiet import quietly
 
 
@@ -63,10 +63,15 @@ they are sums or differences of two numbers of the grid, so multiples of its sma
 class _Rounder:
     """Bit patterns to round values of one wide dtype to one grid with."""
 
+    grid: Grid
+    bits: np.dtype[Any]
+    """The integer of the values' width."""
     infinity: np.generic
     sign: np.generic
     highest: np.generic
     """Exponent bits of the grid's largest number: from there on a value may overflow."""
+    highest_power: np.generic
+    """The power of two with these exponent bits."""
     lowest: np.generic
     """The smallest normal number of the grid."""
     lift: np.generic
@@ -80,10 +85,14 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
     sign = 1 << (8 * dtype.itemsize - 1)
     lift = (mantissa_bits - grid.mantissa_bits) << mantissa_bits | 1 << (mantissa_bits - 1)
     number = np.uint32 if dtype.itemsize == 4 else np.uint64
+    highest = math.frexp(grid.largest)[1] - 1
     return _Rounder(
+        grid=grid,
+        bits=np.dtype(number),
         infinity=number(sign - (1 << mantissa_bits)),
         sign=number(sign),
-        highest=number((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
+        highest=number((bias + highest) << mantissa_bits),
+        highest_power=dtype.type(2.0**highest),
         lowest=dtype.type(2.0**grid.min_exponent),
         lift=number(lift),
     )
@@ -125,11 +134,11 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
 def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any") -> None:
     """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off.
 
-    `out` may be `x`; for most formats it is cheaper if it is not.
+    `out` may be `x`; see `rounds_in_place`.
     """
     factor = None if origin == "any" else _splitting_factor(element_type, origin)
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
-        scaled = np.multiply(x, factor)
+        scaled = np.multiply(x, factor, out=_scratch(x))
         np.subtract(scaled, x, out=out)
         np.subtract(scaled, out, out=out)
     elif element_type == "f8e8m0fnu":
@@ -138,6 +147,11 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_bf16(x, out)
     else:
         _round_to_grid(x, element_type, out)
+
+
+def rounds_in_place(element_type: str, origin: Origin) -> bool:
+    """Whether `round_block` to where the values stand is as cheap as to another place."""
+    return origin == "sum" or element_type == "bf16"
 
 
 def _splitting_factor(element_type: str, origin: Origin) -> np.float32 | None:
@@ -190,9 +204,18 @@ def _surely_within(x: Array, limit: float) -> bool:
     return bool(x.max() <= limit and x.min() >= -limit)
 
 
+def _scratch(x: Array) -> Array | None:
+    """Return memory like a large piece that begins where a cache line does; None: numpy's own."""
+    large = x.size >= _ALIGNED_ELEMENTS and x.flags.c_contiguous
+    return aligned_empty(x.shape, x.dtype) if large else None
+
+
+_ALIGNED_ELEMENTS = 1 << 13
+
+
 def _round_to_bf16(x: Array, out: Array) -> None:
     bits = x.view(np.uint32)
-    carry = np.right_shift(bits, 16)
+    carry = np.right_shift(bits, 16, out=_scratch(bits))
     np.bitwise_and(carry, 1, out=carry)
     np.add(carry, 0x7FFF, out=carry)
     if np.isnan(x.max()):
@@ -207,23 +230,22 @@ def _round_to_bf16(x: Array, out: Array) -> None:
 
 
 def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
-    grid = GRIDS[element_type]
     by = _rounder(element_type, x.dtype)
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    grid, unsigned = by.grid, by.bits
     bits = x.view(unsigned)
-    addend = np.bitwise_and(bits, by.infinity)
+    addend = np.bitwise_and(bits, by.infinity, out=_scratch(bits))
     overflow = addend.max() >= by.highest
     if overflow:
         nans = np.isnan(x)
     # Exponent bits alone are powers of two, 0 and infinity. With numbers numpy's clip is twice as
     # fast as its maximum.
     powers = addend.view(x.dtype)
-    np.clip(powers, by.lowest, by.highest.view(x.dtype), out=powers)
+    powers.clip(by.lowest, by.highest_power, out=powers)
     np.add(addend, by.lift, out=addend)
     # The signs of x are needed once more after the sum.
-    apart = out.dtype == x.dtype and not np.may_share_memory(out, x)
-    rounded = np.add(x, addend.view(x.dtype), out=out if apart else None)
-    np.subtract(rounded, addend.view(x.dtype), out=rounded)
+    apart = out is not x and out.dtype == x.dtype and not np.may_share_memory(out, x)
+    rounded = np.add(x, powers, out=out if apart else None)
+    np.subtract(rounded, powers, out=rounded)
     if grid.negative_zero and not rounded.view(unsigned).min():
         # Every zero came out as +0; nothing else has lost its sign.
         sign = np.bitwise_and(bits, by.sign, out=addend)
