@@ -14,7 +14,7 @@ from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array, between
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
 from hloipu_runtime.kernels.core.rounding import (
     Origin,
     is_narrow,
@@ -77,9 +77,7 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
         def narrow(x: list[Array], out: Array | None) -> Array:
             if not _is_small(x[0]):
                 return unary(opcode, x[0], argument, out)
-            exact = out if in_place else between(x[0])
-            if exact is None:
-                exact = np.empty(x[0].shape, np.float32)
+            exact = np.empty(x[0].shape, np.float32) if out is None or not in_place else out
             exact_kernel(x[0], exact)
             return _rounded(exact, argument, out, origin)
 
@@ -115,8 +113,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
             a, b = x
             if not (_is_small(a) and (a.shape == b.shape or b.size <= BLOCK_ELEMENTS)):
                 return binary(opcode, a, b, argument, out)
-            place = out if in_place else between(a) if a.shape == b.shape or not b.ndim else None
-            exact = ufunc(a, b, out=place)
+            exact = ufunc(a, b, out=out if in_place else None)
             return _rounded(exact, argument, out, origin)
 
         return narrow

@@ -64,19 +64,6 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 _LINE_BYTES = 64
 
 
-def between(x: Array) -> Array | None:
-    """Return memory of the form of a piece for what stands between two operations on it.
-
-    None where numpy's own is as good: of small or strided pieces.
-    """
-    large = x.size >= _ALIGNED_ELEMENTS and x.flags.c_contiguous
-    return aligned_empty(x.shape, x.dtype) if large else None
-
-
-_ALIGNED_ELEMENTS = 1 << 13
-"""From here on the third of an operation's time exceeds the microsecond that alignment takes."""
-
-
 def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:
     """Return an uninitialised array of the shape of `x`, in its memory order."""
     return np.empty_like(x, dtype=dtype, subok=False)

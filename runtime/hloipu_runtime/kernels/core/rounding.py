@@ -16,7 +16,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import Array, between, blocks, like
+from hloipu_runtime.kernels.core.blocks import Array, blocks, like
 from hloipu_runtime.kernels.core.quiet import quietly
 
 
@@ -138,7 +138,7 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     """
     factor = None if origin == "any" else _splitting_factor(element_type, origin)
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
-        scaled = np.multiply(x, factor, out=between(x))
+        scaled = np.multiply(x, factor)
         np.subtract(scaled, x, out=out)
         np.subtract(scaled, out, out=out)
     elif element_type == "f8e8m0fnu":
@@ -206,7 +206,7 @@ def _surely_within(x: Array, limit: float) -> bool:
 
 def _round_to_bf16(x: Array, out: Array) -> None:
     bits = x.view(np.uint32)
-    carry = np.right_shift(bits, 16, out=between(bits))
+    carry = np.right_shift(bits, 16)
     np.bitwise_and(carry, 1, out=carry)
     np.add(carry, 0x7FFF, out=carry)
     if np.isnan(x.max()):
@@ -224,7 +224,7 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
     by = _rounder(element_type, x.dtype)
     grid, unsigned = by.grid, by.bits
     bits = x.view(unsigned)
-    addend = np.bitwise_and(bits, by.infinity, out=between(bits))
+    addend = np.bitwise_and(bits, by.infinity)
     overflow = addend.max() >= by.highest
     if overflow:
         nans = np.isnan(x)
