@@ -34,7 +34,7 @@ def _differences(exact: Array, rounded: Array, element_type: str) -> Array:
     """Return the values that were rounded otherwise than by the reference."""
     wanted = _reference(exact, element_type)
     same = rounded.view(np.uint32) == wanted.view(np.uint32)
-    return exact[~(same | (np.isnan(rounded) & np.isnan(wanted)))]
+    return np.asarray(exact[~(same | (np.isnan(rounded) & np.isnan(wanted)))])
 
 
 def _rounded(
