@@ -111,7 +111,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             a, b = x
-            if not (_is_small(a) and (a.shape == b.shape or b.size <= BLOCK_ELEMENTS)):
+            if not (_is_small(a) and 0 < b.size <= BLOCK_ELEMENTS):
                 return binary(opcode, a, b, argument, out)
             exact = ufunc(a, b, out=out if in_place else None)
             return _rounded(exact, argument, out, origin)
