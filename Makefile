@@ -74,6 +74,10 @@ grammar: install ## make the parse tables of hlo.lark anew
 corpus: install ## print thousands of modules from JAX to out/corpus (8 minutes)
 	$(BIN)/python -m tools.make_corpus
 
+.PHONY: rounding
+rounding: install ## round 10^8 values to each narrow float, against ml_dtypes (5 minutes)
+	$(BIN)/python -m tools.prove_rounding
+
 .PHONY: parse-conformance
 parse-conformance: corpus ## our parser and verifier against XLA's, on all texts and the corpus
 	$(BIN)/python -m tools.parse_conformance $(if $(DUMPS),--zoo $(DUMPS))

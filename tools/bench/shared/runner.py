@@ -46,7 +46,7 @@ def scaled_arguments(module: Module, seed: int, scale: float) -> list[Any]:
         return arguments
     return [
         (x * x.dtype.type(scale)).astype(x.dtype)
-        if isinstance(x, np.ndarray) and x.ndim > 1 and x.dtype.kind == "f"
+        if isinstance(x, np.ndarray) and x.ndim > 1 and x.dtype.kind in "fV"  # V: bf16
         else x
         for x in arguments
     ]

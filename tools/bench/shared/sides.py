@@ -36,9 +36,12 @@ class Row:
     """Median of the ratios of neighbouring measurements."""
 
 
-def environment_of_sides() -> dict[str, str]:
-    """Return what child processes of both sides find in their environment."""
+def environment_of_sides(root: Path = ROOT) -> dict[str, str]:
+    """Return what child processes of both sides, of the checkout in `root`, find there."""
     environment = {k: v for k, v in os.environ.items() if k not in SETTINGS_LEFT_OUT}
+    if root != ROOT:
+        folders = (root, root / "compiler", root / "runtime")
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
     environment |= {
         "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
         "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -49,15 +52,16 @@ def environment_of_sides() -> dict[str, str]:
 class Side:
     """One child process."""
 
-    def __init__(self, name: str, core: int) -> None:
-        self.name, self._core = name, core
+    def __init__(self, name: str, core: int, root: Path = ROOT) -> None:
+        """Start one, of the checkout in `root`."""
+        self.name, self._core, self._root = name, core, root
         self._child = self._start()
 
     def _start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "tools.bench.shared.runner", self.name],
-            cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=environment_of_sides(),
+            cwd=self._root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment_of_sides(self._root),
             # Thread pools are sized by the cores a process may use when it starts.
             preexec_fn=lambda: os.sched_setaffinity(0, {self._core}),
         )  # fmt: skip

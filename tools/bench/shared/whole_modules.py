@@ -23,12 +23,28 @@ Shapes = Any
 """A tree of shapes, as tuples of sizes in dicts and lists."""
 
 
-def module_cases() -> Iterator[Case]:
-    """Yield every program."""
+def module_cases(float_type: str = "f32") -> Iterator[Case]:
+    """Yield every program; with another type of floats those whose arguments are all f32."""
     for family, make in FAMILIES.items():
-        for name, function, arguments in make():
+        for name, function, given in make():
+            types = {x.dtype for x in jax.tree.leaves(given)}
+            if float_type != "f32" and not types & _FLOATS <= {_FLOAT_TYPES["f32"]}:
+                continue
+            arguments = jax.tree.map(lambda x: _retyped(x, float_type), given)
             text = jax.jit(function, keep_unused=True).lower(*arguments).compiler_ir("hlo")
             yield Case(family, name, "", text.as_hlo_text(print_large_constants=True), WEIGHT_SCALE)
+
+
+_FLOAT_TYPES = {
+    "f32": jnp.dtype(jnp.float32), "bf16": jnp.dtype(jnp.bfloat16), "f16": jnp.dtype(jnp.float16),
+}  # fmt: skip
+_FLOATS = set(_FLOAT_TYPES.values())
+
+
+def _retyped(argument: Any, float_type: str) -> Any:
+    if argument.dtype != _FLOAT_TYPES["f32"]:
+        return argument
+    return jax.ShapeDtypeStruct(argument.shape, _FLOAT_TYPES[float_type])
 
 
 Programs = Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]
@@ -243,7 +259,7 @@ def _lstm() -> Programs:
             hidden = jax.nn.sigmoid(o) * jnp.tanh(memory)
             return (hidden, memory), hidden
 
-        zeros = jnp.zeros((batch, width), jnp.float32)
+        zeros = jnp.zeros((batch, width), inputs.dtype)
         return lax.scan(cell, (zeros, zeros), inputs)[1]
 
     weights = {"x": f32(width, 4 * width), "h": f32(width, 4 * width), "b": f32(4 * width)}

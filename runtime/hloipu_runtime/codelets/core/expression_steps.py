@@ -15,7 +15,14 @@ from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_block, round_to
+from hloipu_runtime.kernels.core.rounding import (
+    Origin,
+    is_narrow,
+    origin_of,
+    round_block,
+    round_to,
+    rounds_in_place,
+)
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary
@@ -64,14 +71,15 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
         return Plain(kernel)
     if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
-        exact_kernel = kernel
+        exact_kernel, origin = kernel, origin_of(opcode)
+        in_place = rounds_in_place(argument, origin)
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             if not _is_small(x[0]):
                 return unary(opcode, x[0], argument, out)
-            exact = np.empty(x[0].shape, np.float32)
+            exact = np.empty(x[0].shape, np.float32) if out is None or not in_place else out
             exact_kernel(x[0], exact)
-            return _rounded(exact, argument, out)
+            return _rounded(exact, argument, out, origin)
 
         return narrow
     # Kernels of another result type make it themselves.
@@ -97,16 +105,16 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
             return target
 
         return extremum
-    if kernel is not None and is_narrow(argument):
-        exact_kernel = kernel
+    if isinstance(kernel, np.ufunc) and is_narrow(argument):
+        ufunc, origin = kernel, origin_of(opcode)
+        in_place = rounds_in_place(argument, origin)
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             a, b = x
-            if not (_is_small(a) and (a.shape == b.shape or not b.ndim)):
+            if not (_is_small(a) and 0 < b.size <= BLOCK_ELEMENTS):
                 return binary(opcode, a, b, argument, out)
-            exact = np.empty(a.shape, np.float32)
-            exact_kernel(a, b, exact)
-            return _rounded(exact, argument, out)
+            exact = ufunc(a, b, out=out if in_place else None)
+            return _rounded(exact, argument, out, origin)
 
         return narrow
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
@@ -119,14 +127,18 @@ _ON_GRID = frozenset(
 
 
 def _is_small(x: Array) -> bool:
-    """Whether an array is one block, for which the kernels' own walk is needless."""
+    """Whether an array with axes is one block, for which the kernels' own walk is needless."""
     return x.ndim > 0 and 0 < x.size <= BLOCK_ELEMENTS
 
 
-def _rounded(exact: Array, element_type: str, out: Array | None) -> Array:
-    target = np.empty(exact.shape, np.float32) if out is None else out
-    round_block(exact, element_type, target)
-    return target
+def _rounded(exact: Array, element_type: str, out: Array | None, origin: Origin) -> Array:
+    if exact.size > BLOCK_ELEMENTS:
+        return round_to(exact, element_type, out)
+    if out is None:
+        in_place = rounds_in_place(element_type, origin)
+        out = exact if in_place else np.empty(exact.shape, np.float32)
+    round_block(exact, element_type, out, origin)
+    return out
 
 
 def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:

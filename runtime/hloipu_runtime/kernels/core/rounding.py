@@ -1,10 +1,11 @@
 """Rounding to the grids of the narrow floats, to nearest and ties to even.
 
-Two ways, both exact. bf16 shares its exponent range with f32: an integer addition carries into the
+Three ways, all exact. bf16 shares its exponent range with f32: an integer addition carries into the
 kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen per element so that
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
-on k. Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs
-(f8e4m3, f8e3m4, f8e8m0fnu and the narrower).
+on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
+Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs (f8e4m3,
+f8e3m4, f8e8m0fnu and the narrower).
 """
 
 import math
@@ -50,14 +51,27 @@ GRIDS: dict[str, Grid] = {
 """Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
 
 
+Origin = Literal["any", "arithmetic", "sum"]
+"""Where f32 values to be rounded come from.
+
+`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`:
+they are sums or differences of two numbers of the grid, so multiples of its smallest step.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Rounder:
     """Bit patterns to round values of one wide dtype to one grid with."""
 
+    grid: Grid
+    bits: np.dtype[Any]
+    """The integer of the values' width."""
     infinity: np.generic
     sign: np.generic
     highest: np.generic
     """Exponent bits of the grid's largest number: from there on a value may overflow."""
+    highest_power: np.generic
+    """The power of two with these exponent bits."""
     lowest: np.generic
     """The smallest normal number of the grid."""
     lift: np.generic
@@ -71,13 +85,25 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
     sign = 1 << (8 * dtype.itemsize - 1)
     lift = (mantissa_bits - grid.mantissa_bits) << mantissa_bits | 1 << (mantissa_bits - 1)
     number = np.uint32 if dtype.itemsize == 4 else np.uint64
+    highest = math.frexp(grid.largest)[1] - 1
     return _Rounder(
+        grid=grid,
+        bits=np.dtype(number),
         infinity=number(sign - (1 << mantissa_bits)),
         sign=number(sign),
-        highest=number((bias + math.frexp(grid.largest)[1] - 1) << mantissa_bits),
+        highest=number((bias + highest) << mantissa_bits),
+        highest_power=dtype.type(2.0**highest),
         lowest=dtype.type(2.0**grid.min_exponent),
         lift=number(lift),
     )
+
+
+def origin_of(opcode: str) -> Origin:
+    """Return what an elementwise op's f32 result on numbers of one narrow grid is."""
+    if opcode in ("add", "subtract"):
+        return "sum"
+    # What is left of a division is cut off digit by digit, without the processor's arithmetic.
+    return "any" if opcode == "remainder" else "arithmetic"
 
 
 def is_narrow(element_type: str) -> bool:
@@ -105,17 +131,77 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
     return out
 
 
-def round_block(x: Array, element_type: str, out: Array) -> None:
+def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any") -> None:
     """Round one piece, f32 or f64, to a narrow grid into `out`; floating-point warnings are off.
 
-    `out` may be `x`; for most formats it is cheaper if it is not.
+    `out` may be `x`; see `rounds_in_place`.
     """
-    if element_type == "f8e8m0fnu":
+    factor = None if origin == "any" else _splitting_factor(element_type, origin)
+    if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
+        scaled = np.multiply(x, factor)
+        np.subtract(scaled, x, out=out)
+        np.subtract(scaled, out, out=out)
+    elif element_type == "f8e8m0fnu":
         _round_to_powers_of_two(x, out)
     elif element_type == "bf16" and x.dtype == np.float32:
         _round_to_bf16(x, out)
     else:
         _round_to_grid(x, element_type, out)
+
+
+def rounds_in_place(element_type: str, origin: Origin) -> bool:
+    """Whether `round_block` to where the values stand is as cheap as to another place."""
+    return origin == "sum" or element_type == "bf16"
+
+
+def _splitting_factor(element_type: str, origin: Origin) -> np.float32 | None:
+    """Return the c with which c*x - (c*x - x) is x on the grid, ties to even, None where none is.
+
+    T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
+    Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the
+    smallest step has no more bits than that below twice the smallest normal number. bf16 has its
+    subnormals where f32 has them.
+    """
+    if origin == "sum" or (element_type == "bf16" and _flushes_subnormals()):
+        return _SPLITS.get(element_type)
+    return None
+
+
+_SPLITS = {
+    name: np.float32(2 ** (23 - grid.mantissa_bits) + 1)
+    for name, grid in GRIDS.items()
+    if grid.negative_zero and grid.nan
+}
+_SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
+"""Up to here neither the result overflows nor what is scaled by the factor."""
+
+_SMALLEST_NORMAL, _HALF = np.float32(2.0**-126), np.float32(0.5)
+
+
+def _flushes_subnormals() -> bool:
+    """Whether this thread's f32 arithmetic gives zero for a subnormal result."""
+    return not _SMALLEST_NORMAL * _HALF
+
+
+_SQUARES = 1 << 13
+"""Terms of one sum of squares: few enough that BLAS does not wake a second thread (10,000)."""
+
+
+def _surely_within(x: Array, limit: float) -> bool:
+    """Whether all of one piece lies in [-limit, limit]; NaN does not.
+
+    A sum of squares takes a third of the time of two extrema; where it is too large they decide.
+    """
+    if x.flags.c_contiguous:
+        flat = x.reshape(-1)
+        most = 0.99 * limit * limit  # the sum is rounded
+        whole = flat.size - flat.size % _SQUARES
+        rest = flat[whole:]
+        if not rest.size or float(np.dot(rest, rest)) < most:
+            rows = flat[:whole].reshape(-1, _SQUARES)
+            if not whole or float(np.vecdot(rows, rows).max()) < most:
+                return True
+    return bool(x.max() <= limit and x.min() >= -limit)
 
 
 def _round_to_bf16(x: Array, out: Array) -> None:
@@ -135,23 +221,22 @@ def _round_to_bf16(x: Array, out: Array) -> None:
 
 
 def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
-    grid = GRIDS[element_type]
     by = _rounder(element_type, x.dtype)
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
+    grid, unsigned = by.grid, by.bits
     bits = x.view(unsigned)
     addend = np.bitwise_and(bits, by.infinity)
     overflow = addend.max() >= by.highest
     if overflow:
         nans = np.isnan(x)
-        np.minimum(addend, by.highest, out=addend)
-    # Exponent bits alone are powers of two, 0 and infinity: ordered as floats as they are as
-    # integers, and numpy's maximum of floats is the faster one.
-    np.maximum(addend.view(x.dtype), by.lowest, out=addend.view(x.dtype))
+    # Exponent bits alone are powers of two, 0 and infinity. With numbers numpy's clip is twice as
+    # fast as its maximum.
+    powers = addend.view(x.dtype)
+    powers.clip(by.lowest, by.highest_power, out=powers)
     np.add(addend, by.lift, out=addend)
     # The signs of x are needed once more after the sum.
-    apart = out.dtype == x.dtype and not np.may_share_memory(out, x)
-    rounded = np.add(x, addend.view(x.dtype), out=out if apart else None)
-    np.subtract(rounded, addend.view(x.dtype), out=rounded)
+    apart = out is not x and out.dtype == x.dtype and not np.may_share_memory(out, x)
+    rounded = np.add(x, powers, out=out if apart else None)
+    np.subtract(rounded, powers, out=rounded)
     if grid.negative_zero and not rounded.view(unsigned).min():
         # Every zero came out as +0; nothing else has lost its sign.
         sign = np.bitwise_and(bits, by.sign, out=addend)

@@ -8,7 +8,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_block
+from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block, rounds_in_place
 from hloipu_runtime.kernels.core.storage import wrap
 
 RealKernel = Callable[[Array, Array, Array], object]
@@ -165,10 +165,12 @@ def _real(opcode: str, x: Array, y: Array, element_type: str, out: Array) -> Arr
         elif not is_narrow(element_type):
             kernel(x, y, out)
         else:
+            origin = origin_of(opcode)
+            in_place = rounds_in_place(element_type, origin)
             for target, a, b in blocks(out, x, y):
-                exact = np.empty(target.shape, np.float32)
+                exact = target if in_place else np.empty(target.shape, np.float32)
                 kernel(a, b, exact)
-                round_block(exact, element_type, target)
+                round_block(exact, element_type, target, origin)
     return out
 
 

@@ -14,7 +14,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.blocks import Array, blocks, compact, like, repeats
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_block
+from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block, rounds_in_place
 from hloipu_runtime.kernels.core.storage import storage_dtype, to_bits, wrap
 from hloipu_runtime.kernels.elementwise.complex_unary import COMPLEX_UNARY
 
@@ -288,15 +288,17 @@ def _real(opcode: str, x: Array, element_type: str, out: Array | None) -> Array:
     out = _target(x, out, x.dtype)
     on_grid = element_type in ("f16", "bf16") and opcode in _ON_GRID
     rounds = is_narrow(element_type) and not on_grid
+    origin = origin_of(opcode)
+    apart = rounds and not rounds_in_place(element_type, origin)
     with quietly():
         if not rounds and opcode not in _CHAINS:
             kernel(x, out)
             return out
         for target, piece in blocks(out, x):
-            exact = np.empty(target.shape, np.float32) if rounds else target
+            exact = np.empty(target.shape, np.float32) if apart else target
             kernel(piece, exact)
             if rounds:
-                round_block(exact, element_type, target)
+                round_block(exact, element_type, target, origin)
     return out
 
 

@@ -1,12 +1,15 @@
 """Rounding to narrow grids, against ml_dtypes (f32) and exact rationals (f64)."""
 
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.rounding import GRIDS, is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import user_dtype
+from hloipu_runtime.kernels.elementwise.binary import binary
 from tests.support.arrays import Array, f32
 
 NARROW = [*GRIDS, "f8e8m0fnu"]
@@ -35,13 +38,45 @@ def _same(found: Array, wanted: Array) -> Array:
 
 @pytest.mark.parametrize("element_type", NARROW)
 def test_f32_rounds_as_ml_dtypes_does(element_type: str) -> None:
-    x = np.concatenate([_f32_near_every_f16(), _f32_near_every_bf16()])
+    x = np.concatenate([_f32_near_every_f16(), _f32_near_every_bf16(), _random_bits(1 << 20)])
     with np.errstate(all="ignore"):
         wanted = x.astype(user_dtype(element_type)).astype(np.float32)
     if element_type in GRIDS and not GRIDS[element_type].nan:
         wanted[np.isnan(x)] = -0.0  # ml_dtypes gives zeros of both signs
     bad = ~_same(round_to(x, element_type), wanted)
     assert not bad.any(), x[bad][:5]
+
+
+def _random_bits(count: int) -> Array:
+    bits = np.random.default_rng(5).integers(0, 1 << 32, count, np.uint32)
+    return np.asarray(bits.view(np.float32))
+
+
+@pytest.mark.parametrize("element_type", NARROW)
+@pytest.mark.parametrize("flushes", [False, True])
+def test_results_of_arithmetic_round_as_ml_dtypes_does(element_type: str, flushes: bool) -> None:
+    dtype = user_dtype(element_type)
+    with np.errstate(all="ignore"):
+        codes = np.arange(1 << (8 * dtype.itemsize)).astype(f"u{dtype.itemsize}")
+        every = np.resize(codes.view(dtype).astype(np.float32), 1 << 16)
+        size = np.absolute(every)
+        # Without numbers that may overflow: what is quicker is for blocks of those.
+        tame = np.resize(every[size < np.sqrt(np.nanmax(size[np.isfinite(size)]))], 1 << 16)
+        small = np.resize(every[np.argsort(size)[: max(4, size.size // 64)]], 1 << 16)
+        mixed = np.random.default_rng(6).permutation
+        pairs = [(every, mixed(every)), (tame, mixed(tame)), (tame, small), (small, mixed(small))]
+        for x, y in pairs:
+            for opcode, ufunc in _ARITHMETIC.items():
+                with computing() if flushes else nullcontext():
+                    exact, found = ufunc(x, y), binary(opcode, x, y, element_type)
+                wanted = exact.astype(dtype).astype(np.float32)
+                if element_type in GRIDS and not GRIDS[element_type].nan:
+                    wanted[np.isnan(exact)] = -0.0
+                bad = ~_same(found, wanted)
+                assert not bad.any(), (opcode, x[bad][:5], y[bad][:5])
+
+
+_ARITHMETIC = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply}
 
 
 @pytest.mark.parametrize("element_type", sorted(GRIDS))
