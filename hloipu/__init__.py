@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hloipu.report.page import write_report
     from hloipu.report.reading import Report, open_report, report_of
     from hloipu.report.trace import write_trace
+    from hloipu.sweeping.study import sweep
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
@@ -63,6 +64,7 @@ _HOMES = {
     "Report": "hloipu.report.reading",
     "open_report": "hloipu.report.reading",
     "report_of": "hloipu.report.reading",
+    "sweep": "hloipu.sweeping.study",
     "write_report": "hloipu.report.page",
     "write_trace": "hloipu.report.trace",
     "Module": "hloipu_compiler.ir.graph",
@@ -128,6 +130,7 @@ __all__ = [
     "parse",
     "register_custom_call",
     "report_of",
+    "sweep",
     "verify",
     "write_report",
     "write_trace",

@@ -29,6 +29,7 @@ STAIRS = (
     "hloipu.modules",
     "hloipu.ports",
     "hloipu.training",
+    "hloipu.sweeping",
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
