@@ -66,10 +66,7 @@ def _table(axes: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _cells(axes: Sequence[str], row: Row) -> list[str]:
     settings = [shortened(str(row.settings.get(axis, "")), _WIDTH) for axis in axes]
-    if row.record is None:
-        verdict = "to come"
-    else:
-        verdict = row.code or ("yes" if row.fits else "no")
+    verdict = "to come" if row.record is None else row.code or ("yes" if row.fits else "no")
     figures = [_figure(name, row.figures.get(name)) for name in _SHOWN]
     return [str(row.number), *settings, verdict, *figures]
 

@@ -79,8 +79,8 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
             raise _refused(f"{name} has more than {_MOST_VALUES} values", "make its steps larger")
     if not found:
         raise _refused(f"{name} has no values", f"give some, such as {DEFAULT}")
-    twice = next((x for n, x in enumerate(found) if x in found[:n]), None)
-    if twice is not None:
+    if len(set(found)) < len(found):
+        twice = next(x for n, x in enumerate(found) if x in found[:n])
         raise _refused(f"{name} has the value {shown(twice)} twice", "leave one of them out")
     return Axis(name, tuple(found))
 
@@ -216,7 +216,7 @@ def _in_range(name: str, first: str, last: str, sign: str | None, by: str | None
     grows = step > 0 if sign != "*" else step > 1 and low > 0
     if low > high or not grows:
         raise _refused(f"the range {first}..{last}{sign or ''}{by or ''} of {name} never ends", "")
-    values = []
+    values: list[int] = []
     while low <= high and len(values) <= _MOST_VALUES:
         values.append(low)
         low = low * step if sign == "*" else low + step

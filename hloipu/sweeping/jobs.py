@@ -68,7 +68,12 @@ def begin_worker(memory_bytes: int | None) -> None:
 
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def limit_memory(memory_bytes: int | None) -> None:

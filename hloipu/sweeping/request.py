@@ -1,6 +1,7 @@
 """From points to jobs: options resolved, what compiles to the same found, commands written."""
 
 import hashlib
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -22,10 +23,9 @@ from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import F32
 from hloipu_runtime.errors import HloipuError, UsageError
-from hloipu_runtime.executable_cache import compile_key, source_fingerprint
+from hloipu_runtime.executable_cache import source_fingerprint
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.machine.model import Machine
 
 _NOT_OF_ESTIMATES = frozenset(
     "target set mode cache cache_dir cache_size_bytes poison seed max_iterations synthetic_data "
@@ -144,9 +144,10 @@ class Compiles:
     def _key(self, module: SweptModule, rewrite: str, options: Options) -> str:
         names = [name for name in OPTIONS if name not in _NOT_OF_ESTIMATES]
         said = {name: getattr(options, name) for name in names}
-        facts = {**said, "rewrite": rewrite}
-        machine = _machine(options.target, options.set)
-        return compile_key(module.digest.encode(), facts, machine, self._fingerprint)
+        # Where a number is from does not matter, nor what the machine is called.
+        numbers = _numbers(options.target, options.set)
+        facts = [module.digest, rewrite, said, numbers, self._seconds, self._fingerprint]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _command(self, module: SweptModule, passes: str, point: Mapping[str, str]) -> str:
         """Return the command line that gives a point's figures."""
@@ -172,8 +173,8 @@ def fingerprint() -> str:
 
 
 @lru_cache(maxsize=256)
-def _machine(target: str, numbers: tuple[tuple[str, str], ...]) -> Machine:
-    return load_machine(target, dict(numbers))
+def _numbers(target: str, changed: tuple[tuple[str, str], ...]) -> list[tuple[str, int]]:
+    return [(x.key, x.value) for x in load_machine(target, dict(changed)).numbers()]
 
 
 def rewrite_of(module: SweptModule, point: Mapping[str, str]) -> str:

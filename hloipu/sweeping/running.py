@@ -97,11 +97,11 @@ class Runner:
         telling("points", done, self._count)
 
 
-def run_points(runner: Runner, points: Iterator[tuple[int, Compile]]) -> None:
-    """Run compiles in order, as many at a time as workers take; each number is that of a point."""
+def run_points(runner: Runner, compiles: Iterator[Compile]) -> None:
+    """Run compiles in order, as many at a time as workers take."""
     done, waiting = 0, dict[str, int]()
     runner.tell(0)
-    for number, compile in points:
+    for compile in compiles:
         if runner.is_done(compile.key):
             done += 1
             continue
@@ -119,8 +119,8 @@ def run_points(runner: Runner, points: Iterator[tuple[int, Compile]]) -> None:
 
 def planned(
     store: Store, points: Iterator[dict[str, str]], compile_of: Callable[[dict[str, str]], Compile]
-) -> Iterator[tuple[int, Compile]]:
-    """Yield the points' compiles with their numbers, from 1 on, once they are in the file."""
+) -> Iterator[Compile]:
+    """Yield the points' compiles once they are in the file, numbered from 1 on."""
     number = 0
     while batch := list(islice(points, _PLANNED_AT_ONCE)):
         rows, compiles = [], []
@@ -128,6 +128,6 @@ def planned(
             number += 1
             compile = compile_of(point)
             rows.append((number, point, compile.key, compile.command))
-            compiles.append((number, compile))
+            compiles.append(compile)
         store.add_points(rows)
         yield from compiles

@@ -7,7 +7,7 @@ killed loses nothing that is in it; others may read it meanwhile.
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class Store:
 
     @classmethod
     def opened(cls, path: Path, *, writes: bool = False) -> "Store":
-        """Open the file of a study; ArtefactError E4060 for any other, UsageError E3191 for none."""
+        """Open a study; ArtefactError E4060 for any other file, UsageError E3191 for none."""
         if not path.is_file():
             raise UsageError("E3191", f"there is no study {str(path)!r}")
         store = cls(_opened(path, "rw" if writes else "ro"), path)
@@ -137,7 +137,7 @@ class Store:
             raise _damaged(self.path, str(error)) from error
         return data.decode("utf-8", "surrogateescape")
 
-    def add_points(self, points: list[tuple[int, Mapping[str, str], str, str]]) -> None:
+    def add_points(self, points: Sequence[tuple[int, Mapping[str, str], str, str]]) -> None:
         """Add points: number, settings, key of the compile, command."""
         with self._writing() as connection:
             connection.executemany(

@@ -235,7 +235,7 @@ def _checked(
     if not axes:
         raise UsageError("E3190", "there is nothing to sweep over", hint="--over target=gc200,bow")
     changed = {"axes": checked_axes(axes), "goals": goals}
-    fields = {name: getattr(asked, name) for name in Asked.__slots__}  # type: ignore[attr-defined]
+    fields = {name: getattr(asked, name) for name in Asked.__slots__}
     return Asked(**{**fields, **changed}), modules
 
 

@@ -24,6 +24,8 @@ Finished = tuple[str, Record | None]
 JOBS_AHEAD = 2
 """Jobs that each worker has: the one that it does, and the next."""
 MOST_WORKERS = 4096
+_MOST_STARTS = 2
+"""Of processes that end before any does a job: then none will."""
 
 
 class Workers(Protocol):
@@ -91,6 +93,7 @@ class ProcessWorkers:
         self._pool: ProcessPoolExecutor | None = None
         self._finished: queue.SimpleQueue[tuple[str, Future[Record]]] = queue.SimpleQueue()
         self._has_worked = False
+        self._starts = 0
 
     def start(self) -> None:
         """Write the modules out; processes start with the first jobs."""
@@ -99,6 +102,7 @@ class ProcessWorkers:
         self._pool = self._new_pool()
 
     def _new_pool(self) -> ProcessPoolExecutor:
+        self._starts += 1
         # Spawned: forked ones would share threads' locks, and could not start on every system.
         return ProcessPoolExecutor(
             self._count, get_context("spawn"), begin_worker, (self._memory_bytes,)
@@ -121,7 +125,7 @@ class ProcessWorkers:
         try:
             record = future.result()
         except BrokenProcessPool:
-            if not self._has_worked:
+            if not self._has_worked and self._starts > _MOST_STARTS:
                 raise UsageError(
                     "E3193",
                     "the processes of the sweep end as they start",

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -99,7 +100,7 @@ def command(
         raise click.UsageError("Missing argument 'FILES'.")
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
-    memory = None if point_memory is None else Size(_MOST).read(point_memory)
+    memory: Any = None if point_memory is None else Size(_MOST).read(point_memory)
     if point_memory is not None and not isinstance(memory, int):
         raise UsageError("E3011", f"--point-memory is {Size(_MOST).expected}, not {point_memory!r}")
     wanted = study.Asked(
