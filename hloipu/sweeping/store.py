@@ -104,8 +104,12 @@ class Store:
         if not path.is_file():
             raise UsageError("E3191", f"there is no study {str(path)!r}")
         store = cls(_opened(path, "rw" if writes else "ro"), path)
-        if store._about("format") != FORMAT:
-            raise _damaged(path, f"its format is not {FORMAT}")
+        try:
+            if store._about("format") != FORMAT:
+                raise _damaged(path, f"its format is not {FORMAT}")
+        except ArtefactError:
+            store.close()
+            raise
         return store
 
     def close(self) -> None:
@@ -178,9 +182,10 @@ class Store:
         ):
             settings = self._json(name)
             found = None if record is None else self._json(record)
-            if not isinstance(settings, dict) or not isinstance(found, dict | None):
+            is_point = isinstance(settings, dict) and isinstance(number, int)
+            if not is_point or not isinstance(found, dict | None):
                 raise _damaged(self.path, f"row {number} is none")
-            yield Row(int(number), settings, str(command), found)
+            yield Row(number, settings, str(command), found)
 
     def _about(self, name: str) -> str:
         found = self._all("select value from about where name = ?", (name,))
@@ -195,7 +200,7 @@ class Store:
     def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         try:
             return self._connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, OverflowError) as error:
             raise _damaged(self.path, str(error)) from error
 
     def _writing(self) -> "_Transaction":

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from typing import Any
 
 from hloipu import __version__
 from hloipu.options.kinds import Size
+from hloipu.options.resolve import OptionWarning, resolve
 from hloipu.showing import shown
 from hloipu.sweeping.axes import FILE, Axis, axis_of, checked_axes, combinations, points_of
 from hloipu.sweeping.goals import FIGURES, USUAL_GOALS, checked_goals, pareto
@@ -182,6 +184,8 @@ def sweep(
         tuple(axis_of(name, values) for name, values in axes.items()),
         points, seed, tuple(goals), workers, scheduler, memory, point_seconds, resume,
     )  # fmt: skip
+    for said in resolve("estimate", options).warnings:
+        warnings.warn(said, OptionWarning, stacklevel=3)
     with shown(), doing("sweep"):
         if path is not None:
             return run_study(steps, asked, options, Path(path))

@@ -107,6 +107,7 @@ def command(
         tuple(axis_of_text(text) for text in over),
         points, sample_seed, goals, workers, scheduler, memory, point_seconds, resume, asked.config,
     )  # fmt: skip
+    asked.resolved()  # says what is wrong with what all points share
     steps = [file if file != "-" else read_input("-", limits).text for file in files]
     try:
         rows = study.run_study(steps, wanted, asked.given, Path(output), limits)

@@ -31,7 +31,7 @@ ENTRY e {
 }
 """
 AXES: Mapping[str, Any] = {
-    "set.tiles_per_ipu": ["default", 4], "batch": [8, 16], "dtype": ["f32", "bf16"],
+    "set.tiles_per_ipu": ["default", 2], "batch": [8, 16], "dtype": ["f32", "bf16"],
 }  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_each_row_has_the_figures_of_its_command(tmp_path: Path) -> None:
     rows = hloipu.sweep(file, AXES, workers=0, target="tiny")
     assert [tuple(row.settings.values()) for row in rows] == [
         (tiles, batch, dtype)
-        for tiles in ("default", "4") for batch in ("8", "16") for dtype in ("f32", "bf16")
+        for tiles in ("default", "2") for batch in ("8", "16") for dtype in ("f32", "bf16")
     ]  # fmt: skip
     for row in rows:
         profile = estimated(row.command)
@@ -228,7 +228,9 @@ def test_a_study_goes_on_where_it_is_the_same_one(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     rows = _resumed(path)()
     with sqlite3.connect(path) as connection:
-        connection.execute("delete from results where key in (select key from points limit 3)")
+        connection.execute(
+            "delete from results where key in (select key from points order by number limit 3)"
+        )
         connection.execute("delete from points where number > 6")
     again = _resumed(path)()
     assert [row.figures for row in again] == [row.figures for row in rows]
