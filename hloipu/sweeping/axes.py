@@ -15,6 +15,7 @@ from hloipu.options.composite_kinds import DeviceMap, Integers, Number
 from hloipu.options.faults import wrong_value
 from hloipu.options.kinds import Integer, Kind
 from hloipu.options.table import OPTIONS
+from hloipu_compiler.passes.smaller_batch import MOST_SAMPLES
 from hloipu_runtime.arguments import shown
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.frozen import dataclass
@@ -31,8 +32,6 @@ MOST_COMBINATIONS = 2**62
 """That points are drawn from: positions are numbers of 64 bits."""
 _MOST_AXES = 64
 _MOST_VALUES = 10_000
-_MOST_BATCH = 2**24
-"""Constants of the module grow with its batch."""
 _NARROW = (AS_WRITTEN, "f16", "bf16")
 _RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})(?:([+*])([0-9]{1,18}))?", re.ASCII)
 
@@ -165,7 +164,7 @@ def _plain(name: str) -> str:
 def _kind(name: str) -> Kind:
     """Return the kind of an axis's values; UsageError E3190 where it is none."""
     if name == BATCH:
-        return Integer(1, _MOST_BATCH)
+        return Integer(1, MOST_SAMPLES)
     if name in (DTYPE, FILE):
         return Kind()
     if name.startswith(SET) and name != SET:

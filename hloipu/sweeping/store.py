@@ -8,9 +8,11 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.frozen import dataclass
 
@@ -81,10 +83,9 @@ class Store:
                 f"there is a file {str(path)!r}",
                 hint="--resume goes on with the study in it; or name another file",
             )
-        store = cls(_opened(path, "rwc"), path)
-        with store._writing() as connection:
-            for statement in _TABLES.split(";"):
-                connection.execute(statement)
+        # Made in memory and put there whole: no killed sweep leaves half a file.
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            connection.executescript(_TABLES)
             connection.executemany(
                 "insert into about values (?, ?)",
                 [("format", FORMAT), ("plan", json.dumps(plan, sort_keys=True))],
@@ -96,7 +97,10 @@ class Store:
                     for digest, (name, text) in modules.items()
                 ],
             )
-        return store
+            data = connection.serialize()
+        with replacing(path) as stream:
+            stream.write(data)
+        return cls.opened(path, writes=True)
 
     @classmethod
     def opened(cls, path: Path, *, writes: bool = False) -> "Store":

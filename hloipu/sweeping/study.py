@@ -1,7 +1,5 @@
 """Sweeps from Python: `hloipu.sweep` runs one, and gives its rows."""
 
-import csv
-import io
 import json
 import os
 import tempfile
@@ -12,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from hloipu import __version__
 from hloipu.options.kinds import Size
 from hloipu.options.resolve import OptionWarning, resolve
 from hloipu.showing import shown
@@ -25,7 +22,6 @@ from hloipu.sweeping.workers import workers_for
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_runtime.arguments import checked
-from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import doing
@@ -64,7 +60,6 @@ class Asked:
             "goals": self.goals,
             "options": {name: repr(value) for name, value in sorted(given.items())},
             "modules": [[module.name, module.digest] for module in modules],
-            "version": __version__,
             "compiler": fingerprint(),
         }
         return dict(json.loads(json.dumps(plan)))
@@ -117,31 +112,6 @@ class Rows(Sequence[Row]):
         import pandas
 
         return pandas.DataFrame(self.records())
-
-    def csv(self) -> str:
-        """Return the records as CSV text; a text that a spreadsheet would compute is quoted."""
-        stream = io.StringIO()
-        records = self.records()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(records[0] if records else ())
-        for record in records:
-            writer.writerow([_cell(value) for value in record.values()])
-        return stream.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Return what a cell of CSV holds: formulas of spreadsheets become texts."""
-    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
-    return f"'{value}" if is_formula else value
-
-
-def write_parquet(rows: Rows, path: Path) -> None:
-    """Write the records to a Parquet file; UsageError E3192 where pandas or pyarrow is missing."""
-    if find_spec("pyarrow") is None:
-        raise UsageError("E3192", "pyarrow is not installed", hint="pip install pandas pyarrow")
-    frame = rows.frame()
-    with replacing(path) as stream:
-        frame.to_parquet(stream, index=False)
 
 
 def read_rows(store: Store) -> Rows:

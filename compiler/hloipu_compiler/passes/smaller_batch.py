@@ -29,6 +29,8 @@ from hloipu_runtime.frozen import dataclass
 
 _LEAST_SHARE = 0.75
 """Of the bytes of all that is computed: a batch is nearly everywhere, the side of a weight not."""
+MOST_SAMPLES = 2**24
+"""Of a batch that a module is rewritten to: its constants may grow with it."""
 _ENTRY_SHAPES = "entry_computation_layout"
 
 
@@ -115,7 +117,11 @@ def batch_made(module: Module, size: int) -> Module:
     now = batch_size(module, cells)
     if now == size:
         return module
-    found = _batch_times(module, cells, Fraction(size, now)) if now and size > 0 else module
+    found = (
+        _batch_times(module, cells, Fraction(size, now))
+        if now and 0 < size <= MOST_SAMPLES
+        else module
+    )
     if found is module:
         raise UsageError(
             "E1011",

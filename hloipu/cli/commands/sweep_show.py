@@ -10,7 +10,7 @@ from hloipu.cli.saying import say, say_hlo
 from hloipu.cli.sweep_text import MOST_ROWS, front_text, study_record, study_text
 from hloipu.sweeping.goals import checked_goals
 from hloipu.sweeping.store import Store
-from hloipu.sweeping.study import Rows, read_rows, write_parquet
+from hloipu.sweeping.study import Rows, read_rows
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import UsageError
 
@@ -80,15 +80,15 @@ def command(
 
 def _write(rows: Rows, path: Path, name: str) -> None:
     """Write rows in the form that a file's name says; UsageError E3190 for another name."""
+    from hloipu.report.study_forms import csv_text, study_page, write_parquet
+
     if path.suffix == ".parquet":
         write_parquet(rows, path)
         return
     if path.suffix == ".html":
-        from hloipu.report.study_page import study_page
-
         data = study_page(rows, name)
     elif path.suffix == ".csv":
-        data = rows.csv().encode("utf-8", "backslashreplace")
+        data = csv_text(rows).encode("utf-8", "backslashreplace")
     elif path.suffix == ".json":
         data = json.dumps(study_record(rows)).encode()
     else:

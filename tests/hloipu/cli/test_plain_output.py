@@ -36,6 +36,8 @@ CALLS: dict[str, list[list[str]]] = {
     "compile": [["--findings"], ["--json"]],
     "run": [["--random", "0"], ["--random", "0", "--json"]],
     "estimate": [[], ["--json"], ["--findings"]],
+    "sweep": [],
+    "sweep-show": [],
     "advise": [[], ["--json"]],
     "verify": [[], ["--json"], ["--static"]],
     "show": [[], ["--json"]],

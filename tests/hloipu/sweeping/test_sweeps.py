@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hloipu
+from hloipu.report.study_forms import csv_text
 from hloipu.sweeping.goals import pareto
 from hloipu.sweeping.jobs import WORKER_DIED, Job
 from hloipu.sweeping.request import Compile
@@ -216,7 +217,7 @@ def test_rows_leave_in_every_form(tmp_path: Path) -> None:
     text = run("sweep-show", str(path), "--module", "".join(rows[0].command.split()[4:5])).out
     assert text == MODULE
     evil = Rows([Row(1, {"target": "=cmd()"}, "", {})], ())
-    assert "'=cmd()" in evil.csv()
+    assert "'=cmd()" in csv_text(evil)
 
 
 def _resumed(path: Path, **changed: Any) -> Callable[[], Rows]:
