@@ -17,7 +17,7 @@ _SHOWN = ("cycles", "seconds", "samples_per_second", "peak_bytes", "ipus")
 def study_record(rows: Rows) -> dict[str, Any]:
     """Return a study as JSON data."""
     return {
-        "schema": "hloipu.sweep/1",
+        "schema": "hloipu.study/1",
         "axes": list(rows.axes),
         "goals": list(rows.goals),
         "best": [row.number for row in rows.best],

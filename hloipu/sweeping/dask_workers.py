@@ -8,7 +8,9 @@ import logging
 import queue
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
 
@@ -21,13 +23,17 @@ _CONNECT_SECONDS = 15
 _LEFT_BYTES = 2**26
 """Of a local worker's memory, beyond its limit: Dask ends workers at 95 % of theirs."""
 
+_LOGGERS = (
+    "distributed", "distributed.client", "distributed.core", "distributed.nanny",
+    "distributed.scheduler", "distributed.batched", "tornado.application", "asyncio",
+)  # fmt: skip
+
 
 class ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
     """Puts the modules on each machine, also on those of workers that are started later."""
 
-    name = "hloipu-modules"
-
     def __init__(self, texts: Mapping[str, str], memory_bytes: int | None) -> None:
+        self.name = f"hloipu-modules-{uuid4().hex}"  # several sweeps may share a cluster
         self.texts = dict(texts)
         self.memory_bytes = memory_bytes
         self.folder: tempfile.TemporaryDirectory[str] | None = None
@@ -39,14 +45,16 @@ class ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
         limit_memory(self.memory_bytes)
 
     def teardown(self, worker: Any) -> None:
-        """Remove the modules."""
+        """Remove the modules, and leave the process as it was."""
+        if self.memory_bytes is not None:
+            limit_memory(2**62)
         if self.folder is not None:
             self.folder.cleanup()
 
 
-def done_on_worker(job: Job) -> dict[str, Any]:
-    """Return the record of a job, done on a worker that has the plugin."""
-    return done(job, get_worker().plugins[ModulesPlugin.name].folder.name)
+def done_on_worker(job: Job, plugin: str) -> dict[str, Any]:
+    """Return the record of a job, done on a worker that has the plugin of that name."""
+    return done(job, get_worker().plugins[plugin].folder.name)
 
 
 class DaskWorkers:
@@ -60,47 +68,54 @@ class DaskWorkers:
         memory_bytes: int | None,
     ) -> None:
         self.places = JOBS_AHEAD * count
-        self._texts = texts
+        self._plugin = ModulesPlugin(texts, memory_bytes)
         self._count = count
         self._scheduler = scheduler
         self._memory_bytes = memory_bytes
         self._cluster: Any = None
         self._client: Any = None
         self._handed_out = 0
+        self._levels: dict[str, int] = {}
         self._finished: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def start(self) -> None:
         """Connect to the cluster, or start one; UsageError E3193 where there is none."""
+        # What goes wrong is told by errors of ours; Dask's logs show its inside.
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            self._levels[name] = logger.level
+            logger.setLevel(logging.CRITICAL + 1)
         if self._scheduler is None:
             limit = self._memory_bytes
             self._cluster = LocalCluster(
                 n_workers=self._count,
                 threads_per_worker=1,
-                dashboard_address=None,
+                dashboard_address=":0",
                 memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
-                silence_logs=logging.CRITICAL,
+                silence_logs=False,
             )
         try:
             self._client = Client(
                 self._cluster or self._scheduler, timeout=_CONNECT_SECONDS, set_as_default=False
             )
+            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
         except (OSError, ValueError, TypeError) as error:
             self.close()
             raise UsageError(
                 "E3193",
-                f"no scheduler of Dask answers at {self._scheduler!r}",
+                f"no scheduler of Dask with a worker answers at {self._scheduler!r}",
                 hint="start one: dask scheduler, and dask worker tcp://HOST:8786 --nthreads 1",
             ) from error
         if self._scheduler is not None:
             workers = self._client.scheduler_info(n_workers=-1)["workers"]
             self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
-        self._client.register_plugin(ModulesPlugin(self._texts, self._memory_bytes))
+        self._client.register_plugin(self._plugin)
 
     def submit(self, job: Job) -> None:
         """Hand a job out under a key of its own: what Dask remembers of a key it does not redo."""
         self._handed_out += 1
         key = f"hloipu-{job.key[:16]}-{self._handed_out}"
-        future = self._client.submit(done_on_worker, job, key=key)
+        future = self._client.submit(done_on_worker, job, self._plugin.name, key=key)
         future.add_done_callback(lambda one, key=job.key: self._finished.put((key, one)))
 
     def wait(self) -> Finished:
@@ -137,6 +152,11 @@ class DaskWorkers:
 
     def close(self) -> None:
         """Give the jobs up; end a cluster of one's own."""
+        if self._scheduler is not None and self._client is not None:
+            with suppress(Exception):  # the scheduler may be gone
+                self._client.unregister_worker_plugin(self._plugin.name)
         for each in (self._client, self._cluster):
             if each is not None:
                 each.close(timeout=5)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -9,7 +9,7 @@ from hloipu.sweeping.jobs import WORKER_DIED, Job, failure
 from hloipu.sweeping.request import Compile
 from hloipu.sweeping.store import Store
 from hloipu.sweeping.workers import Workers
-from hloipu_runtime.watching import telling
+from hloipu_runtime.watching import doing, telling
 
 _MOST_DEATHS_ALONE = 2
 """Of workers that did nothing but this job: then it is the job."""
@@ -30,6 +30,7 @@ class Runner:
         self._suspects: deque[Job] = deque()
         """Jobs that were out when a worker died: each is done alone."""
         self._deaths: dict[str, int] = {}
+        self._has_started = False
 
     def is_done(self, key: str) -> bool:
         """Whether the result of a compile is in the file."""
@@ -85,6 +86,10 @@ class Runner:
         return failure(WORKER_DIED, f"its worker died {_MOST_DEATHS_ALONE + 1} times: {limits}")
 
     def _hand_out(self, job: Job) -> None:
+        if not self._has_started:
+            self._has_started = True
+            with doing("starting the workers"):
+                self._workers.start()
         self._out[job.key] = job
         self._workers.submit(job)
 

@@ -16,7 +16,7 @@ from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.frozen import dataclass
 
-FORMAT = "hloipu.study/1"
+FORMAT = "hloipu.study-file/1"
 _TABLES = """
 create table about (name text primary key, value text not null) without rowid;
 create table modules (digest text primary key, name text not null, text blob not null);

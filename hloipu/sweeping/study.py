@@ -255,7 +255,6 @@ def _run(
         points = _started(points)
     workers = workers_for(texts, asked.workers, asked.scheduler, asked.point_memory)
     try:
-        workers.start()
         runner = Runner(store, workers, count)
         if asked.goals:
             finder = Finder(asked.axes, asked.goals, asked.seed, workers.places)

@@ -89,7 +89,7 @@ function studyScreen(study) {
   };
   const named = figures.map((name) => [name, words(name)]);
   const all = element("input", { type: "checkbox", onchange: () => { state.all = all.checked; picture.redraw(); } });
-  const columns = [["row", "number", "number"], ...axes.map((axis) => [axis, (row) => row.axes[axis]]), ["verdict", "verdict"], ...named.map(([name, title]) => [title, name, "number"])];
+  const columns = [["row", "number", "number"], ...axes.map((axis) => [axis, (row) => row.axes[axis], "code"]), ["verdict", "verdict", "code"], ...named.map(([name, title]) => [title, name, "number"])];
   const table = sortedTable(columns, rows, { caption: "All rows", sort: -1, chosen: (row) => row.best, onRow: chosen });
   const best = rows.filter((row) => row.best);
   const goals = study.goals.map((goal) => `${study.larger.includes(goal) ? "most" : "least"} ${words(goal)}`).join(" and ");

@@ -209,7 +209,7 @@ def test_rows_leave_in_every_form(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     axes = {"dtype": ["f32", "f16"]}
     rows = hloipu.sweep(MODULE, axes, path=path, workers=0, target="tiny")
-    for name, holds in {"s.csv": b"number,dtype,fits", "s.json": b"hloipu.sweep/1",
+    for name, holds in {"s.csv": b"number,dtype,fits", "s.json": b"hloipu.study/1",
                         "s.html": b"</html>"}.items():  # fmt: skip
         assert run("sweep-show", str(path), "-o", str(tmp_path / name)).code == 0
         assert holds in (tmp_path / name).read_bytes()
