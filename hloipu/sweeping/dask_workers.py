@@ -6,9 +6,11 @@ workers, in the same version. Dask executes what it is sent: clusters are for ne
 
 import logging
 import queue
+import signal
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 from uuid import uuid4
 
@@ -86,14 +88,8 @@ class DaskWorkers:
             self._levels[name] = logger.level
             logger.setLevel(logging.CRITICAL + 1)
         if self._scheduler is None:
-            limit = self._memory_bytes
-            self._cluster = LocalCluster(
-                n_workers=self._count,
-                threads_per_worker=1,
-                dashboard_address=":0",
-                memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
-                silence_logs=False,
-            )
+            with _interrupts_held():
+                self._cluster = self._local_cluster()
         try:
             self._client = Client(
                 self._cluster or self._scheduler, timeout=_CONNECT_SECONDS, set_as_default=False
@@ -110,6 +106,16 @@ class DaskWorkers:
             workers = self._client.scheduler_info(n_workers=-1)["workers"]
             self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
         self._client.register_plugin(self._plugin)
+
+    def _local_cluster(self) -> Any:
+        limit = self._memory_bytes
+        return LocalCluster(
+            n_workers=self._count,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
+            silence_logs=logging.CRITICAL,
+        )
 
     def submit(self, job: Job) -> None:
         """Hand a job out under a key of its own: what Dask remembers of a key it does not redo."""
@@ -160,3 +166,17 @@ class DaskWorkers:
                 each.close(timeout=5)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back; processes that the block's threads start never get any.
+
+    Ctrl-C on a terminal goes to all of them, and Dask's would show where they were.
+    """
+    resource_tracker.ensure_running()  # as it starts it would let them through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
