@@ -199,6 +199,11 @@ trainers: install ## 125 training steps as people write them, with libraries and
 newcomer: install ## JAX, TensorFlow, PyTorch installed anew: docs/frontends.md, ten models each (half an hour)
 	$(BIN)/python -m tools.newcomer
 
+POINTS ?= 2000
+.PHONY: sweep-study
+sweep-study: install ## 2,000 points of a sweep on one worker and on two: points/s, overhead, memory (10 minutes)
+	$(BIN)/python -m tools.sweep_study --points $(POINTS)
+
 A ?= HEAD~1
 B ?= HEAD
 .PHONY: referee

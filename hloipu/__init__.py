@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hloipu.report.page import write_report
     from hloipu.report.reading import Report, open_report, profile_schema, report_of
     from hloipu.report.trace import write_trace
+    from hloipu.sweeping.study import sweep
     from hloipu.training.callbacks import Callback
     from hloipu.training.record import History
     from hloipu.training.trainer import Trainer
@@ -64,6 +65,7 @@ _HOMES = {
     "open_report": "hloipu.report.reading",
     "profile_schema": "hloipu.report.reading",
     "report_of": "hloipu.report.reading",
+    "sweep": "hloipu.sweeping.study",
     "write_report": "hloipu.report.page",
     "write_trace": "hloipu.report.trace",
     "Module": "hloipu_compiler.ir.graph",
@@ -130,6 +132,7 @@ __all__ = [
     "profile_schema",
     "register_custom_call",
     "report_of",
+    "sweep",
     "verify",
     "write_report",
     "write_trace",

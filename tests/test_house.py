@@ -29,6 +29,7 @@ STAIRS = (
     "hloipu.modules",
     "hloipu.ports",
     "hloipu.training",
+    "hloipu.sweeping",
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
@@ -390,10 +391,11 @@ MANY_PARAMETERS = {
     **dict.fromkeys(
         (
             f"hloipu.cli.commands.{name}.command"
-            for name in "check emit eval feed_bench opt reduce run".split()
+            for name in "check emit eval feed_bench opt reduce run sweep".split()
         ),
         "click gives a command each of its options by name",
     ),
+    "hloipu.sweeping.study.sweep": "keywords of the public API",
     "hloipu.training.trainer.__init__": "keywords of the public API",
     "hloipu_runtime.compiled.session": "keywords of the public API",
     "hloipu_runtime.streams.infeed.__init__": "keywords of the public API",

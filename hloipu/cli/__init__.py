@@ -22,6 +22,8 @@ COMMANDS = {
     "compile": "compile a module for a machine: does it fit, and where do the cycles go",
     "run": "compile and run a module on the simulated machine, with real values",
     "estimate": "estimate cycles and bytes of a module, without values",
+    "sweep": "estimate a module under every combination of values, on many workers",
+    "sweep-show": "show the rows of a sweep, and those that none beats",
     "advise": "say what keeps a module slow or large, and measure what would cure it",
     "verify": "check HLO text files and show every fault where it is",
     "show": "say what is in a module: ops, parameters, FLOPs, bytes, largest tensors",

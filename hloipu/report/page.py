@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -61,17 +61,24 @@ def write_page(record: Mapping[str, Any], path: Path) -> int:
 
 def report_page(record: Mapping[str, Any]) -> bytes:
     """Return the page of a report's record."""
-    style = "\n".join(_asset(name) for name in _STYLES)
-    script = "\n".join(_asset(name) for name in _SCRIPTS)
+    title = f"hloipu: {record['profile']['program'] or 'report'}"
+    return page_of(record, title, _SCRIPTS, _STYLES)
+
+
+def page_of(
+    record: Mapping[str, Any], title: str, scripts: Sequence[str], styles: Sequence[str]
+) -> bytes:
+    """Return a page that scripts draw from a record, under the same rules for all pages."""
+    style = "\n".join(_asset(name) for name in styles)
+    script = "\n".join(_asset(name) for name in scripts)
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     )
-    title = html.escape(f"hloipu: {record['profile']['program'] or 'report'}")
     page = Template(_asset("page.html")).substitute(
-        policy=policy, title=title, style=style, script=script, data=data
+        policy=policy, title=html.escape(title), style=style, script=script, data=data
     )
     return page.encode()
 

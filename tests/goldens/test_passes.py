@@ -24,7 +24,7 @@ CASES = [
     for golden in GOLDENS
     for number, case in enumerate(cases_of(golden.read_text()))
 ]
-OTHER_VALUES = ("narrow-floats", "smaller-batch")
+OTHER_VALUES = ("narrow-floats", "scaled-batch", "smaller-batch")
 """Passes that change what is computed; `tests/compiler/passes` has tests of the values."""
 ROUNDED = ("cheapen-divisions", "default", "lean")
 """Pipelines that round some quotients twice: off by up to 1.5 units in the last place."""

@@ -126,6 +126,10 @@ def queue() -> OutfeedQueue:
 Call = Callable[[], tuple[Callable[..., Any], dict[str, Any]]]
 CALLS: Mapping[str, Call] = {
     "compile": lambda: (hloipu.compile, {"given": ADD}),
+    "sweep": lambda: (
+        hloipu.sweep,
+        {"step": ADD, "axes": {"target": ["tiny"]}, "workers": 0, "path": os.devnull},
+    ),
     "write_report": lambda: (hloipu.write_report, {"program": program(), "path": os.devnull}),
     "open_report": lambda: (hloipu.open_report, {"path": "nowhere.json"}),
     "report_of": lambda: (hloipu.report_of, {"program": program()}),

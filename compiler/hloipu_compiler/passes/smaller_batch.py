@@ -1,12 +1,16 @@
-"""Rewrites a module to a smaller batch, to estimate its cost.
+"""Rewrites a module to a batch of another size, to estimate its cost.
 
 Sizes change, those of parameters and results among them: this is an edit of the model, tried out
 before anyone makes it. Numbers in the text that come from the batch (to divide a sum by, say) stay,
-so that the values are not those of the model with the smaller batch.
+so that the values are not those of the model with the other batch.
 """
 
 from dataclasses import replace
+from fractions import Fraction
+from math import gcd
 from typing import ClassVar
+
+import numpy as np
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
 from hloipu_compiler.analysis.scaling_dims import looked_up, scaling_classes, weights
@@ -20,10 +24,13 @@ from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 
 _LEAST_SHARE = 0.75
 """Of the bytes of all that is computed: a batch is nearly everywhere, the side of a weight not."""
+MOST_SAMPLES = 2**24
+"""Of a batch that a module is rewritten to: its constants may grow with it."""
 _ENTRY_SHAPES = "entry_computation_layout"
 
 
@@ -81,19 +88,63 @@ def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
     }
 
 
+def batch_size(module: Module, cells: frozenset[Cell]) -> int:
+    """Return the size of the batch, whose dimensions `cells` are; 0 where there are none.
+
+    Of several dimensions of parameters (samples, and samples by tokens, say) what divides all.
+    """
+    entry = module.entry
+    parameters = frozenset(entry.parameters)
+    size = 0
+    for cell in cells:
+        if cell.computation == entry.name and cell.position in parameters:
+            arrays = dict(arrays_of(entry.instructions[cell.position].shape))
+            size = gcd(size, arrays[cell.element].dimensions[cell.dimension])
+    return size
+
+
 def batch_divided(module: Module, by: int) -> Module:
     """Return the module with its batch divided; the same one where that gives no valid module."""
+    return module if by < 2 else _batch_times(module, batch_of(module), Fraction(1, by))
+
+
+def batch_made(module: Module, size: int) -> Module:
+    """Return the module with a batch of this size.
+
+    Raises UsageError E1011 where it has no batch, or none that could be of this size.
+    """
     cells = batch_of(module)
+    now = batch_size(module, cells)
+    if now == size:
+        return module
+    found = (
+        _batch_times(module, cells, Fraction(size, now))
+        if now and 0 < size <= MOST_SAMPLES
+        else module
+    )
+    if found is module:
+        raise UsageError(
+            "E1011",
+            f"the batch of {module.name} is {now} and cannot be made {size}"
+            if now
+            else f"{module.name} has no dimension that can be told to be a batch",
+            hint="lower the model with that batch in place of rewriting it",
+        )
+    return found
+
+
+def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Module:
+    """Return the module with its batch scaled; the same one where that gives no valid module."""
     cut: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         cut.setdefault((cell.computation, cell.position), []).append(cell)
     computations = []
     for computation in module.computations:
-        made = _computation(computation, cut, by)
+        made = _computation(computation, cut, factor)
         if made is None:
             return module
         computations.append(made)
-    if not cells or by < 2:
+    if not cells:
         return module
     header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
     found = replace(module, computations=tuple(computations), attributes=header)
@@ -105,14 +156,14 @@ def batch_divided(module: Module, by: int) -> Module:
 
 
 def _computation(
-    computation: Computation, cut: dict[tuple[str, int], list[Cell]], by: int
+    computation: Computation, cut: dict[tuple[str, int], list[Cell]], factor: Fraction
 ) -> Computation | None:
     old = computation.instructions
     made = list(old)
     for position, x in enumerate(old):
         cells = cut.get((computation.name, position))
         if cells is not None:
-            shape = _divided(x.shape, cells, by)
+            shape = _scaled(x.shape, cells, factor)
             if shape is None:
                 return None
             made[position] = _instruction(x, shape)
@@ -136,14 +187,14 @@ def _gather(x: Instruction, before: Shape, after: Shape) -> Instruction:
     return x._replace(attributes=Attributes(values, x.attributes.called))
 
 
-def _divided(shape: Shape, cells: list[Cell], by: int) -> Shape | None:
-    """Return a shape with some dimensions divided, None where one cannot be."""
+def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
+    """Return a shape with some dimensions scaled, None where one cannot be."""
     if isinstance(shape, TupleShape):
         elements = list(shape.elements)
         for number, element in enumerate(elements):
             own = [c._replace(element=WHOLE) for c in cells if c.element == number]
             if own:
-                made = _divided(element, own, by)
+                made = _scaled(element, own, factor)
                 if made is None:
                     return None
                 elements[number] = made
@@ -152,9 +203,10 @@ def _divided(shape: Shape, cells: list[Cell], by: int) -> Shape | None:
         return None
     sizes = list(shape.dimensions)
     for cell in cells:
-        if sizes[cell.dimension] % by:
+        size = sizes[cell.dimension] * factor
+        if size.denominator != 1:
             return None
-        sizes[cell.dimension] //= by
+        sizes[cell.dimension] = size.numerator
     return ArrayShape(shape.element_type, tuple(sizes), shape.layout, shape.dynamic)
 
 
@@ -166,8 +218,10 @@ def _instruction(x: Instruction, shape: Shape) -> Instruction:
     if x.opcode == "constant":
         array = constant_array(x)
         if array is not None:
-            part = array[tuple(slice(0, n) for n in shape.dimensions)]
-            literal = Literal(array=part)
+            for axis, (old, new) in enumerate(zip(array.shape, shape.dimensions, strict=True)):
+                if old != new:  # a larger batch has the rows of the smaller one again
+                    array = array.take(np.arange(new) % old, axis)
+            literal = Literal(array=array)
     values: dict[str, Value] = dict(x.attributes.items())
     ranges = values.get("slice")
     if isinstance(ranges, tuple) and len(ranges) == shape.rank:
@@ -197,3 +251,18 @@ class SmallerBatch(Pass):
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with a smaller batch."""
         return batch_divided(module, self.by), plan
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class ScaledBatch(Pass):
+    """Makes the batch, the data parameters' leading dimension, of a size: an edit, tried out."""
+
+    name: ClassVar[str] = "scaled-batch"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+    to: int = 1
+    """Samples of the batch."""
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with that batch; UsageError E1011 where it can have none."""
+        return batch_made(module, self.to), plan

@@ -10,7 +10,7 @@ from hloipu.api import module_attributes
 from hloipu.check.finite_draws import finite_draw
 from hloipu.check.references import Against
 from hloipu.check.time_limit import TimeUpError, time_limit
-from hloipu.cli.commands.check_job import Job, refuse_unjudged
+from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.commands.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group

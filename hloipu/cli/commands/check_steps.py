@@ -22,7 +22,7 @@ from hloipu.check.step_values import (
     Running,
     values_of_program,
 )
-from hloipu.cli.commands.check_job import Job, line, refuse_unjudged
+from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.commands.run import Inputs, session_arrays
 from hloipu.cli.commands.run_session import check_queue_names, source_of_file
 from hloipu.cli.compiling import settled_for, stop_unless_fits

@@ -9,10 +9,10 @@ import click
 
 from hloipu.cli import INTERRUPTED
 from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
-from hloipu.cli.commands.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say, say_hlo
+from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.values import SEED
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits

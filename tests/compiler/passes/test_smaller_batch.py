@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
@@ -9,6 +10,7 @@ from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
 from tests.support.passes import SUM, entry, parsed
 
 SAMPLES = Path(__file__).parents[3] / "hlo_samples"
@@ -60,3 +62,23 @@ def test_time_steps_and_tables_are_no_batch(name: str) -> None:
     module = parse((SAMPLES / f"{name}.hlo").read_text(encoding="utf-8"))
     front, plan = run_passes(module, None, "front", verify_each=False)
     assert run_passes(front, plan, "smaller-batch", verify_each=False)[0] is front
+
+
+def test_a_doubled_batch_gives_the_rows_of_doubled_data() -> None:
+    before = parsed(STEP)
+    after, _ = run_passes(before, None, "scaled-batch{to=16}")
+    x, w = random_arguments(before, 0)
+    wanted = evaluate_everywhere(before, x, w)
+    rows, gradient = evaluate_everywhere(after, np.concatenate([x, x]), w)
+    assert (rows == np.concatenate([wanted[0]] * 2)).all()
+    np.testing.assert_allclose(gradient, 2 * wanted[1], rtol=1e-5)
+    back, _ = run_passes(after, None, "scaled-batch{to=4}")
+    part, _ = run_passes(before, None, "smaller-batch")
+    assert [i.shape for i in back.entry.instructions] == [i.shape for i in part.entry.instructions]
+
+
+@pytest.mark.parametrize("size", [0, -8, 2**40])
+def test_a_batch_of_no_size_is_refused(size: int) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_passes(parsed(STEP), None, f"scaled-batch{{to={size}}}")
+    assert caught.value.code == "E1011"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hloipu.check.tiles import Tiles
-from hloipu.cli.commands.trials import CommandTest, ForkedTest, TooLateError, Trials, words_of
+from hloipu.cli.trials import CommandTest, ForkedTest, TooLateError, Trials, words_of
 from hloipu_compiler.compilation import Compilation
 from hloipu_compiler.driver import continued
 from hloipu_compiler.hlo.parse import parse

@@ -19,6 +19,7 @@ import pytest
 
 import hloipu
 from hloipu.cli import COMMANDS
+from hloipu.sweeping.store import Store
 from tests.support.command_line import run
 
 MODULE = """HloModule m
@@ -33,6 +34,8 @@ CALLS: dict[str, str] = {
     "compile": "FILE --target tiny -o out.ipux",
     "run": "FILE --target tiny --random 0 -o out.npz",
     "estimate": "FILE --target tiny",
+    "sweep": "FILE --over target=tiny -o out.db --workers 0",
+    "sweep-show": "study.db",
     "advise": "FILE --target tiny",
     "verify": "FILE",
     "show": "FILE",
@@ -60,7 +63,13 @@ def _trace(path: Path) -> None:
     json.loads(gzip.decompress(path.read_bytes()))
 
 
-READERS = {"out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,
+def _study(path: Path) -> None:
+    with Store.opened(path) as store:
+        assert store.count()[0] <= 1
+
+
+READERS = {"out.db": _study, "out.db-wal": Path.exists, "out.db-shm": Path.exists,
+           "out.ipux": hloipu.load, "out.npz": np.load, "out.hlo": hloipu.parse,
            "out.html": _page, "out.json.gz": _trace,
            "dumps": lambda folder: json.loads((folder / "capture.json").read_bytes())}  # fmt: skip
 
@@ -112,6 +121,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--profile", str(folder / "profile.json"),
     )  # fmt: skip
     assert found.code == 0
+    hloipu.sweep(folder / "m.hlo", {"target": ["tiny"]}, path=folder / "study.db", workers=0)
     return folder
 
 

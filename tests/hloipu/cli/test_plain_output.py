@@ -37,6 +37,8 @@ CALLS: dict[str, list[list[str]]] = {
     "run": [["--random", "0"], ["--random", "0", "--json"],
             ["--random", "0", "--report", "/dev/null"]],
     "estimate": [[], ["--json"], ["--findings"], ["--chart"]],
+    "sweep": [],
+    "sweep-show": [],
     "advise": [[], ["--json"]],
     "verify": [[], ["--json"], ["--static"]],
     "show": [[], ["--json"], ["--tree"]],

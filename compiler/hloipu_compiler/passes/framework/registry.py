@@ -40,6 +40,7 @@ _PASSES: dict[str, type[Pass]] = {}
 _LATE = {
     "narrow-floats": "narrow_floats",
     "outline-blocks": "outline_blocks",
+    "scaled-batch": "smaller_batch",
     "smaller-batch": "smaller_batch",
 }
 """Passes of no named pipeline, and the modules that register them, imported when asked for."""

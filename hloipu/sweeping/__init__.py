@@ -1,0 +1,1 @@
+"""Sweeps: a module compiled under every combination of values, on many workers, row by row."""

@@ -1,0 +1,182 @@
+"""Workers of a sweep on Dask: a cluster of this machine, or one that is there, by its address.
+
+What goes there is a function of hloipu and a record: hloipu has to be installed on scheduler and
+workers, in the same version. Dask executes what it is sent: clusters are for networks one trusts.
+"""
+
+import logging
+import queue
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from typing import Any
+from uuid import uuid4
+
+from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
+
+from hloipu.sweeping.jobs import Job, done, limit_memory, write_modules
+from hloipu.sweeping.workers import JOBS_AHEAD, Finished
+from hloipu_runtime.errors import UsageError
+
+_CONNECT_SECONDS = 15
+"""To reach a scheduler. Assumed."""
+_LEFT_BYTES = 2**26
+"""Of a local worker's memory, beyond its limit: Dask ends workers at 95 % of theirs."""
+
+_LOGGERS = (
+    "distributed", "distributed.client", "distributed.core", "distributed.nanny",
+    "distributed.scheduler", "distributed.batched", "tornado.application", "asyncio",
+)  # fmt: skip
+
+
+class ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
+    """Puts the modules on each machine, also on those of workers that are started later."""
+
+    def __init__(self, texts: Mapping[str, str], memory_bytes: int | None) -> None:
+        self.name = f"hloipu-modules-{uuid4().hex}"  # several sweeps may share a cluster
+        self.texts = dict(texts)
+        self.memory_bytes = memory_bytes
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def setup(self, worker: Any) -> None:
+        """Write the modules out."""
+        self.folder = tempfile.TemporaryDirectory(prefix="hloipu-sweep-")
+        write_modules(self.folder.name, self.texts)
+        limit_memory(self.memory_bytes)
+
+    def teardown(self, worker: Any) -> None:
+        """Remove the modules, and leave the process as it was."""
+        if self.memory_bytes is not None:
+            limit_memory(2**62)
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def done_on_worker(job: Job, plugin: str) -> dict[str, Any]:
+    """Return the record of a job, done on a worker that has the plugin of that name."""
+    return done(job, get_worker().plugins[plugin].folder.name)
+
+
+class DaskWorkers:
+    """Workers of a Dask cluster."""
+
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        count: int,
+        scheduler: str | None,
+        memory_bytes: int | None,
+    ) -> None:
+        self.places = JOBS_AHEAD * count
+        self._plugin = ModulesPlugin(texts, memory_bytes)
+        self._count = count
+        self._scheduler = scheduler
+        self._memory_bytes = memory_bytes
+        self._cluster: Any = None
+        self._client: Any = None
+        self._handed_out = 0
+        self._levels: dict[str, int] = {}
+        self._finished: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Connect to the cluster, or start one; UsageError E3193 where there is none."""
+        # What goes wrong is told by errors of ours; Dask's logs show its inside.
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            self._levels[name] = logger.level
+            logger.setLevel(logging.CRITICAL + 1)
+        if self._scheduler is None:
+            with _interrupts_held():
+                self._cluster = self._local_cluster()
+        try:
+            self._client = Client(
+                self._cluster or self._scheduler, timeout=_CONNECT_SECONDS, set_as_default=False
+            )
+            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        except (OSError, ValueError, TypeError) as error:
+            self.close()
+            raise UsageError(
+                "E3193",
+                f"no scheduler of Dask with a worker answers at {self._scheduler!r}",
+                hint="start one: dask scheduler, and dask worker tcp://HOST:8786 --nthreads 1",
+            ) from error
+        if self._scheduler is not None:
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
+            self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
+        self._client.register_plugin(self._plugin)
+
+    def _local_cluster(self) -> Any:
+        limit = self._memory_bytes
+        return LocalCluster(
+            n_workers=self._count,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
+            silence_logs=logging.CRITICAL,
+        )
+
+    def submit(self, job: Job) -> None:
+        """Hand a job out under a key of its own: what Dask remembers of a key it does not redo."""
+        self._handed_out += 1
+        key = f"hloipu-{job.key[:16]}-{self._handed_out}"
+        future = self._client.submit(done_on_worker, job, self._plugin.name, key=key)
+        future.add_done_callback(lambda one, key=job.key: self._finished.put((key, one)))
+
+    def wait(self) -> Finished:
+        """Return the next that is finished, or whose worker died too often."""
+        while True:
+            try:
+                key, future = self._finished.get(timeout=1.0)
+                break
+            except queue.Empty:
+                if self._client.status != "running":
+                    raise self._gone() from None
+        if future.status == "finished":
+            record = future.result()
+            future.release()
+            return key, dict(record)
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, KilledWorker):
+                return key, None
+            raise UsageError(
+                "E3193",
+                f"Dask cannot run hloipu: {type(error).__name__}: {str(error)[:300]}",
+                hint="install the same hloipu on scheduler and workers",
+            )
+        raise self._gone()
+
+    def _gone(self) -> UsageError:
+        where = self._scheduler or "of this machine"
+        return UsageError(
+            "E3193",
+            f"the Dask scheduler {where} is gone",
+            hint="what arrived is kept: start a scheduler, and --resume",
+        )
+
+    def close(self) -> None:
+        """Give the jobs up; end a cluster of one's own."""
+        if self._scheduler is not None and self._client is not None:
+            with suppress(Exception):  # the scheduler may be gone
+                self._client.unregister_worker_plugin(self._plugin.name)
+        for each in (self._client, self._cluster):
+            if each is not None:
+                each.close(timeout=5)
+        for name, level in self._levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back; processes that the block's threads start never get any.
+
+    Ctrl-C on a terminal goes to all of them, and Dask's would show where they were.
+    """
+    resource_tracker.ensure_running()  # as it starts it would let them through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
