@@ -49,7 +49,7 @@ class Builder(Exchanging):
         self.elided: list[str] = []
         self.functions: dict[str, Function] = {}
         """Computations that were lowered to be called, by name and IPU."""
-        self.calls: dict[str, dict[str, tuple[int, ...]]] | None = None
+        self.calls: dict[str, dict[str, list[str]]] | None = None
         """Positions of the module's calls, by what they call and where; None: not looked for."""
         self.alive_in: dict[str, list[int]] = {}
         """Bytes alive at each instruction of computations that call what others call, too."""
