@@ -245,14 +245,17 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
-    has any, with code of stages and functions weighed, with smaller products at full moments, with
-    `recompute="auto"` with cheap values made again, in pipelines with all of them, or block by
-    block, with `shards="auto"` on more IPUs, then with plans of products that take less memory.
-    What fits first is returned.
+    has any (at once, where it is sure not to fit without), with code of stages and functions
+    weighed, with smaller products at full moments, with `recompute="auto"` with cheap values made
+    again, in pipelines with all of them, or block by block, with `shards="auto"` on more IPUs, then
+    with plans of products that take less memory. What fits first is returned.
     """
     with without_collection(), _searching(options) as search:
         start = perf_counter()
         begun = _begun(module, options, phase)
+        if _has_to_outline(begun, options):
+            options = replace(options, outline="on")
+            begun = replace(begun, request=replace(begun.request, outlines=True))
         made = _programmed(begun, module, options, phase, fingerprint)
         with search.improving():
             if options.outline == "auto" and not options.passes:
@@ -314,6 +317,17 @@ def _fitting(
                 if tried.fits:
                     return tried
     return made
+
+
+def _has_to_outline(begun: Compilation, options: Options) -> bool:
+    """Whether a program without equal blocks as functions is not worth making: it will not fit."""
+    if options.outline != "auto" or options.passes:
+        return False
+    if inlined_code_bytes(begun.module) < begun.request.machine.memory.bytes_per_tile:
+        return False
+    from hloipu.leaner import surely_lacks_memory  # most programs are small
+
+    return surely_lacks_memory(begun)
 
 
 def _outlined_if_less(

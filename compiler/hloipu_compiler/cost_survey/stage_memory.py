@@ -7,13 +7,21 @@ part makes and others receive is handed on; how long that is there depends on th
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.survey import Floats, Numbers, Survey
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+
+Again = Mapping[int, Mapping[int, int]]
+"""By stage: forward ops that its backward part computes again, each with the backward op that it
+comes right before, or `FIRST`."""
+FIRST = -1
+"""Before all that a part does for the first time."""
 
 _MOST_SOURCES = 8
 """Of a value that is made wherever it is read."""
@@ -115,23 +123,22 @@ def parts_of(
     phase: Sequence[str],
     stage_of: Sequence[int],
     stages: int,
-    again: Mapping[int, Collection[int]],
+    again: Again,
     remade: Mapping[int, Collection[int]],
     *,
     has_backward: bool,
 ) -> Parts:
     """Return what a cut makes of a step, whose stages have backward parts or one part only.
 
-    `stage_of` has the stage of every position of the entry, `again` the ops that backward parts of
-    stages recompute; `remade`, by position of the pipeline: ops that it computes again in place of
-    receiving what they make.
+    `stage_of` has the stage of every position of the entry; `remade`, by position of the pipeline:
+    ops that it computes again in place of receiving what they make.
     """
-    here = {2 * stages - 1 - stage: frozenset(ops) for stage, ops in again.items()}
+    positions = 2 * stages if has_backward else stages
+    here = {positions - 1 - stage: frozenset(ops) for stage, ops in again.items()}
     for number, ops in remade.items():
         here[number] = here.get(number, frozenset()).union(ops)
     of_op = np.array(stage_of, np.int64)
     behind = np.array([x == BACKWARD for x in phase])
-    positions = 2 * stages if has_backward else stages
     place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
     cycles = np.zeros(positions)
     used = of_op >= 0
@@ -139,10 +146,10 @@ def parts_of(
     of_point = _filled(np.where(used, place, -1)[survey.point_op])
     by = survey.ops_of_touches
     part = np.where((by >= 0) & used[by], place[by], of_point[survey.touched_at])
-    repeats = _repeats(by, part, again, stages)
     for number, ops in here.items():
         cycles[number] += sum(survey.cycles[op] for op in ops)
-    working = _working(survey, part, repeats, here, positions)
+    touches = _touches(survey, part, behind, again, positions)
+    working = _working(survey, touches, here, positions)
     handed = _handed(reads, np.where(used, place, -1), here)
     copy_bytes, copy_cycles = _copies(survey, of_op, place, stages, positions)
     return Parts(
@@ -159,54 +166,91 @@ def _filled(part: Numbers) -> Numbers:
     return filled
 
 
-def _repeats(
-    by: Numbers, part: Numbers, again: Mapping[int, Collection[int]], stages: int
-) -> Numbers:
-    """Return the part that touches each array again for a touch by an op, or -1."""
-    found = np.full(len(part), -1, np.int64)
+class _Touches(NamedTuple):
+    """When parts touch arrays: rows of all touches."""
+
+    array: Numbers
+    """What is made again in the part that made it is another array: its number, and so many more as
+    there are arrays."""
+    part: Numbers
+    rank: Numbers
+    """Later ones are greater, those of later parts than all of earlier ones."""
+    maker: Numbers
+    """By array: the op that makes it."""
+
+
+def _touches(
+    survey: Survey, part: Numbers, behind: NDArray[np.bool_], again: Again, positions: int
+) -> _Touches:
+    """Return when parts touch arrays, for the first time and where they compute ops again.
+
+    `part`: of each touch; `behind`: which ops are backward ones.
+    """
+    array, at, by = survey.touched, survey.touched_at, survey.ops_of_touches
+    points, count = len(survey.point_op), len(survey.array_bytes)
+    # Between two points there is room for as many as are made again in between.
+    scale = points + 1
+    made_at = np.flatnonzero(np.r_[True, array[1:] != array[:-1]])
+    maker = np.full(2 * count, -1, np.int64)
+    maker[array[made_at]] = by[made_at]
+    maker[count:] = maker[:count]
+    rows = [np.stack((array, part, (at + points) * scale))]
+    first = _first_points(survey)
     for stage, ops in again.items():
-        mine = np.isin(by, np.fromiter(ops, np.int64))
-        found[mine & (part == stage)] = 2 * stages - 1 - stage
+        number = positions - 1 - stage
+        before = np.full(len(survey.cycles), FIRST, np.int64)
+        before[np.fromiter(ops, np.int64)] = np.fromiter(ops.values(), np.int64)
+        mine = np.isin(by, np.fromiter(ops, np.int64)) & (part == stage)
+        reader = before[by[mine]]
+        when = np.where(
+            reader == FIRST, at[mine] * scale, (first[reader] + points - 1) * scale + at[mine] + 1
+        )
+        other = 0
+        if number == stage:
+            other = count
+            late = behind[by] & (by >= 0) & np.isin(maker[array], np.fromiter(ops, np.int64))
+            rows[0][0, late] += count
+        rows.append(np.stack((array[mine] + other, np.full(len(when), number), when)))
+    arrays, parts, when = np.concatenate(rows, axis=1)
+    return _Touches(arrays, parts, parts * (2 * points * scale) + when, maker)
+
+
+def _first_points(survey: Survey) -> Numbers:
+    """Return the first point of each op; of one that has none, that of the next one."""
+    points = np.arange(len(survey.point_op))
+    known = survey.point_op >= 0
+    first = np.full(len(survey.cycles), len(points))
+    np.minimum.at(first, survey.point_op[known], points[known])
+    none = first == len(points)
+    following = np.minimum.accumulate(first[::-1])[::-1]
+    found: Numbers = np.minimum(np.where(none, following, first), len(points) - 1)
     return found
 
 
 def _working(
-    survey: Survey,
-    part: Numbers,
-    repeats: Numbers,
-    remade: Mapping[int, Collection[int]],
-    positions: int,
+    survey: Survey, touches: _Touches, remade: Mapping[int, Collection[int]], positions: int
 ) -> Floats:
-    """Return the most bytes that each part makes at once; `part`, `repeats`: of each touch.
+    """Return the most bytes that each part makes at once.
 
     What ops make and several parts touch is handed on, and left out, but in parts that compute it
     again, `remade` by part.
     """
-    points = len(survey.point_op)
-    if not points or not len(survey.touched):
+    if not len(touches.array):
         return np.zeros(positions)
-    array, at = survey.touched, survey.touched_at
-    more = repeats >= 0
-    in_part = np.concatenate((part, repeats[more]))
-    arrays = np.concatenate((array, array[more]))
-    # What a part works out again comes before what it does for the first time.
-    when = np.concatenate((at + points, at[more]))
-    rank = in_part * (2 * points) + when
-    order = np.lexsort((rank, arrays))
-    arrays, in_part, rank = arrays[order], in_part[order], rank[order]
+    order = np.lexsort((touches.rank, touches.part, touches.array))
+    arrays, in_part, rank = touches.array[order], touches.part[order], touches.rank[order]
     begins = np.r_[True, (arrays[1:] != arrays[:-1]) | (in_part[1:] != in_part[:-1])]
     first = np.flatnonzero(begins)
     last = np.r_[first[1:] - 1, len(arrays) - 1]
     one, where = arrays[first], in_part[first]
-    made_at = _first_touches(survey)
-    maker = np.full(len(survey.array_bytes), -1, np.int64)
-    maker[array[made_at]] = survey.ops_of_touches[made_at]
+    count = len(survey.array_bytes)
     is_remade = np.zeros(len(one), np.bool_)
     for number, ops in remade.items():
-        is_remade |= (where == number) & np.isin(maker[one], np.fromiter(ops, np.int64))
-    mine = np.bincount(one[~is_remade], minlength=len(survey.array_bytes))
-    inside = ~survey.is_value[one] | (mine[one] < 2) | is_remade
-    sizes = survey.array_bytes[one[inside]].astype(float)
+        theirs = np.isin(touches.maker[one], np.fromiter(ops, np.int64))
+        is_remade |= (where == number) & theirs
+    mine = np.bincount(one[~is_remade], minlength=2 * count)
+    inside = ~survey.is_value[one % count] | (mine[one] < 2) | is_remade
+    sizes = survey.array_bytes[one % count].astype(float)[inside]
     return _peaks(rank[first][inside], rank[last][inside], sizes, where[inside], positions)
 
 
@@ -229,11 +273,6 @@ def _handed(reads: Reads, place: Numbers, remade: Mapping[int, Collection[int]])
         goes &= ~((found[1] == number) & np.isin(found[0], np.fromiter(ops, np.int64)))
     made, readers = found[0][goes], found[1][goes]
     return Handed(reads.size_bytes[made], made, place[made], readers)
-
-
-def _first_touches(survey: Survey) -> Numbers:
-    """Return the place of each array's first touch."""
-    return np.flatnonzero(np.r_[True, survey.touched[1:] != survey.touched[:-1]])
 
 
 def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, positions: int) -> Floats:

@@ -27,7 +27,7 @@ class PipelineRequest:
     accumulator_types: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Number, name, or name of a whole group of parameters -> element type of their own."""
     recompute: str = "none"
-    """What backward stages make again of their forward stage: none, cheap or full."""
+    """What backward stages make again of their forward stage: none, cheap, blocks or full."""
     device_map: tuple[tuple[int, ...], ...] = ()
     """The IPUs of each stage, of which it has several where branches run at once; empty: one after
     the other."""

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from hloipu_compiler.cost_survey.stage_memory import Parts, Reads, parts_of
+from hloipu_compiler.cost_survey.stage_memory import FIRST, Again, Parts, Reads, parts_of
 from hloipu_compiler.cost_survey.survey import Survey
 
 # Ops: 0 and 1 forward, 2 and 3 backward (3 belongs to 0, 2 to 1).
@@ -40,7 +41,7 @@ def reads() -> Reads:
     return Reads(pairs[:, 0], pairs[:, 1], np.array(SIZES), np.zeros(0, np.int64))
 
 
-def two_stages(again: dict[int, frozenset[int]] | None = None) -> Parts:
+def two_stages(again: Again | None = None) -> Parts:
     return parts_of(survey(), reads(), PHASE, (0, 1, 1, 0), 2, again or {}, {}, has_backward=True)
 
 
@@ -68,7 +69,7 @@ def test_parts_of_two_stages_hand_on_what_others_read() -> None:
 
 
 def test_what_is_made_again_takes_cycles_and_is_not_handed_on() -> None:
-    parts = two_stages({0: frozenset({0})})
+    parts = two_stages({0: {0: FIRST}})
     assert parts.cycles.tolist() == [10, 20, 30, 50]
     assert (100, 0, 3) not in zip(
         parts.handed.bytes, parts.handed.maker, parts.handed.reader, strict=True
@@ -86,3 +87,55 @@ def test_fed_arrays_come_to_the_first_reader_and_go_on_from_there() -> None:
     assert (handed.bytes.tolist(), handed.maker.tolist(), handed.reader.tolist()) == (
         [60], [1], [3]
     )  # fmt: skip
+
+
+LAYERS = (100, 50, 70, 20, 90, 30)
+"""Bytes that each of a chain of ops makes; the backward op of each reads it and the one before."""
+
+
+def chain() -> Survey:
+    count = len(LAYERS)
+    touches = [(op, op) for op in range(2 * count)]
+    for op in range(1, count):
+        touches.append((op - 1, op))
+    for op in range(count, 2 * count):
+        layer = 2 * count - 1 - op
+        touches += [(read, op) for read in (layer, layer - 1, op - 1) if read >= 0]
+    both = np.array(sorted(set(touches)))
+    return replace(
+        survey(), cycles=[1.0] * 2 * count, point_op=np.arange(2 * count),
+        array_bytes=np.array((*LAYERS, *[10] * count)), is_value=np.ones(2 * count, np.bool_),
+        touched=both[:, 0], touched_at=both[:, 1], op_code=[0.0] * 2 * count,
+        kept=np.zeros(0, np.int64), kept_op=np.zeros(0, np.int64),
+        kept_bytes=np.zeros(0, np.int64), code=np.zeros(0, np.int64), code_op=np.zeros(0, np.int64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [{}, {3: 6, 4: 6, 0: 9, 1: 9}, {0: 9}])
+def test_blocks_made_again_take_what_a_walk_through_the_step_finds(before: dict[int, int]) -> None:
+    count, found = len(LAYERS), chain()
+    walk = [(op, False) for op in range(count)]
+    for op in range(count, 2 * count):
+        walk += [(other, True) for other in sorted(before) if before[other] == op] + [(op, False)]
+    spans: dict[tuple[int, bool], list[int]] = {}
+    for moment, (op, is_again) in enumerate(walk):
+        arrays = found.touched[found.touched_at == op].tolist()
+        for array in arrays:
+            spans.setdefault((array, array in before and (is_again or op >= count)), []).append(
+                moment
+            )
+    most = max(
+        sum(
+            int(found.array_bytes[array])
+            for (array, _), at in spans.items()
+            if at[0] <= moment <= at[-1]
+        )
+        for moment in range(len(walk))
+    )
+    phase = ("fwd",) * count + ("bwd",) * count
+    pairs = np.array([(0, 1)])
+    read = Reads(pairs[:, 0], pairs[:, 1], np.zeros(2 * count), np.zeros(0, np.int64))
+    again = {0: before} if before else {}
+    parts = parts_of(found, read, phase, (0,) * 2 * count, 1, again, {}, has_backward=False)
+    assert parts.working_bytes.tolist() == [most]
+    assert parts.cycles.tolist() == [2 * count + len(before)]

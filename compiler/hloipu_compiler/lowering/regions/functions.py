@@ -5,7 +5,7 @@ the function's own before a call, as PopART's outlining does; what a call leaves
 before the next one, unless that is all who reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -64,33 +64,30 @@ def _call(context: LoweringContext) -> Sequence[Value]:
     name = callee if builder.ipus == 1 else f"{callee} on ipu {builder.ipu}"
     if builder.calls is None:
         builder.calls = _calls_of(context.module)
-    # The computation may have been put into another order than the module's.
-    here = tuple(at for at, _ in _calls_in(context.computation, callee))
-    site = _CallSite(context, here, len(builder.calls[callee]) == 1)
+    calls = builder.calls[callee]
+    site = _CallSite(context, _positions(context.computation, calls), len(calls) == 1)
     if name not in builder.functions:
         builder.functions[name] = _lowered(site, context.module.computation[callee])
     return _passed(site, builder.functions[name], name)
 
 
-def _calls_in(computation: Computation, callee: str = "") -> list[tuple[int, str]]:
-    """Return the positions of calls, and what they call; of one computation alone, if named."""
-    return [
-        (at, name)
-        for at, x in enumerate(computation.instructions)
-        if x.opcode == "call"
-        for name in x.attributes.called[:1]
-        if callee in ("", name)
-    ]
+def _calls_of(module: Module) -> dict[str, dict[str, list[str]]]:
+    """Return the names of calls, by what they call and by the computation that they are in.
 
-
-def _calls_of(module: Module) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return the positions of calls, by what they call and by the computation that they are in."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    Not their positions: some computations are lowered in another order.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
     for computation in module.computations:
-        for at, name in _calls_in(computation):
-            here = found.setdefault(name, {})
-            here[computation.name] = (*here.get(computation.name, ()), at)
+        for x in computation.instructions:
+            if x.opcode == "call":
+                here = found.setdefault(x.attributes.called[0], {})
+                here.setdefault(computation.name, []).append(x.name)
     return found
+
+
+def _positions(computation: Computation, calls: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
+    """Return where calls of one computation are in another, in order."""
+    return tuple(sorted(computation.position[name] for name in calls[computation.name]))
 
 
 def _lowered(site: _CallSite, callee: Computation) -> Function:
@@ -146,14 +143,15 @@ def _alive_elsewhere(site: _CallSite) -> int:
     context, builder = site.context, site.context.builder
     (callee,) = context.attributes.called
     most = 0
-    for name, positions in (builder.calls or {})[callee].items():
+    calls = (builder.calls or {})[callee]
+    for name in calls:
         if name != context.computation.name:
+            caller = context.module.computation[name]
             if name not in builder.alive_in:
-                caller = context.module.computation[name]
                 builder.alive_in[name] = alive_bytes(
                     context.module, context.plan, caller, late=False
                 )
-            most = max(most, *(builder.alive_in[name][at] for at in positions))
+            most = max(most, *(builder.alive_in[name][at] for at in _positions(caller, calls)))
     return most
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 from hloipu_compiler.partition.search.best import best_of
 from hloipu_compiler.partition.search.candidate import AUTO, OFF, OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.estimates import Step
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, CHEAP, FULL, NONE
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.schedule import GROUPED, SCHEDULES, SEQUENTIAL
 from hloipu_runtime.nearest import did_you_mean
@@ -26,7 +27,9 @@ _STAGES_PER_IPU = (4, 8, 16)
 """Stages of each IPU, where nothing else fits."""
 _MOST_STAGES = 128
 """Stages in all, then."""
-_RECOMPUTE = ("none", "cheap", "full")
+_RECOMPUTE = (NONE, CHEAP, BLOCKS, FULL)
+_ALONE = (NONE, BLOCKS)
+"""Of a stage that has no backward part apart from the forward one."""
 _OFFLOAD = (AUTO, OFF, "on")
 _MAPS = ("straight", "folded", "looped", "returning")
 """Stages on IPUs of their own; two on each, there and back again; two on each, round twice; one on
@@ -71,7 +74,7 @@ def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Can
             for kind, k, again, offload, shard in product(
                 _one(given.schedule, (_schedules(trains) if count > 1 else (GROUPED,))),
                 _one(given.micro_batches, _rounds(count)),
-                _one(given.recompute, _RECOMPUTE if several else ("none",)),
+                _one(given.recompute, _RECOMPUTE if several else _ALONE if trains else (NONE,)),
                 _one(given.offload, (AUTO, OFF) if trains and step.has_remote else (AUTO,)),
                 _one(given.shard_optimizer, shards),
             )
@@ -129,7 +132,7 @@ def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -
             break
         on = tuple(n % ipus for n in range(count))
         most = max(_one(given.micro_batches, _rounds(count)))
-        again = ("none", "full") if step.loads.trains else ("none",)
+        again = (NONE, BLOCKS, FULL) if step.loads.trains else (NONE,)
         for kind, recompute in product(
             _one(given.schedule, (GROUPED, SEQUENTIAL)), _one(given.recompute, again)
         ):
@@ -232,7 +235,7 @@ _READERS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "stages": (_number(_MOST), ""),
     "schedule": (_word(*SCHEDULES), ", ".join(SCHEDULES)),
     "micro-batches": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
-    "recompute": (_word(*_RECOMPUTE), "none, cheap or full"),
+    "recompute": (_word(*_RECOMPUTE), "none, cheap, blocks or full"),
     "replicas": (_number(_MOST), f"a number from 1 to {_MOST:,}"),
     "offload": (_word(*_OFFLOAD), "on, off or auto"),
     "shard-optimizer": (_flag, "on or off"),

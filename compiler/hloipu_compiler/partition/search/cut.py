@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hloipu_compiler.cost_survey.stage_memory import Parts, parts_of
+from hloipu_compiler.cost_survey.stage_memory import Again, Parts, parts_of
 from hloipu_compiler.cost_survey.survey import (
     CAST,
     CONSTANT,
@@ -76,13 +76,13 @@ def cut_of(
     form: Form,
     of_op: Sequence[int],
     stages: int,
-    again: Mapping[int, Collection[int]],
+    again: Again,
     *,
     has_backward: bool,
 ) -> Cut:
     """Return what a cut of a form comes to.
 
-    `of_op`: the stage of each position of the entry; `again`: what backward parts work out again.
+    `of_op`: the stage of each position of the entry.
     """
     survey, phase = form.survey, form.phases.phase
     remade = _remade(form, of_op, stages, again, has_backward=has_backward)
@@ -182,15 +182,16 @@ def _fetched(
     place = np.where(behind & has_backward & (stage >= 0), 2 * stages - 1 - stage, stage)
     op = survey.weight_op
     found = [np.stack((survey.weight, place[op]))]
+    positions = 2 * stages if has_backward else stages
     for number, ops in again.items():
         theirs = np.isin(op, np.fromiter(ops, np.int64))
-        where = np.full(int(theirs.sum()), 2 * stages - 1 - number)
+        where = np.full(int(theirs.sum()), positions - 1 - number)
         found.append(np.stack((survey.weight[theirs], where)))
     both = np.concatenate(found, axis=1)
     wanted = survey.weight_bytes[both[0]] >= LEAST_BYTES
     wanted &= np.isin(survey.weight_kind[both[0]], (STATE, CONSTANT, CAST))
     pairs = _pairs(both[0][wanted], both[1][wanted])
-    return _listed(survey.weight_bytes[pairs[0]], pairs[1], 2 * stages if has_backward else stages)
+    return _listed(survey.weight_bytes[pairs[0]], pairs[1], positions)
 
 
 def _listed(sizes: Numbers, place: Numbers, count: int) -> Sizes:

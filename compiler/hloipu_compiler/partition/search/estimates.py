@@ -16,6 +16,7 @@ import numpy as np
 from hloipu_compiler.compilation import CompileRequest, Phase
 from hloipu_compiler.cost_survey.costing import Needs, budget_of, needs_of
 from hloipu_compiler.cost_survey.op_prices import FREE, source_of
+from hloipu_compiler.cost_survey.stage_memory import FIRST
 from hloipu_compiler.driver import compile_module, op_prices
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.partition.scans.staged_loops import peeled_step
@@ -29,9 +30,10 @@ from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.search.surveying import PricedOps
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.block_recomputing import made_again_before
 from hloipu_compiler.partition.stages.cutting import annotated, by_cuts
 from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of, size_of
-from hloipu_compiler.partition.stages.recomputing import FULL, made_again
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
@@ -144,15 +146,15 @@ class Step:
 
     def _cut(self, candidate: Candidate, schedule: Schedule) -> Cut:
         budget, stages = self.budget(candidate), candidate.stages
-        recomputes = candidate.recompute == FULL
+        recompute = candidate.recompute
         if self.marked:
             cuts: tuple[int, ...] = ()
         else:
             group = min(candidate.batch_serialization, candidate.micro_batches)
             ipus = candidate.device_map
-            key = (stages, candidate.schedule, group, budget, recomputes, ipus)
+            key = (stages, candidate.schedule, group, budget, recompute, ipus)
             if key not in self.known.cuts:
-                self.known.cuts[key] = self._cuts(schedule, budget, recomputes, ipus)
+                self.known.cuts[key] = self._cuts(schedule, budget, recompute, ipus)
             cuts = self.known.cuts[key]
         made = (stages, cuts, candidate.recompute)
         if made not in self.known.made:
@@ -161,20 +163,20 @@ class Step:
         return self.known.made[made]
 
     def _cuts(
-        self, schedule: Schedule, budget: Budget, recomputes: bool, ipus: tuple[int, ...]
+        self, schedule: Schedule, budget: Budget, recompute: str, ipus: tuple[int, ...]
     ) -> tuple[int, ...]:
         """Return the cuts that the compiler finds: those of any memory, if they need no more."""
 
         def found(budget: Budget) -> tuple[int, ...]:
-            return cuts_of(self.loads, schedule, budget, recomputes=recomputes, ipus=ipus)
+            return cuts_of(self.loads, schedule, budget, recompute=recompute, ipus=ipus)
 
         # On the sequential schedule cuts do not go by where stages are.
-        key = (schedule.stages, schedule.trains, recomputes, schedule.kind == SEQUENTIAL or ipus)
+        key = (schedule.stages, schedule.trains, recompute, schedule.kind == SEQUENTIAL or ipus)
         if key not in self.known.cuts:
             self.known.cuts[key] = found(replace(budget, memory_bytes=np.inf))
         cuts = self.known.cuts[key]
         kept: Counter[int] = Counter()
-        needed = burdens(self.loads, schedule, budget, cuts, recomputes=recomputes)
+        needed = burdens(self.loads, schedule, budget, cuts, recompute=recompute)
         for stage, each in enumerate(needed):
             kept[ipus[stage] if ipus else stage] += round(each.memory_bytes)
         return cuts if max(kept.values()) <= budget.memory_bytes else found(budget)
@@ -184,7 +186,13 @@ class Step:
         form, ahead = self.forms.at(ahead, stages)
         entry, phases = form.module.entry, form.phases
         of_op = whole_stages(entry, phases, ahead, stages)
-        again = made_again(entry, phases, of_op, stages, candidate.recompute)
+        again: dict[int, dict[int, int]] = {}
+        if candidate.recompute == BLOCKS and self.loads.trains:
+            for op, reader in made_again_before(entry, phases, of_op, stages).items():
+                again.setdefault(of_op[op], {})[op] = reader
+        else:
+            some = made_again(entry, phases, of_op, stages, candidate.recompute)
+            again = {stage: dict.fromkeys(ops, FIRST) for stage, ops in some.items()}
         return cut_of(form, of_op, stages, again, has_backward=schedule.trains)
 
     # --- cycles -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.partition.stages.loads import Floats, Loads
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL, NONE
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 
 Places = NDArray[np.int64]
@@ -89,13 +90,14 @@ def cuts_of(
     schedule: Schedule,
     budget: Budget,
     *,
-    recomputes: bool = False,
+    recompute: str = NONE,
     ipus: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """Return where stages begin, by place among the forward ops, the first stage left out.
 
-    There are at least as many forward ops as stages. `recomputes`: stages keep their inputs only,
-    and work forward twice. `ipus`: of each stage; empty: each stage has its own.
+    There are at least as many forward ops as stages. `recompute`: with `full` stages keep their
+    inputs only, with `blocks` those of blocks; both work forward twice. `ipus`: of each stage;
+    empty: each stage has its own.
     """
     if schedule.stages == 1:
         return ()
@@ -107,7 +109,7 @@ def cuts_of(
     def tables_of(some: Sequence[int]) -> _Tables:
         most = _MOST_SHARED if shared else MOST_PLACES
         ends = _least_crossed(loads, some, schedule, most)
-        return _Tables(loads, schedule, budget, ends, recomputes)
+        return _Tables(loads, schedule, budget, ends, recompute)
 
     solved = partial(_on_ipus, ipus=ipus) if shared else _on_own_ipus
     least, cuts = solved(tables_of(places))
@@ -161,12 +163,13 @@ class _Tables:
     """Costs of all stages between two places."""
 
     def __init__(
-        self, loads: Loads, schedule: Schedule, budget: Budget, ends: Places, recomputes: bool
+        self, loads: Loads, schedule: Schedule, budget: Budget, ends: Places, recompute: str
     ) -> None:
         self.ends = ends
-        self.schedule, self.budget, self.recomputes = schedule, budget, recomputes
+        self.schedule, self.budget, self.recompute = schedule, budget, recompute
         self.stages = schedule.stages
-        into = loads.crossing[ends] * budget.cycles_per_byte
+        self.crossing: Floats = loads.crossing[ends]
+        into = self.crossing * budget.cycles_per_byte
         into[-1] = 0.0
         self.into = into
         self.forward: Floats = _between(loads.forward_until[ends])
@@ -176,7 +179,7 @@ class _Tables:
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
         self.stash = budget.stashes * _between(loads.stash_until[ends])
-        inputs = np.broadcast_to(loads.crossing[ends][:, None], self.stash.shape)
+        inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
@@ -185,12 +188,15 @@ class _Tables:
         depth = self.schedule.stash_depth(stage) + 1
         if not self.schedule.trains:
             return self.state + self.inputs
+        if self.recompute == BLOCKS:
+            crossing = self.budget.stashes * np.maximum.outer(self.crossing, self.crossing)
+            return self.state + in_blocks(self.stash, crossing, depth)
         if self._works_again(stage):
             return self.state + depth * self.inputs + self.stash
         return self.state + depth * self.stash
 
     def _works_again(self, stage: int) -> bool:
-        return self.recomputes and stage < self.stages - 1
+        return works_again(self.recompute, stage, self.stages)
 
     def costs(self, stage: int, slack: float) -> Floats:
         """Return the cost of a stage by its first and last place; infinite where it has no room."""
@@ -252,6 +258,25 @@ class _Tables:
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
         return _followed(after)
+
+
+def works_again(recompute: str, stage: int, stages: int) -> bool:
+    """Whether a stage works forward twice; the last one need not, but for its first blocks."""
+    return recompute == BLOCKS or (recompute == FULL and stage < stages - 1)
+
+
+def in_blocks(stash: Floats, crossing: Floats, depth: int) -> Floats:
+    """Return the bytes that a stage keeps whose blocks are made again, one at a time.
+
+    `stash`: what its backward part reads of a micro-batch; `crossing`: what goes from block to
+    block, and is kept of `depth` micro-batches. There are as many blocks as make what is kept of
+    one micro-batch and one block least: as many as there are of `crossing` in a block (Chen et al.,
+    2016).
+    """
+    found: Floats = np.minimum(
+        (depth + 1) * np.sqrt(stash * np.minimum(crossing, stash)), depth * stash
+    )
+    return found
 
 
 def _followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
@@ -392,11 +417,10 @@ def burdens(
     budget: Budget,
     cuts: tuple[int, ...],
     *,
-    recomputes: bool = False,
+    recompute: str = NONE,
 ) -> list[Burden]:
     """Return what each stage of some cuts costs and needs."""
     found = []
-    last = schedule.stages - 1
     for stage, (a, b) in enumerate(pairwise((0, *cuts, len(loads.ahead)))):
         forward = float(loads.forward_until[b] - loads.forward_until[a])
         backward = float(loads.backward_until[b] - loads.backward_until[a])
@@ -404,10 +428,14 @@ def burdens(
         gradients = float(loads.gradients_until[b] - loads.gradients_until[a])
         bytes_in = float(loads.crossing[a])
         depth = schedule.stash_depth(stage) + 1
-        stash = depth * float(loads.stash_until[b] - loads.stash_until[a])
-        if recomputes and stage < last:
+        waiting = float(loads.stash_until[b] - loads.stash_until[a])
+        stash = depth * waiting
+        if works_again(recompute, stage, schedule.stages):
             backward += forward
-            stash = depth * bytes_in + stash / depth
+            stash = depth * bytes_in + waiting
+        if recompute == BLOCKS:
+            crossing = max(bytes_in, float(loads.crossing[b]))
+            stash = float(in_blocks(np.array(waiting), np.array(crossing), depth))
         stash *= budget.stashes
         if not schedule.trains:
             stash = bytes_in

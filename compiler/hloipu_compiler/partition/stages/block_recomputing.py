@@ -44,9 +44,9 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     `stages`: of every position. Time grows with the ops, and their operands.
     """
     entry = module.entry
-    block = _blocks(entry, phases, stages, count)
-    fit = recomputable(entry, phases, FULL)
-    kept = _kept(entry, block, fit, stages)
+    before: dict[int, list[int]] = {}
+    for old, reader in made_again_before(entry, phases, stages, count).items():
+        before.setdefault(reader, []).append(old)
     names = Names(x.name for x in entry.instructions)
     made: list[Instruction] = []
     place: list[int] = []
@@ -67,7 +67,7 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     ahead: dict[int, int] = {}
     for position, x in enumerate(entry.instructions):
         is_behind = phases.phase[position] == BACKWARD
-        for old in _needed(entry, x.operands, block, kept, again) if is_behind else ():
+        for old in before.get(position, ()):
             like = entry.instructions[old]
             copy = with_operands(like, tuple(source(i) for i in like.operands))
             again[old] = add(copy._replace(name=names.fresh(like.name)), old, BACKWARD)
@@ -86,6 +86,23 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
         ahead,
         origin,
     )
+
+
+def made_again_before(
+    entry: Computation, phases: Phases, stages: Stages, count: int
+) -> dict[int, int]:
+    """Return the forward ops that are made again, each with the backward op that it comes before.
+
+    In the order in which they are made again.
+    """
+    block = _blocks(entry, phases, stages, count)
+    kept = _kept(entry, block, recomputable(entry, phases, FULL), stages)
+    found: dict[int, int] = {}
+    for position, x in enumerate(entry.instructions):
+        if phases.phase[position] == BACKWARD:
+            needed = _needed(entry, x.operands, block, kept, found)
+            found.update(dict.fromkeys(needed, position))
+    return found
 
 
 def _needed(

@@ -14,6 +14,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
 from hloipu_compiler.partition.stages.loads import layers_of, loads_of
+from hloipu_compiler.partition.stages.recomputing import NONE
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.marks import marked_stages
 from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
@@ -45,7 +46,7 @@ def cut(
     constants: Sequence[int],
     costing: Costing,
     *,
-    recomputes: bool = False,
+    recompute: str = NONE,
     trips: Mapping[str, Hashable] = MappingProxyType({}),
     ipus: Sequence[int] = (),
 ) -> dict[int, int]:
@@ -62,7 +63,7 @@ def cut(
         return dict.fromkeys(ahead, 0)
     trips = trips or layers_of(entry, phases)
     loads = loads_of(entry, phases, constants, costing.cycles, trips)
-    cuts = cuts_of(loads, schedule, costing.budget, recomputes=recomputes, ipus=ipus)
+    cuts = cuts_of(loads, schedule, costing.budget, recompute=recompute, ipus=ipus)
     return by_cuts(loads.ahead, cuts)
 
 

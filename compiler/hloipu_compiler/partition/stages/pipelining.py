@@ -40,7 +40,7 @@ from hloipu_compiler.partition.stages.forming import (
 )
 from hloipu_compiler.partition.stages.gradient_copies import with_gradient_copies
 from hloipu_compiler.partition.stages.independent_parts import JOIN
-from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL, made_again
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
@@ -183,10 +183,9 @@ def cutting_of(
     if costs is None or not step.needs_costs:
         costs = assumed_costing(entry)
     require_map(request.device_map, step.count)
-    recomputes = request.recompute in (BLOCKS, FULL)
     ahead = with_branches(entry, phases, schedule, wrapping.lasting, costs, request.device_map)
     ahead = ahead or cut(
-        entry, phases, schedule, wrapping.lasting, costs, recomputes=recomputes, trips=trips,
+        entry, phases, schedule, wrapping.lasting, costs, recompute=request.recompute, trips=trips,
         ipus=[ipus[0] for ipus in request.device_map],
     )  # fmt: skip
     return Cutting(

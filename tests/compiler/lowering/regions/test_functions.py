@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.lowering.core.lowering import lower
+from hloipu_compiler.lowering.pipelines.draft import order_by_results
+from hloipu_compiler.lowering.regions.functions import _calls_of, _positions
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.load import load_machine
@@ -145,3 +148,23 @@ ENTRY e {{
     expected = evaluate_everywhere(parse(text), *given)
     for results in results_of(program, *given):
         np.testing.assert_array_equal(results[0], np.asarray(expected[0]), strict=True)
+
+
+def test_calls_are_found_in_a_computation_that_is_lowered_in_another_order() -> None:
+    module = hloipu.verify("""
+HloModule update
+block { p = f32[4] parameter(0)
+  ROOT sum = f32[4] add(p, p) }
+ENTRY e { w = f32[4] parameter(0)
+  v = f32[4] parameter(1)
+  first = f32[4] negate(w)
+  second = f32[4] negate(v)
+  a = f32[4] call(first), to_apply=block
+  b = f32[4] call(second), to_apply=block
+  ROOT new = (f32[4], f32[4]) tuple(b, a) }
+""")
+    other = order_by_results(module.entry)
+    positions = _positions(other, _calls_of(module)["block"])
+    written = [at for at, x in enumerate(module.entry.instructions) if x.opcode == "call"]
+    assert list(positions) == [at for at, x in enumerate(other.instructions) if x.opcode == "call"]
+    assert list(positions) != written

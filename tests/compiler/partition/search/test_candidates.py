@@ -23,7 +23,8 @@ def test_ways_fill_the_system_and_no_more() -> None:
     candidates = candidates_on(step(), 4)
     assert len(candidates) == len(set(candidates))
     assert all(candidate.ipus * candidate.replicas <= 4 for candidate in candidates)
-    assert {candidate.recompute for candidate in candidates} == {"none", "cheap", "full"}
+    assert {x.recompute for x in candidates if x.stages > 1} == {"none", "cheap", "blocks", "full"}
+    assert {x.recompute for x in candidates if x.stages == 1} == {"none", "blocks"}
     assert {candidate.offload for candidate in candidates} == {"auto", "off"}
     assert {candidate.shard_optimizer for candidate in candidates if candidate.replicas == 1} == {
         False
@@ -81,6 +82,8 @@ WAYS = (
     Candidate(4, "sequential", 2, "cheap"),
     Candidate(4, "grouped", 8, "none", 2, "auto", False, (0, 1, 1, 0)),
     Candidate(4, "grouped", 8, "full", 1, "off"),
+    Candidate(1, "grouped", 4, "blocks"),
+    Candidate(2, "grouped", 8, "blocks", 2),
     Candidate(2, "sequential", 8, offload_weights=True, batch_serialization=4),
     Candidate(2, "grouped", 8, "none", 2, offload_activations=True, offload_accumulators=True),
 )

@@ -122,7 +122,7 @@ def test_stages_that_keep_more_micro_batches_get_fewer_ops() -> None:
 def test_recomputing_stages_keep_their_inputs_only() -> None:
     found, schedule, budget = loads(0), Schedule(3, "grouped", 8), Budget(0.5, PLENTY)
     cuts = (3, 6)
-    plain, again = (burdens(found, schedule, budget, cuts, recomputes=r) for r in (False, True))
+    plain, again = (burdens(found, schedule, budget, cuts, recompute=r) for r in ("none", "full"))
     stash = found.stash_until[6] - found.stash_until[3]
     assert plain[1].stash_bytes == 3 * stash
     assert again[1].stash_bytes == 3 * found.crossing[3] + stash
