@@ -392,3 +392,26 @@ def test_a_number_that_integers_do_not_hold_is_refused(number: float, element_ty
 def test_decimal_digits_are_no_text_of_a_float(text: str) -> None:
     with pytest.raises(UsageError, match="no value of type f32"):
         value_of(text, "f32")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((1, 4), (0, 4)),
+        ((3, 1), (1, 5)),
+        ((4,), ()),
+        ((), (4,)),
+        ((0,), (0,)),
+        ((300, 1), (1, 300)),
+    ],
+)
+@pytest.mark.parametrize("op", ["add", "multiply"])
+def test_narrow_operands_broadcast(
+    op: str, first: tuple[int, ...], second: tuple[int, ...]
+) -> None:
+    expression = Expression(("f16", "f16"), (Node(op, (0, 1), "f16"),), (2,))
+    generator = np.random.default_rng(3)
+    x, y = (generator.standard_normal(n).astype(np.float16) for n in (first, second))
+    (found,) = evaluate(expression, [np.asarray(v, np.float32) for v in (x, y)])
+    wanted = np.add(x, y) if op == "add" else np.multiply(x, y)
+    np.testing.assert_array_equal(found, np.asarray(wanted).astype(np.float32))
