@@ -19,9 +19,9 @@ def say_hlo(text: str, *, err: bool = False) -> None:
     _echo(plain_hlo(text), err=err, nl=False)
 
 
-def say_as_it_is(text: str) -> None:
-    """Print text whose control characters are Rich's; whoever draws it has made names printable."""
-    _echo(text, err=False)
+def say_as_it_is(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text whose control characters draw; whoever made it has made names printable."""
+    _echo(text, err=err, nl=nl)
 
 
 def say_error(text: str) -> None:

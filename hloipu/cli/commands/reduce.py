@@ -11,7 +11,7 @@ from hloipu.cli import INTERRUPTED
 from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
-from hloipu.cli.saying import say, say_hlo
+from hloipu.cli.saying import say, say_as_it_is, say_hlo
 from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.values import SEED
 from hloipu_compiler.hlo.parse import parse
@@ -240,7 +240,7 @@ class ReduceProgress:
         quiet = monotonic() - self._last
         if self._is_terminal and quiet >= _NEXT_SECONDS:
             self._last = monotonic()
-            click.echo(f"\r\x1b[K{plain_lines(self._row(progress))} …", nl=False, err=True)
+            say_as_it_is(f"\r\x1b[K{plain_lines(self._row(progress))} …", nl=False, err=True)
         elif not self._is_terminal and quiet >= _QUIET_SECONDS:
             self._write(progress)
 
@@ -249,14 +249,14 @@ class ReduceProgress:
         if self._now.instructions != self._instructions:
             self._write(self._now)
         elif self._is_terminal:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            say_as_it_is("\r\x1b[K", nl=False, err=True)
 
     def _write(self, progress: Progress) -> None:
         wipe = "\r\x1b[K" if self._is_terminal else ""
         if not self._has_head:
             self._has_head = True
-            click.echo(f"{wipe}{_HEAD}", err=True)
-        click.echo(f"{wipe}{plain_lines(self._row(progress))}", err=True)
+            say_as_it_is(f"{wipe}{_HEAD}", err=True)
+        say_as_it_is(f"{wipe}{plain_lines(self._row(progress))}", err=True)
         self._instructions = progress.instructions
         self._last = monotonic()
 

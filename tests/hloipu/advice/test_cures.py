@@ -61,7 +61,7 @@ MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
         lambda: text_of(jnp.matmul, floats(128, 256), floats(256, 16)), 24576, "batch of the model",
     ),
     "rows": (lambda: ROWS, 65536, "make the batch of the model 4 times smaller"),
-    "embedding_grad": (lambda: sample("embedding_grad"), 65536, "does not exist"),
+    "embedding_grad": (lambda: sample("embedding_grad"), 65536, "use float16 in the model"),
     "scan_rnn": (lambda: sample("scan_rnn"), 14336, "use float16 in the model"),
     "attention sample": (lambda: sample("attention"), 24576, "batch of the model 2 times smaller"),
 }  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 
 from hloipu.check.references import Against
 from hloipu.check.time_limit import TimeUpError, time_limit
-from hloipu.cli.commands import check_job
+from hloipu.cli import check_job
 from hloipu.xla_cpu import runner
 from hloipu_compiler.hlo.parse import parse
 from hloipu_runtime.errors import UnsupportedError
