@@ -9,6 +9,8 @@ all screens to FOLDER.
 """
 
 import argparse
+import copy
+import itertools
 import os
 import shutil
 import subprocess
@@ -26,6 +28,7 @@ import hloipu
 from hloipu.report.page import report_page
 from hloipu.report.record import report_record
 from hloipu_runtime.report.profile import Profile
+from tools.hostile_names import HOSTILE_NAMES
 
 SCREENS = ("overview", "flame", "roofline", "memory", "liveness", "program", "ops", "trace",
            "pipeline", "graph", "links", "queues", "passes")  # fmt: skip
@@ -131,6 +134,28 @@ def large_record(record: dict[str, Any], ops: int = 20_000, steps: int = 100_000
     return record
 
 
+def hostile_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record in which all that a module names is meant to run in a page."""
+    hostile = copy.deepcopy(record)
+    names = itertools.cycle(HOSTILE_NAMES)
+    profile, module, timeline = hostile["profile"], hostile["module"], hostile["timeline"]
+    new = {name: f"{next(names)}{n}" for n, name in enumerate(profile["origins"]["name"])}
+    profile["program"] = next(names)
+    for table in (profile["origins"], profile["steps"]):
+        table["name"] = [new.get(name, next(names)) for name in table["name"]]
+    profile["origins"]["source"] = [next(names) for _ in profile["origins"]["source"]]
+    module["name"] = [new.get(name, f"{next(names)}{n}") for n, name in enumerate(module["name"])]
+    for key in ("scopes", "opcodes", "computations", "shape"):
+        module[key] = [next(names) for _ in module[key]]
+    module["frames"] = [[x[0], next(names), next(names), x[3]] for x in module["frames"]]
+    timeline["step_names"] = [new.get(name, next(names)) for name in timeline["step_names"]]
+    for tensor in hostile["liveness"][0]["tensors"]:
+        tensor["name"], tensor["origin"], tensor["source"] = (next(names) for _ in range(3))
+    for finding in profile["findings"]:
+        finding["statement"] = finding["cure"] = finding["name"] = next(names)
+    return hostile
+
+
 def axe_source(folder: Path) -> str:
     """Return the script of axe-core, from npm."""
     subprocess.run(["npm", "pack", "--silent", "axe-core"], cwd=folder, check=True,
@@ -183,6 +208,20 @@ class Judge:
                 if finding["impact"] in ("serious", "critical"):
                     where = finding["nodes"][0]["html"][:160]
                     self.faults.append(f"{name}: {screen}: {finding['id']}: {where}")
+        page.context.close()
+
+    def hostile(self, record: dict[str, Any]) -> None:
+        """Draw every screen of a module with names that are meant to run."""
+        page = self.open("hostile", record, 1280, "light")
+        page.on("dialog", lambda dialog: self.faults.append(f"hostile: {dialog.message}"))
+        for screen in SCREENS:
+            page.evaluate(f"location.hash = '{screen}'")
+            page.wait_for_timeout(150)
+        for tag in ("img", "iframe", "base", "link", "#screen script"):
+            if page.locator(tag).count():
+                self.faults.append(f"hostile: a name made an element: {tag}")
+        if page.evaluate("window.ran") or page.title() == "ran":
+            self.faults.append("hostile: a name ran")
         page.context.close()
 
     def drive(self, name: str, record: dict[str, Any]) -> None:
@@ -297,6 +336,7 @@ def main() -> int:
             width, theme = (1280, 1920)[number % 2], ("light", "dark")[number // 2 % 2]
             steps.append(lambda n=name, r=record, w=width, t=theme: judge.screens(n, r, w, t))  # type: ignore[misc]
         steps.append(lambda: judge.drive("training-loop", records["training-loop"]))
+        steps.append(lambda: judge.hostile(hostile_record(records["pipeline"])))
         steps.append(lambda: judge.large(large_record(records["training-loop"])))
         for step in steps:
             step()
