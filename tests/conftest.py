@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Two thirds of the time of a reference in JAX go into compiling it.
     """
+    if config.getoption("--update-goldens") and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--update-goldens writes files: run it in one process, without -n")
     if not config.pluginmanager.hasplugin("cacheprovider"):
         return
     with suppress(OSError):  # a tree that nobody may write to
