@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu import api
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import outline_blocks
 from hloipu_compiler.plan.plan import Plan
@@ -122,6 +123,27 @@ def test_what_does_not_fit_is_taken_with_functions_if_they_make_it_smaller(text:
     assert not chosen.fits
     assert chosen.memory.peak_bytes_per_tile == min(needs.values())
     assert bool(chosen.program.functions) is (needs["on"] < needs["off"])
+
+
+@pytest.mark.parametrize(("tile_bytes", "compiles"), [(9_216, ["on"]), (638_976, ["auto"])])
+def test_what_surely_does_not_fit_is_not_compiled_without_functions(
+    text: str, tile_bytes: int, compiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    programmed = api._programmed
+
+    def noted(begun: Any, module: Any, options: Any, *rest: Any) -> Any:
+        asked.append(options.outline)
+        return programmed(begun, module, options, *rest)
+
+    monkeypatch.setattr(api, "_programmed", noted)
+    names = ("bytes_per_tile", "executable_bytes", "element_bytes", "interleave_grain_bytes")
+    sizes = (tile_bytes, min(tile_bytes, 212_992), 1024, 2048)
+    hloipu.compile(
+        text, target="bow", micro_batches=2, cache=False, over_memory="allow", recompute="none",
+        set={f"memory.{name}": size for name, size in zip(names, sizes, strict=True)},
+    )  # fmt: skip
+    assert asked[:1] == compiles
 
 
 @pytest.mark.parametrize("micro_batches", [1, 3])
