@@ -471,7 +471,7 @@ class _Advisor:
     def __init__(self, module: Module, options: Options) -> None:
         self.module = module
         self.options = options
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         """That compiling took; known when it is through."""
 
     def __call__(self, program: CompiledProgram) -> Fitting:

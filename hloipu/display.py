@@ -23,7 +23,7 @@ class Display:
 
     def __init__(self, *, as_text: bool) -> None:
         self._as_text = as_text
-        self.lock = Lock()
+        self.lock: Lock = Lock()
         """Whoever writes elsewhere on the terminal holds it."""
         self._heard: tuple[tuple[str, ...], int, int] = (), 0, 0
         self._start = monotonic()

@@ -17,12 +17,12 @@ from hloipu_runtime.plain_text import plain_message
 
 try:
     import tensorflow as tf
-except ImportError as error:
+except ImportError as _error:
     raise UsageError(
         "E3174",
         "TensorFlow is not installed",
         hint="pip install tensorflow-cpu 'hloipu[jax]'; HLO text needs no TensorFlow",
-    ) from error
+    ) from _error
 
 __all__ = ["LoweredStep", "lower"]
 

@@ -21,12 +21,12 @@ os.environ.setdefault("XLA_HLO_DEBUG", "1")  # read when torch_xla is imported: 
 try:
     import torch
     import torch_xla
-except ImportError as error:
+except ImportError as _error:
     raise UsageError(
         "E3174",
         "PyTorch/XLA is not installed",
         hint="pip install torch==2.9.0 torch_xla==2.9.0 'hloipu[jax]'; HLO text needs no PyTorch",
-    ) from error
+    ) from _error
 
 __all__ = ["LoweredStep", "lower"]
 

@@ -9,10 +9,10 @@ from hloipu_runtime.errors import UsageError
 
 try:
     import keras as _keras  # noqa: F401 - its absence is told here, once
-except ImportError as error:
+except ImportError as _error:
     raise UsageError(
         "E3177", "Keras is not installed", hint="pip install keras, version 3.7 or later"
-    ) from error
+    ) from _error
 
 from hloipu.keras.attaching import Attached, attach, detach
 from hloipu.keras.functions import DroppedBatchesWarning

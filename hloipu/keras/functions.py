@@ -76,8 +76,8 @@ class Executor:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.device = Device(warns=False)
-        self.spent = {name: Spent() for name in ("train", "test", "predict")}
+        self.device: Device = Device(warns=False)
+        self.spent: dict[str, Spent] = {name: Spent() for name in ("train", "test", "predict")}
         self.last: dict[str, DeviceLoop] = {}
         """The loop of each kind that ran last."""
         self._with_session: list[DeviceLoop] = []

@@ -39,10 +39,10 @@ class DeviceArray:
     def __init__(self, moment: "Moment", number: int, like: Array) -> None:
         self._moment = moment
         self._number = number
-        self.shape = like.shape
-        self.dtype = like.dtype
-        self.ndim = like.ndim
-        self.size = like.size
+        self.shape: tuple[int, ...] = like.shape
+        self.dtype: np.dtype[Any] = like.dtype
+        self.ndim: int = like.ndim
+        self.size: int = like.size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self._moment.array(self._number), dtype, copy=copy)
@@ -130,7 +130,7 @@ class DeviceLoop:
         """
         self.program = program
         self.groups = groups
-        self.replicas = program.program.program.replicas
+        self.replicas: int = program.program.program.replicas
         self.last_run: SessionRun | None = None
         names = {x.number: x.name for x in parameter_arrays(program.lowered.module)}
         self._names = [names[number] for number in program.lowered.parameters[0]]

@@ -92,10 +92,11 @@ class Report:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.record = record
         self.profile: Mapping[str, Any] = record["profile"]
-        self.steps = Table(_columnar(self.profile["steps"]))
-        self.instructions = Table(_columnar(self.profile["origins"]))
-        self.tiles = Table(_tiles(record["tiles"])) if record.get("tiles") else None
-        self.tensors = Table(_tensors(record["liveness"])) if record.get("liveness") else None
+        self.steps: Table = Table(_columnar(self.profile["steps"]))
+        self.instructions: Table = Table(_columnar(self.profile["origins"]))
+        tiles, live = record.get("tiles"), record.get("liveness")
+        self.tiles: Table | None = Table(_tiles(tiles)) if tiles else None
+        self.tensors: Table | None = Table(_tensors(live)) if live else None
 
     @cached_property
     def plot(self) -> "Figures":

@@ -44,8 +44,8 @@ class Unfolded:
     def __init__(self, timeline: Mapping[str, Any], least: float = 0.0) -> None:
         self.timeline = timeline
         self.least = least
-        self.blocks = timeline["blocks"]
-        self.inner = timeline["inner"]
+        self.blocks: list[dict[str, Any]] = timeline["blocks"]
+        self.inner: list[dict[str, Any]] = timeline["inner"]
 
     def events(self) -> Iterator[Event]:
         """Yield them in the order of the program."""

@@ -31,7 +31,7 @@ _LOGGERS = (
 )  # fmt: skip
 
 
-class ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
+class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
     """Puts the modules on each machine, also on those of workers that are started later."""
 
     def __init__(self, texts: Mapping[str, str], memory_bytes: int | None) -> None:
@@ -69,8 +69,8 @@ class DaskWorkers:
         scheduler: str | None,
         memory_bytes: int | None,
     ) -> None:
-        self.places = JOBS_AHEAD * count
-        self._plugin = ModulesPlugin(texts, memory_bytes)
+        self.places: int = JOBS_AHEAD * count
+        self._plugin = _ModulesPlugin(texts, memory_bytes)
         self._count = count
         self._scheduler = scheduler
         self._memory_bytes = memory_bytes

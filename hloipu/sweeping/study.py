@@ -70,7 +70,7 @@ class Rows(Sequence[Row]):
 
     def __init__(self, rows: Sequence[Row], goals: Sequence[str]) -> None:
         self._rows = tuple(rows)
-        self.goals = tuple(goals) or USUAL_GOALS
+        self.goals: tuple[str, ...] = tuple(goals) or USUAL_GOALS
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -85,7 +85,7 @@ class ProcessWorkers:
     """Processes of this machine; where one dies all of them are started anew."""
 
     def __init__(self, texts: Mapping[str, str], count: int, memory_bytes: int | None) -> None:
-        self.places = JOBS_AHEAD * count
+        self.places: int = JOBS_AHEAD * count
         self._texts = texts
         self._count = count
         self._memory_bytes = memory_bytes

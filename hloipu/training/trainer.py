@@ -119,7 +119,7 @@ class Trainer:
         """
         require_options(options)
         self.constants = constants
-        self.schedules = dict(schedules or {})
+        self.schedules: dict[Any, Any] = dict(schedules or {})
         self.profile: Profile | None = None
         self._host = HostState(state)
         self.stop_training: bool = False
