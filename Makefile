@@ -33,7 +33,7 @@ test-all: install ## run all cases of all tests, the thinned ones too
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --all-cases
 
 .PHONY: test-large
-test-large: install ## the large tests, which `make test` leaves out (3 minutes)
+test-large: install ## the large tests, which `make test` leaves out (1 minute)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m large
 
 .PHONY: check

@@ -8,17 +8,11 @@ import numpy as np
 
 from hloipu.report.trace import Unfolded
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.report.overview import PAINTS
 
 Axes = Any
 """`matplotlib.axes.Axes`, a library that is not needed otherwise."""
 
-PAINTS = {
-    "vertex code": "#3b5b92", "control code": "#6f8fc4", "exchange code": "#a9c0e6",
-    "vertex state": "#7a4bb0", "stacks": "#b99be0", "constants": "#8a6d1d", "state": "#1c7c70",
-    "parameters": "#5cc0b2", "temporaries": "#c96a12", "exchange buffers": "#f0b070",
-    "alignment": "#9aa3ae", "gaps": "#d0455a",
-}  # fmt: skip
-"""Of what fills memory, as pages have them."""
 _FORWARD, _BACKWARD, _LIMIT = "#2f6db3", "#c96a12", "#b3261e"
 
 

@@ -6,14 +6,14 @@ from html import escape
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import saved_text
 
-_PAINTS = {
+PAINTS = {
     "compute": "#2f6db3", "exchange": "#c96a12", "sync": "#6b7280", "remote": "#7a4bb0",
     "vertex code": "#3b5b92", "control code": "#6f8fc4", "exchange code": "#a9c0e6",
     "vertex state": "#7a4bb0", "stacks": "#b99be0", "constants": "#8a6d1d", "state": "#1c7c70",
     "parameters": "#5cc0b2", "temporaries": "#c96a12", "exchange buffers": "#f0b070",
     "alignment": "#9aa3ae", "gaps": "#d0455a",
 }  # fmt: skip
-"""Of what cycles and bytes are for, as pages have them."""
+"""The colour of each use of cycles and bytes, on pages and in figures."""
 _DEAREST = 6
 _MOST_FINDINGS = 4
 
@@ -50,11 +50,11 @@ def _bar(title: str, parts: Mapping[str, int], whole: int) -> str:
     length = max(1, whole, sum(filled.values()))
     pieces = "".join(
         f"<div title='{escape(name)}: {size:,}' style='width:{100 * size / length:.2f}%;"
-        f"background:{_PAINTS.get(name, '#888888')}'></div>"
+        f"background:{PAINTS.get(name, '#888888')}'></div>"
         for name, size in filled.items()
     )
     legend = ", ".join(
-        f"<span style='border-left:0.8em solid {_PAINTS.get(name, '#888888')};padding-left:3px'>"
+        f"<span style='border-left:0.8em solid {PAINTS.get(name, '#888888')};padding-left:3px'>"
         f"{escape(name)} {size:,}</span>"
         for name, size in filled.items()
     )
