@@ -344,7 +344,8 @@ def _outlined_if_less(
 
     with phase("memory"):
         lacking = lacking_bytes(made)
-    if inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
+        is_hopeless = made.memory_plan.lacks_in_any_order
+    if is_hopeless or inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
         return made, options
     asked = replace(options, outline="on")
     with doing("trying --outline on"):

@@ -107,6 +107,9 @@ def with_code_weighed(
     if not made.code_memory:
         return made
     lacking = lacking_bytes(made)
+    code = max(int(ipu.code_bytes.max()) for ipu in made.memory_plan.ipus)
+    if lacking > code * made.machine.chip.tiles_per_ipu:
+        return made
     steps = steps_within(made.program.body, made.program)
     if not made.program.functions and not any(isinstance(x, Pipeline) for x in steps):
         return made

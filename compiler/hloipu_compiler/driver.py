@@ -457,6 +457,8 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     memory, before = hoisting.memory, hoisting.before
     if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
         return hoisting
+    if memory.lacks_in_any_order:
+        return hoisting
     needed = {ipu.ipu: int(ipu.needed_bytes.max()) for ipu in memory.ipus}
     spared = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
     from hloipu_runtime.memory.plan import plan_memory

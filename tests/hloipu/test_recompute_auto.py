@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import hloipu
+from hloipu import api
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.training_steps import STEPS
 
@@ -71,3 +72,26 @@ def test_one_stage_computes_blocks_again_where_nothing_else_fits() -> None:
     made = program("auto")
     assert made.fits
     assert made.options["recompute"] == "blocks"
+
+
+def test_what_one_variable_is_too_large_for_is_compiled_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 0
+    programmed = api._programmed
+
+    def counted(*given: Any) -> CompiledProgram:
+        nonlocal count
+        count += 1
+        return programmed(*given)
+
+    monkeypatch.setattr(api, "_programmed", counted)
+    weights = [jax.ShapeDtypeStruct((16, 16), jnp.float32)] * 12
+    lowered = jax.jit(deep_step).lower(weights, jax.ShapeDtypeStruct((65536, 16), jnp.float32))
+    text = lowered.compiler_ir("hlo").as_hlo_text()
+    program = hloipu.compile(
+        text, target="tiny", cache=False, over_memory="allow",
+        stages=2, micro_batches=4, recompute="none", feed={"data": (12,)},
+    )  # fmt: skip
+    assert program.memory_plan.lacks_in_any_order
+    assert count == 1

@@ -113,6 +113,19 @@ class MemoryPlan:
         return all(sum(parts.values()) <= most for parts in self.remote_parts)
 
     @property
+    def lacks_in_any_order(self) -> bool:
+        """Whether some tile is too full with one variable, or with those that are always live.
+
+        Then neither another order or merging of steps nor smaller code makes the program fit.
+        """
+        available = self.available_bytes
+        return any(int(ipu.always_bytes.max()) > available for ipu in self.ipus) or any(
+            variable.bytes_per_tile > available
+            for variable, ranges in zip(self.program.variables, self.liveness.ranges, strict=True)
+            if ranges
+        )
+
+    @property
     def has_room_for_code(self) -> bool:
         """Whether every tile has enough memory of the part that code can lie in."""
         executable = min(self.machine.memory.executable_bytes, self.available_bytes)
