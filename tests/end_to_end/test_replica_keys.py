@@ -15,6 +15,8 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.replica_keys import folded
 from tests.support.command_line import run
+from tests.support.pipeline_trials import Cut, assert_equal_to_jax
+from tests.support.pipeline_trials import compiled as compiled_cut
 
 Array = np.ndarray[Any, Any]
 KEY = np.array([3, 7], np.uint32)
@@ -264,3 +266,10 @@ def test_keys_are_folded_as_jax_does() -> None:
         assert seed.view(np.uint32) == second
         words = np.array([3 | 7 << 32], np.uint64)  # one pair, its lower half first
         np.testing.assert_array_equal(folded(words, replica).view(np.uint32), folded(KEY, replica))
+
+
+def test_a_key_is_known_where_stages_read_its_words_apart() -> None:
+    cut = Cut("dropout_momentum", 2, "grouped", 1, recompute="full", replicas=2, map="shared")
+    program = compiled_cut(cut)
+    assert any(stack.name.startswith("state_2___key__") for stack in program.program.stacks)
+    assert_equal_to_jax(cut, program)

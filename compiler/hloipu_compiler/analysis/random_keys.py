@@ -72,6 +72,8 @@ class KeyWalk:
     """What a module does with the arrays of its parameters; numbers count arrays."""
 
     module: Module
+    together: Sequence[int] = ()
+    """Of each array that is in pieces, the bits of all pieces: words of one key."""
     replica_bit: int = 0
     """The bit that stands for `replica-id`, behind those of the parameters."""
     seeds: int = 0
@@ -216,7 +218,8 @@ class KeyWalk:
                     self.seeds |= every.pairs | every.words
                     return Masks(mixed=every.all | self._generator(site, every))
                 if all(value.words for value in values):
-                    pairs = values[0].words & values[-1].words
+                    pairs = self._with_pieces(values[0].words)
+                    pairs &= self._with_pieces(values[-1].words)
                     return Masks(mixed=every.all, pairs=pairs)
             case "add" if _is_integer(x.shape):
                 pure = 0
@@ -237,6 +240,12 @@ class KeyWalk:
             case _:
                 self._use(values)
         return Masks(mixed=every.all)
+
+    def _with_pieces(self, mask: int) -> int:
+        for pieces in self.together:
+            if mask & pieces:
+                mask |= pieces
+        return mask
 
     def _generator(self, site: Site, key: Masks) -> int:
         """Note a generator and what its key depends on; return its bit."""

@@ -50,13 +50,14 @@ def replica_keys(
 
     if not draws_random_bits(module):
         return NO_KEYS
-    walk = KeyWalk(module)
+    pieces = [set(stack.numbers) for stack in stacks if stack.kind == PARAMETER]
+    walk = KeyWalk(module, [sum(1 << n for n in numbers) for numbers in pieces])
     state = {pair.parameter: pair.result for pair in wrapping.state} if wrapping else {}
     held = {*state, *(wrapping.constants if wrapping else ())}
     keys = key_numbers(walk, state) & held
-    for stack in stacks:  # folded as users see it, whole or not at all
-        if stack.kind == PARAMETER and not keys.issuperset(stack.numbers):
-            keys -= set(stack.numbers)
+    for numbers in pieces:  # folded as users see it, whole or not at all
+        if not keys.issuperset(numbers):
+            keys -= numbers
     in_update = _in_update(walk, pipelining) if pipelining else 0
     wanted = keys if asked == FOLDED else frozenset[int]()
     if asked == AUTO and pipelining is not None:
