@@ -8,15 +8,14 @@ are compared afterwards.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.analysis.repeated_blocks import alive_bytes_at
 from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 
 Weight = Callable[[Instruction], int]
 """What an instruction is worth saving, in bytes of code; below 0: it cannot be in a block."""
@@ -112,7 +111,7 @@ class _Text:
                 letters.append(numbers.setdefault(key, len(numbers)))
                 weights.append(max(0, weighs))
                 self.places.append((which, at))
-            alive += alive_bytes_at(computation, list(number_of))
+            alive += _alive_bytes_at(computation, list(number_of))
             letters.append(numbers.setdefault((which, "end"), len(numbers)))
             weights.append(0)
             alive.append(0)
@@ -299,3 +298,25 @@ def _common_lengths(letters: Numbers, order: Sequence[int]) -> list[int]:
         common[rank[start]] = length
         length = max(0, length - 1)
     return common
+
+
+def _alive_bytes_at(computation: Computation, positions: Sequence[int]) -> list[int]:
+    """Return the bytes computed before each of these positions that are read from there on."""
+    number = {at: k for k, at in enumerate(positions)}
+    last = [-1] * len(computation.instructions)
+    for at, x in enumerate(computation.instructions):
+        for i in x.operands:
+            last[i] = at
+    change = [0] * (len(positions) + 1)
+    for at in positions:
+        size = sum(
+            leaf.byte_count
+            for leaf in leaves_of(computation.instructions[at].shape)
+            if isinstance(leaf, ArrayShape)
+        )
+        end = number.get(last[at], len(positions) if last[at] >= 0 else number[at])
+        if end > number[at]:
+            change[number[at] + 1] += size
+            if end + 1 <= len(positions):
+                change[end + 1] -= size
+    return list(accumulate(change))[: len(positions)]

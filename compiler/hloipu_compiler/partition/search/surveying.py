@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
+from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
 from hloipu_compiler.cost_survey.leaves import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
@@ -85,8 +85,10 @@ def _outlined(survey: Survey, module: Module) -> Survey:
     own, sizes = list(survey.op_code), survey.code_bytes.tolist()
     uses: list[tuple[int, int]] = []
     entry = module.entry
-    for repeat in repeated_blocks(entry, outlining_weight, OutlineBlocks().least_saved):
-        for alike in zip(*repeat.occurrences, strict=True):
+    outlining = OutlineBlocks()
+    least = outlining.least_block, outlining.least_saved
+    for equal in equal_blocks((entry,), outlining_weight, *least):
+        for alike in zip(*(block.positions for block in equal.occurrences), strict=True):
             size = max(own[op] for op in alike)
             if size:
                 uses += [(len(sizes), op) for op in alike]

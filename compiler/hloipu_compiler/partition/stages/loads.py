@@ -12,8 +12,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.analysis.repeated_blocks import repeated_blocks
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.analysis.equal_blocks import equal_blocks
+from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.assignment import bound_to_places
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -71,14 +71,15 @@ def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
     """Return the layer of each forward op that is in one of several equal blocks, by name."""
     pairs = list(zip(entry.instructions, phases.phase, strict=True))
     ahead = {x.name for x, phase in pairs if phase in (FORWARD, FREE)}
-    repeats = repeated_blocks(
-        entry, lambda x: outlining_weight(x) if x.name in ahead else -1, _LEAST_LAYER_BYTES
-    )
+
+    def weight(x: Instruction) -> int:
+        return outlining_weight(x) if x.name in ahead else -1
+
     return {
         entry.instructions[position].name: (number, layer)
-        for number, repeat in enumerate(repeats)
-        for layer, occurrence in enumerate(repeat.occurrences)
-        for position in occurrence
+        for number, equal in enumerate(equal_blocks((entry,), weight, 0, _LEAST_LAYER_BYTES))
+        for layer, block in enumerate(equal.occurrences)
+        for position in block.positions
     }
 
 
