@@ -204,6 +204,15 @@ POINTS ?= 2000
 sweep-study: install ## 2,000 points of a sweep on one worker and on two: points/s, overhead, memory (10 minutes)
 	$(BIN)/python -m tools.sweep_study --points $(POINTS)
 
+.PHONY: plan-study
+plan-study: install ## 200 trials of Optuna against --plan auto, on three steps (15 minutes)
+	$(BIN)/python -m pip install --quiet '.[sweep]'
+	$(BIN)/python -m tools.plan_study
+
+.PHONY: machine-study
+machine-study: install ## what fits with other memories and links; writes docs/machine-study.md (half an hour)
+	$(BIN)/python -m tools.machine_study
+
 A ?= HEAD~1
 B ?= HEAD
 .PHONY: referee

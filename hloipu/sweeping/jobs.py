@@ -155,7 +155,7 @@ def _figures(job: Job, folder: str) -> dict[str, Any]:
     taken = program.program
     seconds = cycles / program.machine.chip.clock_hz
     batch = job.batch or _batch(folder, job.digest, job.rewrite)
-    samples = batch * options.micro_batches * taken.replicas
+    samples = batch * settled.options.micro_batches * taken.replicas
     return {
         "fits": memory.fits,
         "cycles": cycles,

@@ -19,7 +19,7 @@ from tools.fidelity.predictions import Prediction, told
 PATH = Path(__file__).with_name("runs.toml")
 _ROOT = Path(__file__).resolve().parents[2]
 
-_NO_HOST = {
+NO_HOST: Mapping[str, int] = {
     "host.to_device_bytes_per_second": 10**15,
     "host.from_device_bytes_per_second": 10**15,
     "host.round_trip_nanoseconds": 0,
@@ -127,12 +127,12 @@ def _outcome(name: str, target: str, micro_batches: int, replicas: int) -> Outco
     run = read_runs()[name]
     options = {**run.options, "micro_batches": micro_batches, "replicas": replicas}
     program = hloipu.compile(
-        _text(run.network),
+        network_text(run.network),
         target=target,
         partials_type="f16",
         over_memory="allow",
         cache=False,
-        set=_NO_HOST,
+        set=dict(NO_HOST),
         **options,
     )
     report, spent = program.memory, program.estimate().spent
@@ -148,7 +148,7 @@ def _outcome(name: str, target: str, micro_batches: int, replicas: int) -> Outco
 
 
 @lru_cache(4)
-def _text(network: str) -> str:
+def network_text(network: str) -> str:
     """Return the text of a network; JAX stays out of this process, whose memory and time count."""
     command = [sys.executable, "-m", "tools.models", *network.split()]
     return subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True).stdout

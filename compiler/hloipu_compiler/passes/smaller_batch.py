@@ -39,7 +39,8 @@ def batch_of(module: Module) -> frozenset[Cell]:
 
     That is the class with most bytes in the arrays that have it, of those that lead in parameters
     and are nothing else there: neither in state (aliased to a result) nor further inside, as the
-    sides of weights are, nor only ever summed over, nor rows that indices point to.
+    sides of weights are, nor only ever summed over, nor rows that indices point to. Arrays with no
+    other dimensions, as weights and their gradients, do not count.
     """
     classes = scaling_classes(module)
     members = classes.members()
@@ -57,7 +58,8 @@ def batch_of(module: Module) -> frozenset[Cell]:
                 is_data = dimension == 0 and (number, element) not in state
                 (leading if is_data else held).add(cell)
     made = _made_bytes(module)
-    least = _LEAST_SHARE * sum(made.values())
+    free = {cell[:3] for first in members.keys() - held for cell in members[first]}
+    least = _LEAST_SHARE * sum(size for place, size in made.items() if place in free)
     best: Cell | None = None
     for first in sorted(leading - held):
         weight = sum(made.get(place, 0) for place in {cell[:3] for cell in members[first]})

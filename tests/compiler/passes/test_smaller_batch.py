@@ -47,8 +47,12 @@ def test_the_first_half_of_the_data_gives_the_first_half_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["attention", "convnet_train_step", "sort_topk", "transformer_block_bf16"]
-)
+    "name",
+    [
+        "attention", "convnet_train_step", "mnist_adam_step", "scanned_blocks_train_step",
+        "sort_topk", "transformer_block_bf16",
+    ],
+)  # fmt: skip
 def test_samples_have_a_batch_that_can_be_halved(name: str) -> None:
     module = parse((SAMPLES / f"{name}.hlo").read_text(encoding="utf-8"))
     front, plan = run_passes(module, None, "front", verify_each=False)
