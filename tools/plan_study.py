@@ -3,7 +3,7 @@
     python -m tools.plan_study [--trials 200] [--ipus 4] [--tiles 64] [--workers 2] [STEP ...]
 
 For each training step: the samples a second of what `--plan auto` chooses, and of the best of so
-many trials of a sweep over stages, replicas, micro-batches, schedules, recomputation and offloading
+many trials of a sweep over stages, micro-batches, schedules, recomputation and offloading
 that fit. Needs `hloipu[sweep]`.
 """
 
@@ -24,10 +24,9 @@ _LOOP = 100
 
 
 def axes(ipus: int) -> Mapping[str, Sequence[Any]]:
-    """Return what may be chosen on a number of IPUs, as `--plan auto` may choose it."""
+    """Return what may be chosen on a number of IPUs, which replicas fill, as for `--plan auto`."""
     return {
         "stages": list(range(1, ipus + 1)),
-        "replicas": [1 << n for n in range(ipus.bit_length())],
         "micro_batches": [1, 2, 4, 8, 16, 32, 64],
         "schedule": ["grouped", "interleaved", "sequential"],
         "recompute": ["none", "cheap", "full"],
