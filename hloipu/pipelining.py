@@ -72,6 +72,8 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> list[str]:
             lines.append(f"the step is cut: --passes {passes} without effect")
         return lines
     lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
+    if made.partitioned is not None:
+        lines.insert(0, made.partitioned.line)
     lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")

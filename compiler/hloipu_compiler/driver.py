@@ -22,7 +22,7 @@ from hloipu_compiler.compilation import (
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
+from hloipu_compiler.on_demand import flat_step, is_divided, says_anything, side_by_side, with_call_marks
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
@@ -38,7 +38,7 @@ from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_compiler.verify.static import require_static
-from hloipu_runtime.errors import HloipuError, UsageError
+from hloipu_runtime.errors import HloipuError, UnsupportedError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
+    from hloipu_compiler.partition.spmd.partitioning import Partitioned
     from hloipu_compiler.partition.stages.cutting import Costing
     from hloipu_compiler.partition.stages.pipelining import Cutting
 
@@ -90,15 +91,25 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     require_static(module)
     require_meanings(module)
     wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
+    annotated = module
     encoded, module = _plain(module, cut.micro_batches if cut.micro_batches > 1 else None)
+    given = module
     if encoded is not None:
         wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
+    divided = None
+    if request.partition and is_divided(annotated):
+        if encoded is not None or cut.asks or shards.asks or request.replicas not in (None, 1):
+            raise _not_divided_so(annotated, request, "Graphcore's encoding" if encoded else "")
+        divided = _divided(annotated, wrapping_of(module, wrapping))
+        _, module = _plain(divided.module, None)
     copies, partitions = participants_for(module, request.replicas)
+    if divided is not None:
+        partitions = divided.axes.device_count
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
     check_system(request.machine, copies * partitions * least)
     cut = cut.without_gaps()
-    meets = meets_others(module)
+    meets = divided is not None or meets_others(module)
     fills = request.replicas is None and request.ipus > 1 and not meets
     averages = copies > 1 and not meets
     is_placed = shards.asks or says_anything(module, partitions)
@@ -119,7 +130,35 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
         distribution = Distribution.PLAIN
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
     plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
-    return Compilation(request, module, plan, distribution=distribution, read=module)
+    return Compilation(
+        request, module, plan, distribution=distribution, read=given, partitioned=divided
+    )
+
+
+def _divided(module: Module, wrapping: Wrapping | None) -> "Partitioned":
+    """Return a module with annotations as the program of every partition."""
+    from hloipu_compiler.partition.spmd.partitioning import partitioned
+
+    with doing("partitioning"):
+        state = wrapping.state if wrapping is not None else ()
+        return partitioned(module, [(x.parameter, x.result) for x in state])
+
+
+def _not_divided_so(module: Module, request: CompileRequest, why: str) -> UnsupportedError:
+    """Return the error of a module with annotations that is to be spread in another way as well."""
+    cut, shards = request.pipelining, request.shards
+    ways = (
+        (cut.asks, "stages or micro-batches"),
+        (shards.asks, "shards"),
+        (request.replicas not in (None, 1), f"{request.replicas} replicas"),
+    )
+    asked = why or next(what for is_asked, what in ways if is_asked)
+    return UnsupportedError(
+        "E0481",
+        f"annotations divide the arrays of {module.name!r} between IPUs, which does not go with "
+        f"{asked} yet",
+        hint="leave the one or the other out; --partition off has annotations say nothing",
+    )
 
 
 def is_cut(module: Module, request: CompileRequest) -> bool:
@@ -145,7 +184,7 @@ PLAIN_MEMO: "Memo[tuple[FlatStep | None, Module]]" = Memo(2)
 def _flattened(current: Compilation) -> Compilation:
     request, module = current.request, current.module
     if current.distribution is Distribution.PLAIN:
-        return replace(current, wrapping=wrapping_of(module, request.wrapping))
+        return replace(current, wrapping=wrapping_of(current.given, request.wrapping))
     if current.distribution is Distribution.PLACED:
         front = request.pipeline if _after_front(request) is None else "front"
         wrapped = wrapping_of(module, request.wrapping)
@@ -499,6 +538,8 @@ def _finished(current: Compilation) -> Compilation:
         program = replace(
             program, keys=keys.folded, replicas=plan.replicas, partitions=plan.partitions
         )
+    if current.partitioned is not None:
+        program = replace(program, partitioning=current.partitioned.partitioning)
     return replace(current, lowered=program, keys=keys)
 
 

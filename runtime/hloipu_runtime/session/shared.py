@@ -236,8 +236,8 @@ class SharedArrays:
         states = engine.states
         for own, array in values.items():
             if own.kind == STATE:
-                for replica, state in enumerate(states):
-                    state |= stored_state(self.program, self._ports[own.key], array, replica)
+                for number, state in enumerate(states):
+                    state |= stored_state(self.program, self._ports[own.key], array, number)
             elif own.kind == CONSTANT:
                 self.constants[own.key] = array
         given = {own.key: array for own, array in values.items() if own.kind == CALL}
@@ -287,7 +287,8 @@ class SharedArrays:
                 hint="load the last checkpoint into that session, or close it",
             )
         states = self.engine.states
-        return [in_users_type(self._ports[own.key], states, n) for n in range(len(states))]
+        each = self.program.partitions if self.program.partitioning is not None else 1
+        return [in_users_type(self._ports[own.key], states, n) for n in range(0, len(states), each)]
 
     @cached_property
     def _ports(self) -> dict[str, SeenState]:

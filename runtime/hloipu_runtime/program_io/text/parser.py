@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.program.blocks import Divided, Partitioning
 from hloipu_runtime.program.mapping import Mapping, Sizes
 from hloipu_runtime.program.program import (
     Array,
@@ -74,6 +75,7 @@ class _Parser:
         state = self._table("state", self._state) if cursor.sees("state") else ()
         queues = self._table("queues", self._queue) if cursor.sees("queues") else ()
         stacks = self._table("stacks", self._stack) if cursor.sees("stacks") else ()
+        partitioning = self._blocks() if cursor.take("blocks") else None
         elided = self._table("elided", cursor.string) if cursor.sees("elided") else ()
         steps = StepParser(self.names)
         functions: dict[str, s.Sequence] = {}
@@ -108,6 +110,7 @@ class _Parser:
             places=places,
             system_ipus=system_ipus,
             stacks=stacks,
+            partitioning=partitioning,
             keys=keys,
         )
 
@@ -164,9 +167,7 @@ class _Parser:
     def _stack(self) -> Stack:
         cursor = self.cursor
         name = cursor.string()
-        kind = next((kind for kind in KINDS if cursor.take(kind)), "")
-        if not kind:
-            cursor.wrong(" or ".join(KINDS))
+        kind = self._port_kind()
         first = cursor.integer()
         cursor.expect("axis")
         axis = cursor.integer()
@@ -174,6 +175,28 @@ class _Parser:
         sizes = read_sizes(cursor)
         cursor.expect("of")
         return Stack(name, kind, first, axis, sizes, read_sizes(cursor))
+
+    def _blocks(self) -> Partitioning:
+        cursor = self.cursor
+        cursor.expect("{")
+        cursor.expect("mesh")
+        mesh = read_sizes(cursor)
+        order = read_sizes(cursor) if cursor.take("order") else ()
+        arrays = []
+        while not cursor.take("}"):
+            kind = self._port_kind()
+            number = cursor.integer()
+            cursor.expect("of")
+            shape = read_sizes(cursor)
+            cursor.expect("by")
+            arrays.append(Divided(kind, number, shape, tuple(read_sizes(cursor) for _ in shape)))
+        return Partitioning(mesh, order, tuple(arrays))
+
+    def _port_kind(self) -> str:
+        kind = next((kind for kind in KINDS if self.cursor.take(kind)), "")
+        if not kind:
+            self.cursor.wrong(" or ".join(KINDS))
+        return kind
 
     def _variable(self) -> None:
         cursor = self.cursor
