@@ -22,8 +22,8 @@ from hloipu_runtime.memory.plan import MemoryPlan
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
-    from hloipu_compiler.partition.spmd.partitioning import Partitioned
     from hloipu_compiler.partition.scans.staged_loops import StagedStep
+    from hloipu_compiler.partition.spmd.partitioning import Partitioned
 
 _NOT_WRAPPED = WrappingRequest()
 _NOT_CUT = PipelineRequest()

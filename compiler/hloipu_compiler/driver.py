@@ -22,7 +22,13 @@ from hloipu_compiler.compilation import (
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.on_demand import flat_step, is_divided, says_anything, side_by_side, with_call_marks
+from hloipu_compiler.on_demand import (
+    flat_step,
+    is_divided,
+    says_anything,
+    side_by_side,
+    with_call_marks,
+)
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut

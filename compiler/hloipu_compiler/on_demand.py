@@ -49,11 +49,16 @@ def says_anything(module: Module, partitions: int = 1) -> bool:
 
 def is_divided(module: Module) -> bool:
     """Whether annotations divide an array between devices, as `spmd.partitioning` tells."""
-    if not any(map(_may_divide, _instructions(module))):
+    if not may_be_divided(module):
         return False
     from hloipu_compiler.partition.spmd.partitioning import is_divided as divided
 
     return divided(module)
+
+
+def may_be_divided(module: Module) -> bool:
+    """Whether an op has an annotation that may divide an array."""
+    return any(map(_may_divide, _instructions(module)))
 
 
 def marked_stages(computation: Computation) -> dict[int, int]:

@@ -189,9 +189,7 @@ def _whole_port(port: Port, blocks: Blocks | None, found: dict[str, Blocks]) -> 
     return replace(port, shape=blocks.shape)
 
 
-def _whole_queue(
-    queue: Queue, by_number: Mapping[int, Blocks], found: dict[str, Blocks]
-) -> Queue:
+def _whole_queue(queue: Queue, by_number: Mapping[int, Blocks], found: dict[str, Blocks]) -> Queue:
     if not queue.places or not by_number:
         return queue
     pairs = zip(queue.streams, queue.places, strict=True)

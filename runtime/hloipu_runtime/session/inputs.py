@@ -43,8 +43,9 @@ def given_state(
     """Return a participant's state by the names of the program's ports, in storage form and copied.
 
     An array with one dimension more, the first and of the number of replicas, has one for each.
-    Of whole arrays each partition gets its block, where the program is partitioned. The state of random ops begins with the seed unless given, with another one for each replica;
-    keys are folded with its number but for those in `with_own`, which are each replica's already.
+    Of whole arrays each partition gets its block, where the program is partitioned. The state of
+    random ops begins with the seed unless given, with another one for each replica; keys are folded
+    with its number but for those in `with_own`, which are each replica's already.
     Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
     """
     ports = seen_by_users(program).state

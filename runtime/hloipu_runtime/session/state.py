@@ -24,10 +24,7 @@ def begun_states(program: Program, state: State, seed: int, participants: int) -
 
     Raises what `given_state` raises.
     """
-    return [
-        given_state(program, state, seed, number)
-        for number in range(participants)
-    ]
+    return [given_state(program, state, seed, number) for number in range(participants)]
 
 
 def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
@@ -38,9 +35,7 @@ def resumed_states(program: Program, found: Checkpoint, participants: int) -> St
     others = {name for name in found.arrays if name not in found.of(program, 0)}
     own = {name.partition(": ")[2] for name in others}
     return [
-        given_state(
-            program, found.of(program, number), participant=number, with_own=own
-        )
+        given_state(program, found.of(program, number), participant=number, with_own=own)
         for number in range(participants)
     ]
 

@@ -14,7 +14,6 @@ from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.streams.element import Array
 from hloipu_runtime.streams.host import Clock, StreamHost
 
-
 _NO_BLOCKS: Mapping[str, Blocks] = MappingProxyType({})
 
 

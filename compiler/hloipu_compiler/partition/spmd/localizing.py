@@ -64,8 +64,9 @@ def entry_splits(module: Module, known: Propagated) -> tuple[Splits, Splits]:
 def for_one_device(module: Module, known: Propagated, results: Splits | None = None) -> Module:
     """Return the program of one device of a verified module, whose parameters are blocks.
 
-    `results`: how the entry's results are to be divided; None: as propagation says. Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
-    each device already.
+    `results`: how the entry's results are to be divided; None: as propagation says. Raises
+    UnsupportedError E0479 for what has to be done once for all devices, or is written for each
+    device already.
     """
     return _Localizing(module, known).module_made(results)
 
