@@ -22,8 +22,8 @@ class PlainOptions(TypedDict, total=False):
     replicas: int | None
     """Copies of the program, each on data of its own; by default IPUs over shards."""
     partition: Literal["auto", "off"]
-    """Divide arrays between IPUs where sharding annotations say so (sharding=, xla.sdy); off:
-    compile as if there were none."""
+    """Divide arrays between IPUs where sharding annotations say so; off: compile as if there were
+    none."""
     replica_keys: Literal["auto", "folded", "same"]
     """Fold each replica's number into keys of random numbers; auto: where weights stay alike all
     the same."""

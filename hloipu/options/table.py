@@ -139,8 +139,8 @@ class Options:
         About(
             Choice(("auto", "off")),
             _ALL,
-            "Divide arrays between IPUs where sharding annotations say so (sharding=, xla.sdy); "
-            "off: compile as if there were none.",
+            "Divide arrays between IPUs where sharding annotations say so; off: compile as if "
+            "there were none.",
             in_module=True,
         ),
     ] = "auto"

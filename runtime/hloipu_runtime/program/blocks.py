@@ -13,35 +13,9 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.errors import MismatchError
-from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.stacks import Divided, Partitioning
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Divided:
-    """A parameter or a result, and the axes of the mesh that divide it."""
-
-    kind: str
-    """`parameter` or `result`."""
-    number: int
-    shape: Sizes
-    """Of the whole array."""
-    axes: tuple[Sizes, ...]
-    """For each dimension the numbers of the axes that divide it, major to minor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partitioning:
-    """How the parameters and results of a partitioned program are divided."""
-
-    mesh: Sizes
-    """Sizes of the axes, major to minor."""
-    order: Sizes
-    """The partition at each place of the mesh; empty: places are partitions."""
-    arrays: tuple[Divided, ...]
-    """All parameters, then all results; those that are not divided have no axes."""
 
 
 class Blocks:

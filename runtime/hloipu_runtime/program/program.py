@@ -10,9 +10,8 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.blocks import Partitioning
 from hloipu_runtime.program.mapping import Mapping, Sizes
-from hloipu_runtime.program.stacks import Stack
+from hloipu_runtime.program.stacks import Partitioning, Stack
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 Array = np.ndarray[Any, Any]

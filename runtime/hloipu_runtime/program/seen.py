@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.blocks import Blocks, blocks_by_number
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Port, Program, Queue, StatePort
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, Array, Numbering, Stack
 from hloipu_runtime.program.state_parts import user_shape
+
+if TYPE_CHECKING:
+    from hloipu_runtime.program.blocks import Blocks
 
 
 class SeenState(NamedTuple):
@@ -24,7 +26,7 @@ class SeenState(NamedTuple):
     ports: tuple[StatePort, ...]
     """Of its pieces, or its own."""
     stack: Stack | None
-    blocks: Blocks | None = None
+    blocks: "Blocks | None" = None
     """Of partitions, where each has one."""
 
     def pieces(self, array: Array) -> list[Array]:
@@ -57,7 +59,7 @@ class Seen:
     """By the stream that users see; others are the program's own."""
     moved: Mapping[str, str]
     """The program's stream by the users', where pieces before it shift its number."""
-    blocks: Mapping[str, Blocks]
+    blocks: "Mapping[str, Blocks]"
     """By stream, those of arrays of which each partition has one."""
 
     def streams(self, stream: str) -> tuple[str, ...]:
@@ -118,8 +120,13 @@ def seen_by_users(program: Program) -> Seen:
     made = Numbering(program.stacks, RESULT)
     split: dict[str, Split] = {}
     moved: dict[str, str] = {}
-    own = blocks_by_number(program.partitioning, PARAMETER)
-    theirs = blocks_by_number(program.partitioning, RESULT)
+    own: Mapping[int, Blocks] = {}
+    theirs: Mapping[int, Blocks] = {}
+    if program.partitioning is not None:
+        from hloipu_runtime.program.blocks import blocks_by_number
+
+        own = blocks_by_number(program.partitioning, PARAMETER)
+        theirs = blocks_by_number(program.partitioning, RESULT)
     blocks: dict[str, Blocks] = {}
     parameters = _whole(_ports(program, program.parameters, given, split, moved), own, blocks)
     loaded = len(_ports(program, program.parameters[: len(program.loaded)], given, {}, {}))
@@ -174,7 +181,7 @@ def _ports(
 
 
 def _whole(
-    ports: Sequence[Port], by_number: Mapping[int, Blocks], found: dict[str, Blocks]
+    ports: Sequence[Port], by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
 ) -> tuple[Port, ...]:
     """Return ports of whole arrays; `found` takes the blocks of each stream."""
     if not by_number:
@@ -182,14 +189,16 @@ def _whole(
     return tuple(_whole_port(port, by_number.get(number_of(port)), found) for port in ports)
 
 
-def _whole_port(port: Port, blocks: Blocks | None, found: dict[str, Blocks]) -> Port:
+def _whole_port(port: Port, blocks: "Blocks | None", found: "dict[str, Blocks]") -> Port:
     if blocks is None:
         return port
     found[port.stream] = blocks
     return replace(port, shape=blocks.shape)
 
 
-def _whole_queue(queue: Queue, by_number: Mapping[int, Blocks], found: dict[str, Blocks]) -> Queue:
+def _whole_queue(
+    queue: Queue, by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
+) -> Queue:
     if not queue.places or not by_number:
         return queue
     pairs = zip(queue.streams, queue.places, strict=True)
@@ -198,7 +207,7 @@ def _whole_queue(queue: Queue, by_number: Mapping[int, Blocks], found: dict[str,
 
 
 def _states(
-    program: Program, given: Numbering, made: Numbering, by_number: Mapping[int, Blocks]
+    program: Program, given: Numbering, made: Numbering, by_number: "Mapping[int, Blocks]"
 ) -> Iterator[SeenState]:
     for whole in given.wholes([port.parameter for port in program.state]):
         ports = tuple(program.state[place] for place in whole.places)

@@ -17,7 +17,6 @@ from hloipu_compiler.ir.attributes import Raw, Value
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
@@ -26,10 +25,8 @@ from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_s
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.blocks import Divided, Partitioning
-from hloipu_runtime.program.stacks import PARAMETER, RESULT
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
 
 _KEPT = ("input_output_alias", "buffer_donor", "replica_count")
 """What the header says of numbers of parameters and results, which stay."""
@@ -57,7 +54,7 @@ def is_divided(module: Module) -> bool:
 
     Not so of a module that is written for each device already, nor of one with manual regions or
     collectives, which says itself what each device does. Raises UnsupportedError E0476 for
-    shardings that cannot be read, E0482 where ops state their IPUs as well.
+    shardings that cannot be read.
     """
     return DIVIDED_MEMO.of(Same(module), lambda: _is_divided(module))
 
@@ -71,16 +68,7 @@ def _is_divided(module: Module) -> bool:
         return False
     stated = stated_shardings(module)
     leaves = [s for found in stated.shardings.values() for s in found if s is not None]
-    if not any(any(s.dimensions) or s.unreduced for s in leaves):
-        return False
-    if says_anything(module, stated.axes.device_count):
-        raise UnsupportedError(
-            "E0482",
-            "annotations divide arrays between devices, and place ops on single ones",
-            hint="leave one kind of them out, or give --partition off: ops are placed, and arrays "
-            "stay whole",
-        )
-    return True
+    return any(any(s.dimensions) or s.unreduced for s in leaves)
 
 
 def partitioned(module: Module, state: StatePairs = ()) -> Partitioned:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from math import prod
 
-from hloipu_runtime.program.blocks import Blocks, Partitioning, blocks_by_number
+from hloipu_runtime.program.blocks import Blocks, blocks_by_number
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of
-from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT
+from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Partitioning
 
 
 def block_faults(program: Program) -> Iterator[tuple[str, str]]:

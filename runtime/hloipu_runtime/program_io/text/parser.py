@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program import steps as s
-from hloipu_runtime.program.blocks import Divided, Partitioning
 from hloipu_runtime.program.mapping import Mapping, Sizes
 from hloipu_runtime.program.program import (
     Array,
@@ -18,7 +17,7 @@ from hloipu_runtime.program.program import (
     Value,
     Variable,
 )
-from hloipu_runtime.program.stacks import KINDS, Stack
+from hloipu_runtime.program.stacks import KINDS, Divided, Partitioning, Stack
 from hloipu_runtime.program_io.text.constants_text import read_constant
 from hloipu_runtime.program_io.text.geometry import read_sizes, read_spans, read_tiles
 from hloipu_runtime.program_io.text.reading import Names

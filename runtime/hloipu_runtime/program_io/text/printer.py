@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from hloipu_runtime.program import steps as s
-from hloipu_runtime.program.blocks import Partitioning
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
-from hloipu_runtime.program.stacks import Stack
+from hloipu_runtime.program.stacks import Partitioning, Stack
 from hloipu_runtime.program_io.text.codelet_text import codelet_text
 from hloipu_runtime.program_io.text.collective_text import collective_text
 from hloipu_runtime.program_io.text.constants_text import constant_text
