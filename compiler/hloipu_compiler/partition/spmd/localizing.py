@@ -428,7 +428,8 @@ class _Writer:
         if "slice_sizes" in attributes:
             sizes = x.attributes.integers("slice_sizes")
             both = zip(sizes, old.dimensions, new.dimensions, strict=True)
-            return attributes.replaced(slice_sizes=tuple(n if m != n else s for s, m, n in both))
+            whole = tuple(n if s == m else s for s, m, n in both)
+            return attributes.replaced(slice_sizes=whole)
         return attributes
 
     # ---- tuples -----------------------------------------------------------------------------
