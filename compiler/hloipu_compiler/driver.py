@@ -107,7 +107,7 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
         if encoded is not None or cut.asks or shards.asks or request.replicas not in (None, 1):
             raise _not_divided_so(annotated, request, "Graphcore's encoding" if encoded else "")
         divided = _divided(annotated, wrapping_of(module, wrapping))
-        if says_anything(module, divided.axes.device_count):
+        if says_anything(module):
             raise _not_divided_so(annotated, request, "annotations that place ops on single ones")
         _, module = _plain(divided.module, None)
     copies, partitions = participants_for(module, request.replicas)
