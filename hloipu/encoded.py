@@ -43,7 +43,7 @@ def plain_step(
     """
     module = defined(module, given, config)
     keeps = may_be_divided(module) and given.get("partition") != "off"
-    lines = module_notes(module, is_divided=keeps and _is_divided(module))
+    lines = module_notes(module, is_divided=keeps and may_be_followed(module))
     bare = annotations_removed(module)
     found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if found is not None:
@@ -51,10 +51,11 @@ def plain_step(
     return (module if keeps else bare), lines
 
 
-def _is_divided(module: Module) -> bool:
+def may_be_followed(module: Module) -> bool:
+    """Whether compiling divides a module's arrays, as its annotations say, or refuses to."""
     try:
         return is_divided(module)
-    except UnsupportedError:  # which compiling will raise, if annotations are to be followed
+    except UnsupportedError:
         return True
 
 

@@ -109,7 +109,9 @@ _TOKENS = np.arange(48, dtype=np.int32).reshape(16, 3) % 40
 PROGRAMS = {
     "data parallel": Sharded(gradients, (_X, _A, _B), (P("data"), P(), P())),
     "megatron": Sharded(mlp, (_X, _A, _B), (P("data"), P(None, "model"), P("model"))),
-    "megatron gradients": Sharded(gradients, (_X, _A, _B), (P("data"), P(None, "model"), P("model"))),
+    "megatron gradients": Sharded(
+        gradients, (_X, _A, _B), (P("data"), P(None, "model"), P("model"))
+    ),
     "fsdp": Sharded(gradients, (_X, _A, _B), (P("fsdp"), P("fsdp"), P(None, "fsdp")), FLAT),
     "three axes": Sharded(
         gradients,
