@@ -22,7 +22,9 @@ from tests.support.sharded_steps import (
     BATCHES,
     PROGRAMS,
     STEPS,
+    P,
     Sharded,
+    loss,
     trained,
     training,
 )
@@ -124,6 +126,26 @@ def test_jax_functions_have_nested_arrays(step: Sharded) -> None:
     assert_close(leaves, trained(step)[0][:6])
 
 
+def test_programs_on_one_device_share_blocks(step: Sharded, loop: CompiledProgram) -> None:
+    def judged(specs: Any) -> CompiledProgram:
+        given = (step.arguments[0]["p"], *step.arguments[1:])
+        text = Sharded(loss, given, (specs, *step.specs[1:])).text
+        return hloipu.compile(text, loop=1, feed={"data": (3, 4)}, outfeed=("loss",))
+
+    feeds: dict[str, Any] = {"names": {"p": "state['p']"}, "infeeds": {"data": BATCHES}}
+    device = hloipu.Device()
+    with device.load(loop, state=state_of(step), infeeds={"data": BATCHES}) as training_session:
+        session = device.load(judged(step.specs[0]["p"]), **feeds)
+        training_session.run(2)
+        session.run(1)
+        b1, w1, w2 = trained(step, 2)[0][3:6]
+        expected = loss({"b1": b1, "w1": w1, "w2": w2}, *(x[0] for x in BATCHES))
+        assert_close([session.stream("loss").drain()[0][-1]], [np.float64(expected)])
+        with pytest.raises(HloipuError) as caught:
+            device.load(judged(P("data")), **feeds)
+        assert caught.value.code == "E2046"
+
+
 def test_memory_and_host_bytes_are_those_of_blocks(step: Sharded) -> None:
     text = PROGRAMS["fsdp"].text
     divided, whole = hloipu.compile(text), hloipu.compile(text, partition="off")
@@ -155,8 +177,9 @@ def test_files_and_checks_have_whole_arrays(tmp_path: Path) -> None:
     said = run("compile", str(hlo), "-o", str(file))
     assert "8 partitions, an IPU each: sharding annotations for a mesh data=2, model=4" in said.err
     assert_close(load(file).run(*program.leaves).outputs, program.results())
-    for mode in MODES:
-        assert "agrees" in (done := run("check", str(hlo), "--mode", mode)).out + done.err
+    done = run("check", str(hlo), "--mode", "functional")
+    assert done.code == 0
+    assert "agrees with xla-cpu" in done.err
 
 
 def rotated(block: Callable[..., Array]) -> Callable[..., Array]:

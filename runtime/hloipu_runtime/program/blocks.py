@@ -33,6 +33,11 @@ class Blocks:
         """Of every partition's block; behind the end of a dimension blocks have zeros."""
         self._mesh, self._order, self._axes = mesh, partitioning.order, divided.axes
 
+    @property
+    def division(self) -> tuple[Any, ...]:
+        """What is equal where two programs divide an array alike."""
+        return self.counts, self.places.tobytes()
+
     @cached_property
     def places(self) -> Any:
         """The number of each partition's block along each dimension, one row a partition."""

@@ -120,7 +120,7 @@ class Session:
         self._calls_done = 0
         load = self.settings.device or Device()
         self._device = load.device if isinstance(load, SharedLoad) else load
-        ipus = program.ipus * self._replicas
+        ipus = program.ipus * self._participants
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
         given = self._named(constants)
