@@ -147,9 +147,13 @@ def _divided(module: Module, wrapping: Wrapping | None) -> "Partitioned":
     """Return a module with annotations as the program of every partition."""
     from hloipu_compiler.partition.spmd.partitioning import partitioned
 
+    state = wrapping.state if wrapping is not None else ()
     with doing("partitioning"):
-        state = wrapping.state if wrapping is not None else ()
-        return partitioned(module, [(x.parameter, x.result) for x in state])
+        try:
+            return partitioned(module, [(x.parameter, x.result) for x in state])
+        except UnsupportedError as error:
+            error.hint += "; --partition off compiles it as if there were no annotations"
+            raise
 
 
 def _not_divided_so(module: Module, request: CompileRequest, why: str) -> UnsupportedError:

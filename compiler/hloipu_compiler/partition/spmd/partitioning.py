@@ -44,7 +44,7 @@ class Partitioned:
     def line(self) -> str:
         """Why so many IPUs, for people."""
         count = self.axes.device_count
-        sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names]
+        sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names if parts]
         mesh = f"a mesh {', '.join(sizes)}" if sizes else f"{count} devices"
         return f"{count} partitions, an IPU each: sharding annotations for {mesh}"
 
