@@ -25,6 +25,7 @@ from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_s
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
 
@@ -52,9 +53,9 @@ class Partitioned:
 def is_divided(module: Module) -> bool:
     """Whether annotations of a verified module divide an array between devices.
 
-    Not so of a module that is written for each device already, nor of one with manual regions or
-    collectives, which says itself what each device does. Raises UnsupportedError E0476 for
-    shardings that cannot be read.
+    Not so of a module that is written for each device already, nor of one with manual regions that
+    cannot be divided around them: it says itself what each device does. Raises UnsupportedError
+    E0476 for shardings that cannot be read.
     """
     return DIVIDED_MEMO.of(Same(module), lambda: _is_divided(module))
 
@@ -63,12 +64,24 @@ DIVIDED_MEMO: Memo[bool] = Memo(2)
 
 
 def _is_divided(module: Module) -> bool:
-    everything = (x for c in module.computations for x in c.instructions)
-    if partitioned_already(module) or any(map(is_border, everything)):
+    if partitioned_already(module):
         return False
-    stated = stated_shardings(module)
+    stated, entry = stated_shardings(module), module.entry
     leaves = [s for found in stated.shardings.values() for s in found if s is not None]
-    return any(any(s.dimensions) or s.unreduced for s in leaves)
+    if not any(any(s.dimensions) or s.unreduced for s in leaves):
+        return False
+    if not any(is_border(x) for c in module.computations for x in c.instructions):
+        return True
+    given = [stated.shardings.get((entry.name, i), ()) for i in entry.parameters]
+    if not any(s is not None and any(s.dimensions) for found in given for s in found):
+        return False
+    try:
+        partitioned(module)
+    except UnsupportedError as error:
+        if error.code != "E0479":
+            raise
+        return False
+    return True
 
 
 def partitioned(module: Module, state: StatePairs = ()) -> Partitioned:
