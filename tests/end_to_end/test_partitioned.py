@@ -241,6 +241,31 @@ def test_what_cannot_be_is_refused(case: str) -> None:
     assert caught.value.hint
 
 
+def test_arrays_are_given_whole(step: Sharded, loop: CompiledProgram) -> None:
+    program = PROGRAMS["megatron"]
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(program.text).run(each=[program.leaves] * 8)
+    assert caught.value.code == "E3105"
+    with pytest.raises(HloipuError) as caught:
+        loop.session(state=state_of(step), infeeds={"data": BATCHES}, identical=True)
+    assert caught.value.code == "E2071"
+
+
+def test_sizes_need_not_divide() -> None:
+    text = (
+        "HloModule m\nENTRY e {\n  p = f32[10,6] parameter(0), sharding={devices=[4,2]<=[8]}\n"
+        "  q = f32[6,9] parameter(1), sharding={devices=[2,4]<=[8]}\n"
+        "  d = f32[10,9] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT r = (f32[10,9], f32[10,6]) tuple(d, p), "
+        "sharding={{devices=[8,1]<=[8]}, {devices=[4,2]<=[8]}}\n}\n"
+    )
+    p, q = (np.arange(n, dtype=np.float32) for n in (60, 54))
+    given = p.reshape(10, 6), q.reshape(6, 9)
+    for mode in MODES:
+        found = hloipu.compile(text).run(*given, mode=mode, poison=mode == "exact")
+        assert_close(found.outputs, [given[0] @ given[1], given[0]])
+
+
 def test_text_that_is_partitioned_is_not_cut_again() -> None:
     text = f"HloModule m, num_partitions=4\nENTRY e_spmd {{\n  {X}  ROOT n = f32[8,4] negate(p)\n}}"
     program = hloipu.compile(text)
