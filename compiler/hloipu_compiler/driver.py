@@ -104,11 +104,9 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
         wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
     divided = None
     if request.partition and is_divided(annotated):
-        if encoded is not None or cut.asks or shards.asks or request.replicas not in (None, 1):
-            raise _not_divided_so(annotated, request, "Graphcore's encoding" if encoded else "")
-        divided = _divided(annotated, wrapping_of(module, wrapping))
-        if says_anything(module):
-            raise _not_divided_so(annotated, request, "annotations that place ops on single ones")
+        if encoded is not None:
+            raise _not_divided_with(annotated, "Graphcore's encoding")
+        divided = _divided(annotated, module, request)
         _, module = _plain(divided.module, None)
     copies, partitions = participants_for(module, request.replicas)
     if divided is not None:
@@ -143,32 +141,38 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     )
 
 
-def _divided(module: Module, wrapping: Wrapping | None) -> "Partitioned":
+def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Partitioned":
     """Return a module with annotations as the program of every partition."""
+    replicas = request.replicas or 1
+    ways = (
+        (request.shards.asks, "shards"),
+        (replicas > 1, f"{replicas} replicas"),
+        (says_anything(bare), "ops that are placed on IPUs of their own"),
+    )
+    for is_asked, what in ways:
+        if is_asked:
+            raise _not_divided_with(annotated, what)
     from hloipu_compiler.partition.spmd.partitioning import partitioned
 
-    state = wrapping.state if wrapping is not None else ()
+    if request.pipelining.asks:
+        wrapping = required_wrapping(bare, looped(request.wrapping), feeds_rest=True)
+        state = wrapping.state
+    else:
+        state = wrapped.state if (wrapped := wrapping_of(bare, request.wrapping)) else ()
     with doing("partitioning"):
         try:
-            return partitioned(module, [(x.parameter, x.result) for x in state])
+            return partitioned(annotated, [(x.parameter, x.result) for x in state])
         except UnsupportedError as error:
             error.hint += "; --partition off compiles it as if there were no annotations"
             raise
 
 
-def _not_divided_so(module: Module, request: CompileRequest, why: str) -> UnsupportedError:
+def _not_divided_with(module: Module, what: str) -> UnsupportedError:
     """Return the error of a module with annotations that is to be spread in another way as well."""
-    cut, shards = request.pipelining, request.shards
-    ways = (
-        (cut.asks, "stages or micro-batches"),
-        (shards.asks, "shards"),
-        (request.replicas not in (None, 1), f"{request.replicas} replicas"),
-    )
-    asked = why or next(what for is_asked, what in ways if is_asked)
     return UnsupportedError(
         "E0481",
         f"annotations divide the arrays of {module.name!r} between IPUs, which does not go with "
-        f"{asked} yet",
+        f"{what} yet",
         hint="leave the one or the other out; --partition off has annotations say nothing",
     )
 
@@ -199,13 +203,14 @@ def _flattened(current: Compilation) -> Compilation:
         return replace(current, wrapping=wrapping_of(current.given, request.wrapping))
     if current.distribution is Distribution.PLACED:
         front = request.pipeline if _after_front(request) is None else "front"
-        wrapped = wrapping_of(module, request.wrapping)
+        wrapped = wrapping_of(current.given, request.wrapping)
     else:
         front = before_cut(request.pipeline)
         cut = request.pipelining
         # Replicas alone change nothing of what is fed and what is loaded once.
-        wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
-        request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
+        given = current.given
+        wrapped = required_wrapping(given, looped(request.wrapping), feeds_rest=cut.asks)
+        request = replace(request, pipelining=with_roles(given, request.wrapping, cut))
     flat, plan = _flat(module, current.plan, front, is_placed=request.shards.is_placed)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
 
@@ -263,6 +268,8 @@ def _apart(current: Compilation) -> Compilation:
 
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
+    if current.partitioned is not None and step.pieces.stacks:
+        raise _not_divided_with(current.given, "loops over layers that several stages share")
     return replace(
         current,
         request=replace(request, pipelining=step.request),
