@@ -5,7 +5,7 @@ of an op is its program before steps are merged, and the survey of a step that o
 stage; the search for the best cut begins with a flat step.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.stacks import KINDS, Numbering, Stack
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.watching import doing, each, unheard
@@ -167,6 +168,16 @@ def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Parti
             raise
 
 
+def _require_whole_stacks(module: Module, divided: "Partitioned", stacks: Iterable[Stack]) -> None:
+    """Raise UnsupportedError E0481 where stages share an array along an axis that is divided."""
+    numberings = {kind: Numbering(stacks, kind) for kind in KINDS}
+    axes = {(x.kind, x.number): x.axes for x in divided.partitioning.arrays}
+    for stack in stacks:
+        number = numberings[stack.kind].users(stack.first)
+        if axes[stack.kind, number][stack.axis]:
+            raise _not_divided_with(module, f"stages that share the layers of {stack.name!r}")
+
+
 def _not_divided_with(module: Module, what: str) -> UnsupportedError:
     """Return the error of a module with annotations that is to be spread in another way as well."""
     return UnsupportedError(
@@ -268,8 +279,8 @@ def _apart(current: Compilation) -> Compilation:
 
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
-    if current.partitioned is not None and step.pieces.stacks:
-        raise _not_divided_with(current.given, "loops over layers that several stages share")
+    if current.partitioned is not None:
+        _require_whole_stacks(current.given, current.partitioned, step.pieces.stacks)
     return replace(
         current,
         request=replace(request, pipelining=step.request),

@@ -289,9 +289,9 @@ class CompiledProgram(Compiled):
             given_arrays(seen.parameters, in_order(seen.parameters, names, x))
             for x in each or [arguments]
         ]
-        inputs = [seen.into_pieces(x) for x in given]
         hosts = [
-            Arrays(seen.block_of(inputs[n if each else 0], n)) for n in range(program.participants)
+            Arrays(seen.into_pieces(seen.block_of(given[n if each else 0], n)))
+            for n in range(program.participants)
         ]
         limit = TurnLimit(max_iterations, self.sources)
         counts = Counts(progress=progress, limit=limit)
@@ -308,8 +308,8 @@ class CompiledProgram(Compiled):
             run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        outputs = seen.whole([host.outputs for host in hosts])
-        everyone = [taken_arrays(seen.results, seen.joined(each)) for each in outputs]
+        outputs = seen.whole([seen.joined(host.outputs) for host in hosts])
+        everyone = [taken_arrays(seen.results, arrays) for arrays in outputs]
         return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
 
     @checked

@@ -6,6 +6,7 @@ block of a partition along a dimension has the number that its coordinates on th
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -31,7 +32,12 @@ class Blocks:
             -(-n // count) for n, count in zip(self.shape, self.counts, strict=True)
         )
         """Of every partition's block; behind the end of a dimension blocks have zeros."""
-        self._mesh, self._order, self._axes = mesh, partitioning.order, divided.axes
+        self._partitioning, self._divided = partitioning, divided
+
+    def of_piece(self, axis: int, size: int) -> "Blocks":
+        """Return the blocks of a piece of the array, cut along an axis that is not divided."""
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return Blocks(self._partitioning, replace(self._divided, shape=shape))
 
     @property
     def division(self) -> tuple[Any, ...]:
@@ -41,15 +47,16 @@ class Blocks:
     @cached_property
     def places(self) -> Any:
         """The number of each partition's block along each dimension, one row a partition."""
-        coordinates = np.unravel_index(np.arange(self.partitions), self._mesh or (1,))
+        mesh, order = self._partitioning.mesh, self._partitioning.order
+        coordinates = np.unravel_index(np.arange(self.partitions), mesh or (1,))
         by_place = np.zeros((self.partitions, len(self.shape)), np.int64)
-        for d, axes in enumerate(self._axes):
+        for d, axes in enumerate(self._divided.axes):
             for axis in axes:
-                by_place[:, d] = by_place[:, d] * self._mesh[axis] + coordinates[axis]
-        if not self._order:
+                by_place[:, d] = by_place[:, d] * mesh[axis] + coordinates[axis]
+        if not order:
             return by_place
         found = np.zeros_like(by_place)
-        found[list(self._order)] = by_place
+        found[list(order)] = by_place
         return found
 
     @cached_property

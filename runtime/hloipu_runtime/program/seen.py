@@ -60,7 +60,21 @@ class Seen:
     moved: Mapping[str, str]
     """The program's stream by the users', where pieces before it shift its number."""
     blocks: "Mapping[str, Blocks]"
-    """By stream, those of arrays of which each partition has one."""
+    """By the stream that users see, those of arrays of which each partition has one."""
+
+    @property
+    def blocks_of_streams(self) -> "dict[str, Blocks]":
+        """Blocks by the program's streams: those of pieces, too, which are cut first."""
+        found: dict[str, Blocks] = {}
+        for stream, blocks in self.blocks.items():
+            split = self.split.get(stream)
+            if split is None:
+                found[self.moved.get(stream, stream)] = blocks
+                continue
+            stack = split.stack
+            for own, size in zip(split.streams, stack.sizes, strict=True):
+                found[own] = blocks.of_piece(stack.axis, size)
+        return found
 
     def streams(self, stream: str) -> tuple[str, ...]:
         """Return the program's streams of what users see as one."""
@@ -79,7 +93,10 @@ class Seen:
         return found
 
     def block_of(self, arrays: Mapping[str, Array], participant: int) -> dict[str, Array]:
-        """Return a participant's blocks of arrays by stream; all of what has no blocks."""
+        """Return a participant's blocks of arrays by the streams that users see.
+
+        All of what has no blocks.
+        """
         found = dict(arrays)
         for stream in self.blocks.keys() & found.keys():
             blocks = self.blocks[stream]
@@ -87,7 +104,10 @@ class Seen:
         return found
 
     def whole(self, outputs: Sequence[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:
-        """Return whole arrays of each replica from those of each participant, by stream."""
+        """Return whole arrays of each replica from those of each participant.
+
+        By the streams that users see.
+        """
         counts = {blocks.partitions for blocks in self.blocks.values()}
         if not counts:
             return outputs

@@ -137,7 +137,7 @@ class SessionEngine:
             return engines[0]
         check_participants(self.program)
         made = ReplicatedEngine(self.program, engines)
-        blocks = seen_by_users(self.program).blocks
+        blocks = seen_by_users(self.program).blocks_of_streams
         made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks))
         return made
 

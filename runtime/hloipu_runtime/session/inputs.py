@@ -207,8 +207,8 @@ def _loaded_blocks(
         {
             **(known[number] if known else {}),
             **{
-                stream: np.array(seen.blocks[stream].block(array, number))
-                for stream, array in whole.items()
+                stream: np.array(piece)
+                for stream, piece in seen.into_pieces(seen.block_of(whole, number)).items()
             },
         }
         for number in range(participants)

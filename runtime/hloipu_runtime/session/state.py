@@ -61,9 +61,9 @@ def in_users_types(
 def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number: int) -> Any:
     """Return a copy of one array of a participant's state."""
     if seen.blocks is not None:
-        (port,), count = seen.ports, seen.blocks.partitions
-        first = number // count * count
-        held = [state[port.name] for state in states[first : first + count]]
+        count = seen.blocks.partitions
+        mine = states[number // count * count :][:count]
+        held = [seen.joined([state[port.name] for port in seen.ports]) for state in mine]
         array = seen.blocks.joined(held, seen.name)
     else:
         array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from math import prod
 
-from hloipu_runtime.program.blocks import Blocks, blocks_by_number
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.blocks import blocks_by_number
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of
-from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Partitioning
+from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Numbering, Partitioning
 
 
 def block_faults(program: Program) -> Iterator[tuple[str, str]]:
@@ -16,8 +15,6 @@ def block_faults(program: Program) -> Iterator[tuple[str, str]]:
         return
     found = list(_form_faults(program.partitioning, program.partitions))
     yield from found
-    if program.stacks:
-        yield "the blocks", "arrays are in pieces as well"
     if not found:
         yield from _port_faults(program, program.partitioning)
 
@@ -43,19 +40,24 @@ def _form_faults(partitioning: Partitioning, partitions: int) -> Iterator[tuple[
 
 def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple[str, str]]:
     """Yield ports of another shape than the blocks of their arrays, and blocks of no port."""
-    given = blocks_by_number(partitioning, PARAMETER)
-    made = blocks_by_number(partitioning, RESULT)
-    shapes: list[tuple[dict[int, Blocks], int, Sizes]] = [
-        (given, number_of(port), port.shape) for port in program.parameters
-    ]
-    shapes += [(made, number_of(port), port.shape) for port in program.results]
+    shapes = [(PARAMETER, number_of(port), port.shape) for port in program.parameters]
+    shapes += [(RESULT, number_of(port), port.shape) for port in program.results]
     for state in program.state:
         shape = program.variables[state.variable].shape
-        shapes += [(given, state.parameter, shape), (made, state.result, shape)]
+        shapes += [(PARAMETER, state.parameter, shape), (RESULT, state.result, shape)]
     for queue in program.queues:
         pairs = zip(queue.places, queue.streams, strict=False)
-        shapes += [(given if queue.to_device else made, n, port.shape) for n, port in pairs]
-    for blocks, number, shape in shapes:
-        if number in blocks and blocks[number].block_shape != shape:
-            kind = PARAMETER if blocks is given else RESULT
-            yield f"the blocks of {kind} {number}", f"they are no {list(shape)}"
+        kind = PARAMETER if queue.to_device else RESULT
+        shapes += [(kind, number, port.shape) for number, port in pairs]
+    numberings = {kind: Numbering(program.stacks, kind) for kind in KINDS}
+    blocks = {kind: blocks_by_number(partitioning, kind) for kind in KINDS}
+    for kind, number, shape in shapes:
+        stack, users = numberings[kind].stack_of(number), numberings[kind].users(number)
+        own = blocks[kind].get(users)
+        if own is None:
+            continue
+        place = f"the blocks of {kind} {users}"
+        if own.block_shape != (shape if stack is None else stack.shape):
+            yield place, f"they are no {list(shape)}"
+        elif stack is not None and own.counts[stack.axis] != 1:
+            yield place, "they are in pieces along an axis that is divided"
