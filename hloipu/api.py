@@ -138,9 +138,11 @@ def has_to_choose(module: Module, options: Options) -> bool:
         return options.plan == "auto"
     if any(getattr(options, name) is not None for name in _SAYING_HOW):
         return False
-    from hloipu_compiler.on_demand import marked_stages, says_anything
+    from hloipu_compiler.on_demand import is_divided, marked_stages, says_anything
     from hloipu_compiler.plan.participants import participants_for
 
+    if options.partition == "auto" and is_divided(module):
+        return False
     replicas, partitions = participants_for(module, None)
     is_marked = says_anything(module, partitions) or bool(marked_stages(module.entry))
     return replicas * partitions == 1 and not is_marked

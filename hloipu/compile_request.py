@@ -26,6 +26,7 @@ def compile_request(options: Options) -> CompileRequest:
         wrapping_request(options),
         pipeline_request(options),
         shard_request(options),
+        options.partition == "auto",
         options.replicas,
         system_ipus(machine, options),
         Tuning(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from hloipu.definitions import defined
 from hloipu_compiler.analysis.module_notes import module_notes
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.on_demand import flat_step
+from hloipu_compiler.on_demand import flat_step, is_divided, may_be_divided
 from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
@@ -34,17 +35,28 @@ def plain_step(
 ) -> tuple[Module, list[str]]:
     """Return a verified module as a plain step, and what was read or left unused, for people.
 
-    Any other module is returned without annotations; so is one with a loop that reads queues,
-    unless options cut it. `given`: the options of the call, which come before what the module says;
-    it states its own in its header. `config`: the configuration file, if one is named. Custom calls
-    are replaced by their definitions first. Raises what `defined` raises, FormulaError E0530 and
-    E0531, and PoplarError E0540 to E0549.
+    Any other module is returned without annotations, but for those that may divide arrays; so is
+    one with a loop that reads queues, unless options cut it. `given`: the options of the call,
+    which come before what the module says; it states its own in its header. `config`: the
+    configuration file, if one is named. Custom calls are replaced by their definitions first.
+    Raises what `defined` raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     module = defined(module, given, config)
-    lines = module_notes(module)
-    module = annotations_removed(module)
-    found = flat_step(module, _count(given), is_cut=_is_cut(module, given))
-    return (module, lines) if found is None else (found.module, lines + found.stated.lines())
+    keeps = may_be_divided(module) and given.get("partition") != "off"
+    lines = module_notes(module, is_divided=keeps and may_be_followed(module))
+    bare = annotations_removed(module)
+    found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
+    if found is not None:
+        return found.module, lines + found.stated.lines()
+    return (module if keeps else bare), lines
+
+
+def may_be_followed(module: Module) -> bool:
+    """Whether compiling divides a module's arrays, as its annotations say, or refuses to."""
+    try:
+        return is_divided(module)
+    except UnsupportedError:
+        return True
 
 
 def _count(given: Mapping[str, object]) -> int | None:

@@ -61,17 +61,18 @@ def pipeline_request(options: Options) -> PipelineRequest:
 
 def cut_lines(module: Module, made: Compilation, options: Options) -> list[str]:
     """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
+    partition_lines = [] if made.partitioned is None else [made.partitioned.line]
     if made.pipelining is not None:
         passes = options.passes
         averages = made.plan.averages_gradients or not meets_others(module)
-        lines = made.pipelining.lines()
+        lines = partition_lines + made.pipelining.lines()
         lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
         lines += _idle_flags(made, made.pipelining, options)
         lines += _key_lines(made, options) + _outline_lines(options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return lines
-    lines, idle = _uncut_replicas(module, made.plan), _cutting_flags(options)
+    lines, idle = partition_lines + _uncut_replicas(module, made.plan), _cutting_flags(options)
     lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")

@@ -23,6 +23,7 @@ from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
     from hloipu_compiler.partition.scans.staged_loops import StagedStep
+    from hloipu_compiler.partition.spmd.partitioning import Partitioned
 
 _NOT_WRAPPED = WrappingRequest()
 _NOT_CUT = PipelineRequest()
@@ -83,6 +84,8 @@ class CompileRequest:
     """Whether it is cut into micro-batches and stages."""
     shards: ShardRequest = _NOT_PLACED
     """Whether ops are placed on several IPUs; they are as well where they are annotated."""
+    partition: bool = True
+    """Whether annotations that divide arrays are followed."""
     replicas: int | None = None
     """Copies that run it on data of their own; None: as many as its collectives name, or of a
     wrapped step that names none, as many as a system of `ipus` has room for."""
@@ -119,6 +122,8 @@ class Compilation:
     distribution: Distribution = Distribution.PLAIN
     wrapping: Wrapping | None = None
     """How the entry is wrapped, where that was asked for."""
+    partitioned: "Partitioned | None" = None
+    """The module written for every partition, where annotations divide it."""
     step: "StagedStep | None" = None
     """Of a step that is cut: its loops and stacks in parts."""
     pipelining: Pipelining | None = None

@@ -5,7 +5,7 @@ of an op is its program before steps are merged, and the survey of a step that o
 stage; the search for the best cut begins with a flat step.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,7 +22,13 @@ from hloipu_compiler.compilation import (
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.on_demand import flat_step, says_anything, side_by_side, with_call_marks
+from hloipu_compiler.on_demand import (
+    flat_step,
+    is_divided,
+    says_anything,
+    side_by_side,
+    with_call_marks,
+)
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
@@ -38,11 +44,12 @@ from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_compiler.verify.static import require_static
-from hloipu_runtime.errors import HloipuError, UsageError
+from hloipu_runtime.errors import HloipuError, UnsupportedError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.stacks import KINDS, Numbering, Stack
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.watching import doing, each, unheard
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
+    from hloipu_compiler.partition.spmd.partitioning import Partitioned
     from hloipu_compiler.partition.stages.cutting import Costing
     from hloipu_compiler.partition.stages.pipelining import Cutting
 
@@ -90,15 +98,25 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
     require_static(module)
     require_meanings(module)
     wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
+    annotated = module
     encoded, module = _plain(module, cut.micro_batches if cut.micro_batches > 1 else None)
+    given = module
     if encoded is not None:
         wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
+    divided = None
+    if request.partition and is_divided(annotated):
+        if encoded is not None:
+            raise _not_divided_with(annotated, "Graphcore's encoding")
+        divided = _divided(annotated, module, request)
+        _, module = _plain(divided.module, None)
     copies, partitions = participants_for(module, request.replicas)
+    if divided is not None:
+        partitions = divided.axes.device_count
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
     check_system(request.machine, copies * partitions * least)
     cut = cut.without_gaps()
-    meets = meets_others(module)
+    meets = divided is not None or meets_others(module)
     fills = request.replicas is None and request.ipus > 1 and not meets
     averages = copies > 1 and not meets
     is_placed = shards.asks or says_anything(module, partitions)
@@ -119,7 +137,55 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
         distribution = Distribution.PLAIN
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
     plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
-    return Compilation(request, module, plan, distribution=distribution, read=module)
+    return Compilation(
+        request, module, plan, distribution=distribution, read=given, partitioned=divided
+    )
+
+
+def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Partitioned":
+    """Return a module with annotations as the program of every partition."""
+    replicas = request.replicas or 1
+    ways = (
+        (request.shards.asks, "shards"),
+        (replicas > 1, f"{replicas} replicas"),
+        (says_anything(bare), "ops that are placed on IPUs of their own"),
+    )
+    for is_asked, what in ways:
+        if is_asked:
+            raise _not_divided_with(annotated, what)
+    from hloipu_compiler.partition.spmd.partitioning import partitioned
+
+    if request.pipelining.asks:
+        wrapping = required_wrapping(bare, looped(request.wrapping), feeds_rest=True)
+        state = wrapping.state
+    else:
+        state = wrapped.state if (wrapped := wrapping_of(bare, request.wrapping)) else ()
+    with doing("partitioning"):
+        try:
+            return partitioned(annotated, [(x.parameter, x.result) for x in state])
+        except UnsupportedError as error:
+            error.hint += "; --partition off compiles it as if there were no annotations"
+            raise
+
+
+def _require_whole_stacks(module: Module, divided: "Partitioned", stacks: Iterable[Stack]) -> None:
+    """Raise UnsupportedError E0481 where stages share an array along an axis that is divided."""
+    numberings = {kind: Numbering(stacks, kind) for kind in KINDS}
+    axes = {(x.kind, x.number): x.axes for x in divided.partitioning.arrays}
+    for stack in stacks:
+        number = numberings[stack.kind].users(stack.first)
+        if axes[stack.kind, number][stack.axis]:
+            raise _not_divided_with(module, f"stages that share the layers of {stack.name!r}")
+
+
+def _not_divided_with(module: Module, what: str) -> UnsupportedError:
+    """Return the error of a module with annotations that is to be spread in another way as well."""
+    return UnsupportedError(
+        "E0481",
+        f"annotations divide the arrays of {module.name!r} between IPUs, which does not go with "
+        f"{what} yet",
+        hint="leave the one or the other out; --partition off has annotations say nothing",
+    )
 
 
 def is_cut(module: Module, request: CompileRequest) -> bool:
@@ -145,16 +211,17 @@ PLAIN_MEMO: "Memo[tuple[FlatStep | None, Module]]" = Memo(2)
 def _flattened(current: Compilation) -> Compilation:
     request, module = current.request, current.module
     if current.distribution is Distribution.PLAIN:
-        return replace(current, wrapping=wrapping_of(module, request.wrapping))
+        return replace(current, wrapping=wrapping_of(current.given, request.wrapping))
     if current.distribution is Distribution.PLACED:
         front = request.pipeline if _after_front(request) is None else "front"
-        wrapped = wrapping_of(module, request.wrapping)
+        wrapped = wrapping_of(current.given, request.wrapping)
     else:
         front = before_cut(request.pipeline)
         cut = request.pipelining
         # Replicas alone change nothing of what is fed and what is loaded once.
-        wrapped = required_wrapping(module, looped(request.wrapping), feeds_rest=cut.asks)
-        request = replace(request, pipelining=with_roles(module, request.wrapping, cut))
+        given = current.given
+        wrapped = required_wrapping(given, looped(request.wrapping), feeds_rest=cut.asks)
+        request = replace(request, pipelining=with_roles(given, request.wrapping, cut))
     flat, plan = _flat(module, current.plan, front, is_placed=request.shards.is_placed)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
 
@@ -212,6 +279,8 @@ def _apart(current: Compilation) -> Compilation:
 
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
+    if current.partitioned is not None:
+        _require_whole_stacks(current.given, current.partitioned, step.pieces.stacks)
     return replace(
         current,
         request=replace(request, pipelining=step.request),
@@ -501,6 +570,8 @@ def _finished(current: Compilation) -> Compilation:
         program = replace(
             program, keys=keys.folded, replicas=plan.replicas, partitions=plan.partitions
         )
+    if current.partitioned is not None:
+        program = replace(program, partitioning=current.partitioned.partitioning)
     return replace(current, lowered=program, keys=keys)
 
 

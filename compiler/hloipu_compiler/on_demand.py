@@ -47,6 +47,20 @@ def says_anything(module: Module, partitions: int = 1) -> bool:
     return says(module, partitions)
 
 
+def is_divided(module: Module) -> bool:
+    """Whether annotations divide an array between devices, as `spmd.partitioning` tells."""
+    if not may_be_divided(module):
+        return False
+    from hloipu_compiler.partition.spmd.partitioning import is_divided as divided
+
+    return divided(module)
+
+
+def may_be_divided(module: Module) -> bool:
+    """Whether an op has an annotation that may divide an array."""
+    return any(map(_may_divide, _instructions(module)))
+
+
 def marked_stages(computation: Computation) -> dict[int, int]:
     """Return the stage of every op that states one, as `staging.marks` does."""
     if not any("ipu_stage" in _attributes(x) for x in computation.instructions):
@@ -78,6 +92,11 @@ def _may_be_encoded(x: Instruction, opcodes: frozenset[str]) -> bool:
         return x.opcode in opcodes
     said = "CALL_CONFIG_TYPE" in _attributes(x)
     return said or any(key in x.backend_config for key in _CALL_CONFIGS)
+
+
+def _may_divide(x: Instruction) -> bool:
+    sharding = x.attributes.text("sharding")
+    return "devices=[" in sharding or "mesh[" in sharding or "xla.sdy.sharding" in _attributes(x)
 
 
 def _may_state_ipu(x: Instruction) -> bool:

@@ -144,8 +144,8 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
     cut is looked for, and its ops are spread.
     """
     is_chosen = options.plan == "none"
-    if options.device_map and not is_chosen:
-        return []  # it says where every stage is
+    if program.program.partitioning is not None or (options.device_map and not is_chosen):
+        return []  # a mesh says how many there are, or a map where every stage is
     memory, machine = program.memory, program.machine
     ipus = program.program.ipus
     room = memory.available_bytes * machine.chip.tiles_per_ipu * ipus

@@ -80,8 +80,9 @@ class Tiles:
         they are further apart than results may be. Values that have no form of their own on tiles
         are passed over.
         """
-        if self.program.program.is_resident:
-            return None  # sessions show no values on the way
+        program = self.program.program
+        if program.is_resident or program.partitioning is not None:
+            return None  # sessions show no values on the way, and one partition's are blocks
         held = self._values(flat, leaves)
         found: list[OffOnTiles] = []
 

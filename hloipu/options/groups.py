@@ -8,7 +8,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "Machine": ("target", "set", "ipus", "ipu_ids", "selection_order", "io_tiles"),
         "Many IPUs": tuple(
             "plan stages device_map schedule micro_batches batch_serialization reduction "
-            "accumulator accumulator_dtype loss_output shards replicas replica_keys".split()
+            "accumulator accumulator_dtype loss_output partition shards replicas "
+            "replica_keys".split()
         ),
         "Memory": tuple(
             "over_memory code_memory recompute offload offload_activations offload_weights "

@@ -21,6 +21,9 @@ class PlainOptions(TypedDict, total=False):
     other, else zigzag."""
     replicas: int | None
     """Copies of the program, each on data of its own; by default IPUs over shards."""
+    partition: Literal["auto", "off"]
+    """Divide arrays between IPUs where sharding annotations say so; off: compile as if there were
+    none."""
     replica_keys: Literal["auto", "folded", "same"]
     """Fold each replica's number into keys of random numbers; auto: where weights stay alike all
     the same."""

@@ -134,6 +134,16 @@ class Options:
             in_module=True,
         ),
     ] = None
+    partition: Annotated[
+        str,
+        About(
+            Choice(("auto", "off")),
+            _ALL,
+            "Divide arrays between IPUs where sharding annotations say so; off: compile as if "
+            "there were none.",
+            in_module=True,
+        ),
+    ] = "auto"
     replica_keys: Annotated[
         str,
         _wraps(

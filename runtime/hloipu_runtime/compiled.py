@@ -269,6 +269,13 @@ class CompiledProgram(Compiled):
                 return one_run(session, self.outputs, progress)
         check_participants(program)
         check_host_memory(program, program.participants)
+        if each and program.partitioning is not None:
+            raise UsageError(
+                "E3105",
+                f"{program.name!r} is partitioned, and takes whole arrays; lists of arguments of "
+                f"{program.partitions} partitions were given",
+                hint="give each array once, whole: partitions are sent their blocks",
+            )
         if each and len(each) != program.participants:
             raise UsageError(
                 "E3105",
@@ -282,8 +289,10 @@ class CompiledProgram(Compiled):
             given_arrays(seen.parameters, in_order(seen.parameters, names, x))
             for x in each or [arguments]
         ]
-        inputs = [seen.into_pieces(x) for x in given]
-        hosts = [Arrays(inputs[n if each else 0]) for n in range(program.participants)]
+        hosts = [
+            Arrays(seen.into_pieces(seen.block_of(given[n if each else 0], n)))
+            for n in range(program.participants)
+        ]
         limit = TurnLimit(max_iterations, self.sources)
         counts = Counts(progress=progress, limit=limit)
 
@@ -299,7 +308,8 @@ class CompiledProgram(Compiled):
             run_together(meeting_participants(program), run_one)
         found = ChargePlan(self.costs).counts(counts.runs)
         profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        everyone = [taken_arrays(seen.results, seen.joined(host.outputs)) for host in hosts]
+        outputs = seen.whole([seen.joined(host.outputs) for host in hosts])
+        everyone = [taken_arrays(seen.results, arrays) for arrays in outputs]
         return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
 
     @checked

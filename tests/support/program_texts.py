@@ -2,7 +2,7 @@
 
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program_io.text.parser import parse_program
-from tests.support.program_texts_outside import MEET, PIECES, RESIDENT, TWICE
+from tests.support.program_texts_outside import BLOCKS, MEET, PIECES, RESIDENT, TWICE
 from tests.support.program_texts_pipelined import GROUPS, PIPELINE
 
 _BELOW = (
@@ -195,6 +195,7 @@ TEXTS = {
     "groups": GROUPS,
     "meet": MEET,
     "pieces": PIECES,
+    "blocks": BLOCKS,
 }
 
 

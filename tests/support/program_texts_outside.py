@@ -135,3 +135,33 @@ body {
 }
 """
 """Users see one parameter and one result."""
+
+BLOCKS = """\
+program "blocks" for "tiny" ipus 1 partitions 4
+parameters {
+  "parameter.0": f32[2,2]
+}
+results {
+  "result.0": f32[2,2]
+}
+variables {
+  v0 "block": f32[2,2] parameter @0[2 x 1] (a0*1:1, *) from "p"
+}
+values {
+  %0: f32[2,2] "p"
+}
+constants {
+}
+blocks {
+  mesh [2,2] order [0,1,3,2]
+  parameter 0 of [4,3] by [1] [0]
+  result 0 of [4,3] by [1] [0]
+}
+body {
+  sync 1
+  in "parameter.0" -> v0 = %0
+  sync 1
+  out "result.0" <- v0 = %0
+}
+"""
+"""Four partitions have a block of one parameter, and give it back; two have padding."""

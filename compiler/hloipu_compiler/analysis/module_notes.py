@@ -7,24 +7,25 @@ _MEETING = COLLECTIVES | {"partition-id", "replica-id"}
 _HOST = ("MoveToHost", "annotate_device_placement")
 
 
-def module_notes(module: Module) -> list[str]:
+def module_notes(module: Module, *, is_divided: bool = False) -> list[str]:
     """Return a line for each kind of annotation without effect on a verified module, for people.
 
     More tell of text that XLA has optimised for another device, and of constants left out of it.
 
-    Shardings over devices have none, as a module is compiled as it is written. Those of parameters
-    of a module that meets others say what was done already: it is written for one of the devices.
+    Shardings over devices have none unless arrays are divided by them (`is_divided`). Those of
+    parameters of a module that meets others say what was done already: it is written for one of the
+    devices.
     """
     everything = [x for c in module.computations for x in c.instructions]
     divided = [x for x in everything if _is_divided(x)]
     on_host = sum(_is_put_on_host(x) for x in everything)
     found = []
     is_written_per_device = any(x.opcode in _MEETING for x in everything)
-    if not is_written_per_device or any(x.parameter_number < 0 for x in divided):
+    is_asked = not is_written_per_device or any(x.parameter_number < 0 for x in divided)
+    if is_asked and not is_divided:
         found += [
             f"{_counted(len(divided), 'sharding')} over devices: without effect, as the module is "
-            "compiled as it is written, for one device; --stages, --replicas and --shards use "
-            "several"
+            "compiled as it is written"
         ] * bool(divided)
     if on_host:
         found.append(

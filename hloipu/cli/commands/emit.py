@@ -195,14 +195,10 @@ def stage_text(
 def _divided(module: Module, stage: str) -> Module:
     """Return a module with all shardings, or the program of one device."""
     from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
-    from hloipu_compiler.partition.spmd.localizing import for_one_device
+    from hloipu_compiler.partition.spmd.partitioning import partitioned
 
     known = shardings_of(module)
-    if stage == "shardings":
-        return with_shardings(module, known)
-    made = for_one_device(module, known)
-    verify(made)
-    return made
+    return with_shardings(module, known) if stage == "shardings" else partitioned(module).module
 
 
 def check_format(stage: str, output_format: str) -> None:

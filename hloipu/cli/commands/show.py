@@ -15,6 +15,7 @@ from hloipu.cli.table import (
     shortened,
     table,
 )
+from hloipu.encoded import may_be_followed
 from hloipu_compiler.analysis.module_notes import module_notes
 from hloipu_compiler.analysis.op_cost import OpCost
 from hloipu_compiler.analysis.summary import Summary, summarise
@@ -117,7 +118,10 @@ def headline(summary: Summary) -> str:
             f"{bound}{readable_bytes(work.total.bytes_read + work.total.bytes_written)} "
             "read and written",
             *([f"  unknown     {', '.join(unknown)}"] if unknown else []),
-            *(f"  note        {line}" for line in module_notes(module)),
+            *(
+                f"  note        {line}"
+                for line in module_notes(module, is_divided=may_be_followed(module))
+            ),
         ]
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Mapping, Sizes
-from hloipu_runtime.program.stacks import Stack
+from hloipu_runtime.program.stacks import Partitioning, Stack
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 Array = np.ndarray[Any, Any]
@@ -158,6 +158,9 @@ class Program:
     """Of the system that these places are in; 0: as many as the participants have."""
     stacks: tuple[Stack, ...] = ()
     """Arrays of which parameters or results are pieces: users see them whole (`program.seen`)."""
+    partitioning: Partitioning | None = None
+    """Of which arrays each partition has one block: users see them whole; None: partitions are
+    given what the caller says, and give each their own."""
     keys: tuple[int, ...] = ()
     """Users' numbers of state and loaded parameters that are keys of random numbers, into which a
     session folds the number of each replica (`kernels.replica_keys`)."""

@@ -1,14 +1,17 @@
-"""A program's inputs and outputs as users see them, pieces joined."""
+"""A program's inputs and outputs as users see them, pieces and blocks joined."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Port, Program, Queue, StatePort
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, Array, Numbering, Stack
 from hloipu_runtime.program.state_parts import user_shape
+
+if TYPE_CHECKING:
+    from hloipu_runtime.program.blocks import Blocks
 
 
 class SeenState(NamedTuple):
@@ -23,6 +26,8 @@ class SeenState(NamedTuple):
     ports: tuple[StatePort, ...]
     """Of its pieces, or its own."""
     stack: Stack | None
+    blocks: "Blocks | None" = None
+    """Of partitions, where each has one."""
 
     def pieces(self, array: Array) -> list[Array]:
         """Return what its ports hold of an array."""
@@ -54,6 +59,22 @@ class Seen:
     """By the stream that users see; others are the program's own."""
     moved: Mapping[str, str]
     """The program's stream by the users', where pieces before it shift its number."""
+    blocks: "Mapping[str, Blocks]"
+    """By the stream that users see, those of arrays of which each partition has one."""
+
+    @property
+    def blocks_of_streams(self) -> "dict[str, Blocks]":
+        """Blocks by the program's streams: those of pieces, too, which are cut first."""
+        found: dict[str, Blocks] = {}
+        for stream, blocks in self.blocks.items():
+            split = self.split.get(stream)
+            if split is None:
+                found[self.moved.get(stream, stream)] = blocks
+                continue
+            stack = split.stack
+            for own, size in zip(split.streams, stack.sizes, strict=True):
+                found[own] = blocks.of_piece(stack.axis, size)
+        return found
 
     def streams(self, stream: str) -> tuple[str, ...]:
         """Return the program's streams of what users see as one."""
@@ -70,6 +91,36 @@ class Seen:
             else:
                 found[self.moved.get(stream, stream)] = array
         return found
+
+    def block_of(self, arrays: Mapping[str, Array], participant: int) -> dict[str, Array]:
+        """Return a participant's blocks of arrays by the streams that users see.
+
+        All of what has no blocks.
+        """
+        found = dict(arrays)
+        for stream in self.blocks.keys() & found.keys():
+            blocks = self.blocks[stream]
+            found[stream] = blocks.block(found[stream], participant % blocks.partitions)
+        return found
+
+    def whole(self, outputs: Sequence[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:
+        """Return whole arrays of each replica from those of each participant.
+
+        By the streams that users see.
+        """
+        counts = {blocks.partitions for blocks in self.blocks.values()}
+        if not counts:
+            return outputs
+        (count,) = counts
+        return [
+            {
+                stream: self.blocks[stream].joined([x[stream] for x in mine], stream)
+                if stream in self.blocks
+                else array
+                for stream, array in mine[0].items()
+            }
+            for mine in (outputs[n : n + count] for n in range(0, len(outputs), count))
+        ]
 
     def joined(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return the results by the streams that users see, from those of the program."""
@@ -89,16 +140,32 @@ def seen_by_users(program: Program) -> Seen:
     made = Numbering(program.stacks, RESULT)
     split: dict[str, Split] = {}
     moved: dict[str, str] = {}
-    parameters = _ports(program, program.parameters, given, split, moved)
+    own: Mapping[int, Blocks] = {}
+    theirs: Mapping[int, Blocks] = {}
+    if program.partitioning is not None:
+        from hloipu_runtime.program.blocks import blocks_by_number
+
+        own = blocks_by_number(program.partitioning, PARAMETER)
+        theirs = blocks_by_number(program.partitioning, RESULT)
+    blocks: dict[str, Blocks] = {}
+    parameters = _whole(_ports(program, program.parameters, given, split, moved), own, blocks)
     loaded = len(_ports(program, program.parameters[: len(program.loaded)], given, {}, {}))
     return Seen(
         parameters,
         loaded,
-        _ports(program, program.results, made, split, moved),
-        tuple(_states(program, given, made)),
-        tuple(_queue(x, given if x.to_device else made, split) for x in program.queues),
+        _whole(_ports(program, program.results, made, split, moved), theirs, blocks),
+        tuple(_states(program, given, made, own)),
+        tuple(
+            _whole_queue(
+                _queue(x, given if x.to_device else made, split),
+                own if x.to_device else theirs,
+                blocks,
+            )
+            for x in program.queues
+        ),
         split,
         moved,
+        blocks,
     )
 
 
@@ -133,7 +200,35 @@ def _ports(
     return tuple(found)
 
 
-def _states(program: Program, given: Numbering, made: Numbering) -> Iterator[SeenState]:
+def _whole(
+    ports: Sequence[Port], by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
+) -> tuple[Port, ...]:
+    """Return ports of whole arrays; `found` takes the blocks of each stream."""
+    if not by_number:
+        return tuple(ports)
+    return tuple(_whole_port(port, by_number.get(number_of(port)), found) for port in ports)
+
+
+def _whole_port(port: Port, blocks: "Blocks | None", found: "dict[str, Blocks]") -> Port:
+    if blocks is None:
+        return port
+    found[port.stream] = blocks
+    return replace(port, shape=blocks.shape)
+
+
+def _whole_queue(
+    queue: Queue, by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
+) -> Queue:
+    if not queue.places or not by_number:
+        return queue
+    pairs = zip(queue.streams, queue.places, strict=True)
+    ports = tuple(_whole_port(port, by_number.get(place), found) for port, place in pairs)
+    return replace(queue, streams=ports)
+
+
+def _states(
+    program: Program, given: Numbering, made: Numbering, by_number: "Mapping[int, Blocks]"
+) -> Iterator[SeenState]:
     for whole in given.wholes([port.parameter for port in program.state]):
         ports = tuple(program.state[place] for place in whole.places)
         kind = program.variables[ports[0].variable].element_type
@@ -143,7 +238,9 @@ def _states(program: Program, given: Numbering, made: Numbering) -> Iterator[See
             name, shape = ports[0].name, user_shape(program, ports[0])
         else:
             name, shape = stack.name, stack.shape
-        yield SeenState(name, kind, shape, whole.number, result, ports, stack)
+        blocks = by_number.get(whole.number)
+        shape = shape if blocks is None else blocks.shape
+        yield SeenState(name, kind, shape, whole.number, result, ports, stack, blocks)
 
 
 def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue:

@@ -1,4 +1,4 @@
-"""Arrays that a program holds in pieces: numbering, cutting, joining.
+"""Arrays that a program holds in pieces: numbering, cutting, joining; records of those in blocks.
 
 A program numbers parameters and results with every piece as one; users count the whole array once.
 Pieces of one array have neighbouring numbers, in the order of their rows.
@@ -55,6 +55,31 @@ class Stack:
         """Return the array that the pieces make up."""
         found: Array = np.concatenate(list(pieces), self.axis)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A parameter or a result, and the axes of the mesh that divide it."""
+
+    kind: str
+    """`parameter` or `result`."""
+    number: int
+    shape: Sizes
+    """Of the whole array."""
+    axes: tuple[Sizes, ...]
+    """For each dimension the numbers of the axes that divide it, major to minor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How the parameters and results of a partitioned program are divided."""
+
+    mesh: Sizes
+    """Sizes of the axes, major to minor."""
+    order: Sizes
+    """The partition at each place of the mesh; empty: places are partitions."""
+    arrays: tuple[Divided, ...]
+    """All parameters, then all results; those that are not divided have no axes."""
 
 
 class Whole(NamedTuple):

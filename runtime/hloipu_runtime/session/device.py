@@ -184,7 +184,7 @@ class Device:
 
         given: Any = program
         compiled = given if hasattr(given, "memory_plan") else given.program
-        if compiled.program.partitions > 1:
+        if compiled.program.partitions > 1 and compiled.program.partitioning is None:
             raise UsageError(
                 "E2047",
                 f"{compiled.program.name!r} has {compiled.program.partitions} partitions, each "

@@ -8,6 +8,7 @@ from hloipu_runtime.errors import StreamError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.device import Device, SharedLoad
 from hloipu_runtime.session.state import steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
@@ -136,7 +137,8 @@ class SessionEngine:
             return engines[0]
         check_participants(self.program)
         made = ReplicatedEngine(self.program, engines)
-        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now))
+        blocks = seen_by_users(self.program).blocks_of_streams
+        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks))
         return made
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:

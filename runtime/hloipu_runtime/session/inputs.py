@@ -10,7 +10,7 @@ from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.replica_keys import folded
 from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.program import Array, Port, Program, Queue
-from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
+from hloipu_runtime.program.seen import Seen, SeenState, number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_of
 from hloipu_runtime.simulate.run.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
@@ -37,14 +37,15 @@ def given_state(
     program: Program,
     state: State,
     seed: int = 0,
-    replica: int = 0,
+    participant: int = 0,
     with_own: Set[str] = frozenset(),
 ) -> dict[str, Array]:
-    """Return a replica's state by the names of the program's ports, in storage form and copied.
+    """Return a participant's state by the names of the program's ports, in storage form and copied.
 
     An array with one dimension more, the first and of the number of replicas, has one for each.
-    The state of random ops begins with the seed unless given, with another one for each replica;
-    keys are folded with its number but for those in `with_own`, which are each replica's already.
+    Of whole arrays each partition gets its block, where the program is partitioned. The state of
+    random ops begins with the seed unless given, with another one for each replica; keys are folded
+    with its number but for those in `with_own`, which are each replica's already.
     Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
     """
     ports = seen_by_users(program).state
@@ -69,17 +70,20 @@ def given_state(
     for port in ports:
         array = found.get(port.name)
         if array is None:
+            replica = participant // program.partitions
             array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
-        stored |= _stored(program, port, array, replica, with_own)
+        stored |= _stored(program, port, array, participant, with_own)
     return stored
 
 
-def stored_state(program: Program, port: SeenState, array: Any, replica: int) -> dict[str, Array]:
-    """Return what a replica keeps of one array of the state, in storage form and copied.
+def stored_state(
+    program: Program, port: SeenState, array: Any, participant: int
+) -> dict[str, Array]:
+    """Return what a participant keeps of one array of the state, in storage form and copied.
 
     One with a dimension more, the first, has an array for each replica; keys stay as they are.
     """
-    return _stored(program, port, array, replica, frozenset({port.name}))
+    return _stored(program, port, array, participant, frozenset({port.name}))
 
 
 def replica_seed(seed: int, replica: int) -> int:
@@ -113,13 +117,16 @@ def no_such_state(key: Any, names: Iterable[str]) -> UsageError:
 
 
 def _stored(
-    program: Program, port: SeenState, array: Any, replica: int, with_own: Set[str]
+    program: Program, port: SeenState, array: Any, participant: int, with_own: Set[str]
 ) -> dict[str, Array]:
-    """Return what a replica keeps of an array, of its own: the device overwrites it."""
+    """Return what a participant keeps of an array, of its own: the device overwrites it."""
+    replica, partition = divmod(participant, program.partitions)
     given = _of_replica(
         program, Port(port.name, port.element_type, port.shape), port.parameter, array, replica,
         is_own=port.name in with_own,
     )  # fmt: skip
+    if port.blocks is not None:
+        given = port.blocks.block(given, partition)
     pieces = zip(port.ports, port.pieces(given), strict=True)
     return {
         own.name: part_of(piece, replica, program.replicas) if own.whole else np.array(piece)
@@ -163,6 +170,8 @@ def loaded_arrays(
             f"{missing[0]!r} is not given, one of {len(missing)} that are loaded once a session",
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
+    if seen.blocks:
+        return _loaded_blocks(seen, ports, named, participants, known)
     first: dict[str, Array] = {}
     others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
     for port in ports:
@@ -183,6 +192,27 @@ def loaded_arrays(
         return [whole] * participants
     pieces = [whole | seen.into_pieces(own) for own in others]
     return [pieces[number // program.partitions] for number in range(participants)]
+
+
+def _loaded_blocks(
+    seen: Seen,
+    ports: Sequence[Port],
+    named: Mapping[str, Any],
+    participants: int,
+    known: Sequence[Mapping[str, Array]],
+) -> list[dict[str, Array]]:
+    """Return `loaded_arrays` of a partitioned program: each partition has its block."""
+    whole = {x.stream: given_arrays([x], [named[x.stream]])[x.stream] for x in ports}
+    return [
+        {
+            **(known[number] if known else {}),
+            **{
+                stream: np.array(piece)
+                for stream, piece in seen.into_pieces(seen.block_of(whole, number)).items()
+            },
+        }
+        for number in range(participants)
+    ]
 
 
 def called_with(program: Program, given: State) -> dict[str, Array]:

@@ -80,7 +80,7 @@ def require_no_queues(program: Program, watch: Any, each: Sequence[Any]) -> None
     """Raise UsageError E3159 for a program with state that one call cannot run, or not so."""
     if program.queues:
         why = f"has queues, {program.queues[0].name!r} first"
-    elif program.participants > 1:
+    elif program.participants > 1 and program.partitioning is None:
         why = f"keeps state on {program.participants} participants"
     elif watch is not None or each:
         why = "keeps state on the device, where neither watch= nor each= reaches"

@@ -120,7 +120,7 @@ class Session:
         self._calls_done = 0
         load = self.settings.device or Device()
         self._device = load.device if isinstance(load, SharedLoad) else load
-        ipus = program.ipus * self._replicas
+        ipus = program.ipus * self._participants
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
         given = self._named(constants)
@@ -395,7 +395,10 @@ class Session:
         self._refresh()
         positions = self._whole_positions()
         kept = self._engine.states
-        arrays = differing([in_users_types(self.program, kept, n) for n in range(len(kept))])
+        each = self.program.partitions if self._seen.blocks else 1
+        arrays = differing(
+            [in_users_types(self.program, kept, n) for n in range(0, len(kept), each)]
+        )
         Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
 
     @checked

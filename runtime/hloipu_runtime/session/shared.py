@@ -50,6 +50,8 @@ class Own:
     shape: tuple[int, ...]
     layouts: tuple[Variable, ...]
     """Of a state's pieces; of a constant, each of which the program reads; none: from the host."""
+    division: tuple[Any, ...] = ()
+    """Into blocks of partitions; empty: it is not divided."""
 
     @property
     def form(self) -> str:
@@ -80,6 +82,7 @@ def own_arrays(
         Own(
             named(x.name), STATE, x.name, x.parameter, x.element_type, tuple(x.shape),
             tuple(program.variables[port.variable] for port in x.ports),
+            x.blocks.division if x.blocks is not None else (),
         )
         for x in seen.state
         if x.parameter >= 0
@@ -102,6 +105,7 @@ def own_arrays(
                 named(name), CONSTANT if at < seen.loaded else CALL, port.stream, number,
                 port.element_type, tuple(port.shape),
                 tuple(v for each in streams for v in of_stream.get(each, ())),
+                seen.blocks[stream].division if stream in seen.blocks else (),
             )
         )  # fmt: skip
     if unused:
@@ -236,8 +240,8 @@ class SharedArrays:
         states = engine.states
         for own, array in values.items():
             if own.kind == STATE:
-                for replica, state in enumerate(states):
-                    state |= stored_state(self.program, self._ports[own.key], array, replica)
+                for number, state in enumerate(states):
+                    state |= stored_state(self.program, self._ports[own.key], array, number)
             elif own.kind == CONSTANT:
                 self.constants[own.key] = array
         given = {own.key: array for own, array in values.items() if own.kind == CALL}
@@ -287,7 +291,8 @@ class SharedArrays:
                 hint="load the last checkpoint into that session, or close it",
             )
         states = self.engine.states
-        return [in_users_type(self._ports[own.key], states, n) for n in range(len(states))]
+        each = self.program.partitions if self.program.partitioning is not None else 1
+        return [in_users_type(self._ports[own.key], states, n) for n in range(0, len(states), each)]
 
     @cached_property
     def _ports(self) -> dict[str, SeenState]:
@@ -307,6 +312,13 @@ class SharedArrays:
                     f"{self.program.name!r} has {own.form}",
                     hint="parameters of one name are one array; "
                     "names={own name: another} keeps them apart",
+                )
+            if own.kind != CALL and own.division != shared.own.division:
+                raise UsageError(
+                    "E2046",
+                    f"{own.name!r} is divided between IPUs in one way on the device, by "
+                    f"{shared.holder.program.name!r}, and in another one by {self.program.name!r}",
+                    hint="annotate it alike in both; names={own name: another} keeps them apart",
                 )
             yield own
 

@@ -24,10 +24,7 @@ def begun_states(program: Program, state: State, seed: int, participants: int) -
 
     Raises what `given_state` raises.
     """
-    return [
-        given_state(program, state, seed, number // program.partitions)
-        for number in range(participants)
-    ]
+    return [given_state(program, state, seed, number) for number in range(participants)]
 
 
 def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
@@ -38,9 +35,7 @@ def resumed_states(program: Program, found: Checkpoint, participants: int) -> St
     others = {name for name in found.arrays if name not in found.of(program, 0)}
     own = {name.partition(": ")[2] for name in others}
     return [
-        given_state(
-            program, found.of(program, number), replica=number // program.partitions, with_own=own
-        )
+        given_state(program, found.of(program, number), participant=number, with_own=own)
         for number in range(participants)
     ]
 
@@ -65,7 +60,13 @@ def in_users_types(
 
 def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number: int) -> Any:
     """Return a copy of one array of a participant's state."""
-    array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+    if seen.blocks is not None:
+        count = seen.blocks.partitions
+        mine = states[number // count * count :][:count]
+        held = [seen.joined([state[port.name] for port in seen.ports]) for state in mine]
+        array = seen.blocks.joined(held, seen.name)
+    else:
+        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
     return np.array(from_storage(array, seen.element_type))
 
 
@@ -82,6 +83,12 @@ def require_alike(program: Program) -> None:
             "E2071",
             "replicas were declared identical, and each draws random numbers from a key of its own",
             hint="run every replica, or compile with --replica-keys same",
+        )
+    if program.partitioning is not None:
+        raise UsageError(
+            "E2071",
+            "replicas were declared identical, and each partition has another block of the arrays",
+            hint="run every participant",
         )
     if any(port.whole for port in program.state):
         raise UsageError(

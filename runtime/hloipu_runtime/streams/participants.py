@@ -1,15 +1,20 @@
 """Streams of participants: replicas share queues, partitions share elements.
 
-What partitions give out is the same for all of them, or theirs alone: the first one's is taken.
+Of arrays in blocks each partition takes its block, and the blocks that they give are joined. What
+else partitions give out is the same for all of them, or theirs alone: the first one's is taken.
 """
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
+from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.streams.element import Array
 from hloipu_runtime.streams.host import Clock, StreamHost
+
+_NO_BLOCKS: Mapping[str, Blocks] = MappingProxyType({})
 
 
 class _Program(Protocol):
@@ -24,17 +29,39 @@ class _Program(Protocol):
 class _SharedStreams:
     """A replica's streams, of which every partition takes every element."""
 
-    def __init__(self, host: StreamHost, partitions: int) -> None:
+    def __init__(self, host: StreamHost, partitions: int, blocks: Mapping[str, Blocks]) -> None:
         self._host = host
+        self._blocks = blocks
         self._partitions = partitions
         self._lock = threading.RLock()
         self._waiting: dict[str, deque[Array]] = {}
         self._first: Counter[str] = Counter()
         """Number of the first element that waits."""
         self._taken: Counter[tuple[str, int]] = Counter()
+        self._given: dict[str, list[deque[Array]]] = {}
+        """By stream, the blocks of each partition that wait for those of others."""
 
     def take(self, stream: str, partition: int) -> Array:
-        """Return a partition's next element."""
+        """Return a partition's next element, or its block of that."""
+        found = self._next(stream, partition)
+        blocks = self._blocks.get(stream)
+        return found if blocks is None else blocks.block(found, partition)
+
+    def give(self, stream: str, value: Array, partition: int) -> None:
+        """Take over a partition's element, or its block of one."""
+        blocks = self._blocks.get(stream)
+        if blocks is None:
+            if not partition:
+                self._host.give(stream, value)
+            return
+        with self._lock:
+            known = self._given.setdefault(stream, [deque() for _ in range(self._partitions)])
+            known[partition].append(value.copy())
+            if all(known):
+                whole = blocks.joined([each.popleft() for each in known], stream)
+                self._host.give(stream, whole)
+
+    def _next(self, stream: str, partition: int) -> Array:
         with self._lock:
             number = self._taken[(stream, partition)]
             waiting = self._waiting.setdefault(stream, deque())
@@ -51,9 +78,8 @@ class _SharedStreams:
 class PartitionHost:
     """The host of one partition."""
 
-    def __init__(self, shared: _SharedStreams, host: StreamHost, partition: int) -> None:
+    def __init__(self, shared: _SharedStreams, partition: int) -> None:
         self._shared = shared
-        self._host = host
         self._partition = partition
 
     def take(self, stream: str) -> Array:
@@ -61,15 +87,16 @@ class PartitionHost:
         return self._shared.take(stream, self._partition)
 
     def give(self, stream: str, value: Array) -> None:
-        """Take over an element of the first partition."""
-        if not self._partition:
-            self._host.give(stream, value)
+        """Take over the partition's element."""
+        self._shared.give(stream, value, self._partition)
 
 
 Hosts = Sequence[StreamHost | PartitionHost]
 
 
-def hosts_of_all(first: StreamHost, program: _Program, clock: Clock) -> Hosts:
+def hosts_of_all(
+    first: StreamHost, program: _Program, clock: Clock, blocks: Mapping[str, Blocks] = _NO_BLOCKS
+) -> Hosts:
     """Return a host for each participant; those of the first replica take from `first`.
 
     Arrays that no queue carries are the same for all; what the first participant gives is kept.
@@ -89,8 +116,8 @@ def hosts_of_all(first: StreamHost, program: _Program, clock: Clock) -> Hosts:
         if program.partitions == 1:
             found.append(host)
             continue
-        shared = _SharedStreams(host, program.partitions)
-        found += [PartitionHost(shared, host, p) for p in range(program.partitions)]
+        shared = _SharedStreams(host, program.partitions, blocks)
+        found += [PartitionHost(shared, p) for p in range(program.partitions)]
     return found
 
 

@@ -9,6 +9,7 @@ from hloipu_compiler.ir.attributes import Raw
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.spmd.axes import AxisSharding, to_tiles
+from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
 from hloipu_compiler.partition.spmd.reading import Key, partitioned_already, stated_shardings
 from hloipu_runtime.errors import UsageError
@@ -18,8 +19,10 @@ _LONGEST_CHAIN = 64
 """Steps back to what the text states that are shown."""
 
 
-def shardings_of(module: Module) -> Propagated:
+def shardings_of(module: Module, state: StatePairs = ()) -> Propagated:
     """Return the shardings of all arrays of a verified module.
+
+    `state`: parameters and results of the entry that are to be divided alike.
 
     Raises UsageError E0477 for a module that is partitioned already, UnsupportedError E0476 where
     its shardings have no mesh in common.
@@ -32,7 +35,7 @@ def shardings_of(module: Module) -> Propagated:
             hint="its shardings are of whole arrays and its shapes of blocks; dump the module "
             "before partitioning to see how shardings spread",
         )
-    return propagated(module, stated_shardings(module))
+    return propagated(module, stated_shardings(module), state)
 
 
 def with_shardings(module: Module, known: Propagated) -> Module:

@@ -58,6 +58,9 @@ class Links:
     links: list[Link]
 
 
+StatePairs = Sequence[tuple[int, int]]
+"""Numbers of a parameter and of the result that is its next value, arrays counted."""
+
 _HANDED_ON = frozenset("opt-barrier domain copy".split())
 _ALIASES = frozenset("tuple get-tuple-element".split())
 _EDGE, _GROUP = "edge", "group"
@@ -71,9 +74,12 @@ def identity_rule(shape: ArrayShape) -> DimensionRule:
     return DimensionRule(factors, (dimensions,), (dimensions,))
 
 
-def links_of(module: Module, stated: Stated) -> Links:
-    """Return the arrays of a verified module and the ops that link them."""
-    return _Linking(module, stated).links()
+def links_of(module: Module, stated: Stated, state: StatePairs = ()) -> Links:
+    """Return the arrays of a verified module and the ops that link them.
+
+    `state`: parameters and results of the entry that are to be divided alike.
+    """
+    return _Linking(module, stated).links(state)
 
 
 class _Linking:
@@ -83,12 +89,17 @@ class _Linking:
         self.found = Links([], [], {}, {}, [])
         self.identities: dict[ArrayShape, DimensionRule] = {}
 
-    def links(self) -> Links:
+    def links(self, state: StatePairs) -> Links:
         """Walk over all computations that run, callees before their callers."""
         for computation in callees_first(self.module, only_reachable=True):
             for position, x in enumerate(computation.instructions):
                 self._walk(computation, position, x)
         self._groups()
+        entry = self.module.entry
+        given, made = self._parameters(entry.name), self._root(entry.name)
+        for parameter, result in state:
+            key = (entry.name, entry.root)
+            self._hand_on(key, given[parameter], made[result], _EDGE)
         return self.found
 
     def _array(self, key: Key, leaf: int, shape: ArrayShape) -> int:

@@ -55,13 +55,20 @@ class _Block:
     split: Split
 
 
-def for_one_device(module: Module, known: Propagated) -> Module:
+def entry_splits(module: Module, known: Propagated) -> tuple[Splits, Splits]:
+    """Return how the program of one device divides the entry's parameters and results."""
+    localizing, name = _Localizing(module, known), module.entry.name
+    return localizing.parameter_splits(name), localizing.root_splits(name)
+
+
+def for_one_device(module: Module, known: Propagated, results: Splits | None = None) -> Module:
     """Return the program of one device of a verified module, whose parameters are blocks.
 
-    Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
-    each device already.
+    `results`: how the entry's results are to be divided; None: as propagation says. Raises
+    UnsupportedError E0479 for what has to be done once for all devices, or is written for each
+    device already.
     """
-    return _Localizing(module, known).module_made()
+    return _Localizing(module, known).module_made(results)
 
 
 class _Localizing:
@@ -77,7 +84,7 @@ class _Localizing:
         self.names = Names(module.computation)
         self.channels = count(1)
 
-    def module_made(self) -> Module:
+    def module_made(self, results: Splits | None = None) -> Module:
         """Return the program of one device."""
         if self.known.axes.device_count > MOST_LISTED:
             raise _refusal(f"a program for {self.known.axes.device_count:,} devices")
@@ -88,8 +95,8 @@ class _Localizing:
                 if any(sharding.unreduced for sharding in found):
                     raise _refusal(f"{x.name}, of which devices hold partial results,")
         entry = self.module.entry
-        splits = self.parameter_splits(entry.name), self.root_splits(entry.name)
-        self.computation(entry.name, *splits)
+        results = self.root_splits(entry.name) if results is None else results
+        self.computation(entry.name, self.parameter_splits(entry.name), results)
         computations = (*self._kept(), *self.adders.values(), *self.made.values())
         header: dict[str, Value] = {"num_partitions": self.known.axes.device_count}
         if "replica_count" in self.module.attributes:
@@ -421,7 +428,8 @@ class _Writer:
         if "slice_sizes" in attributes:
             sizes = x.attributes.integers("slice_sizes")
             both = zip(sizes, old.dimensions, new.dimensions, strict=True)
-            return attributes.replaced(slice_sizes=tuple(n if m != n else s for s, m, n in both))
+            whole = tuple(n if s == m else s for s, m, n in both)
+            return attributes.replaced(slice_sizes=whole)
         return attributes
 
     # ---- tuples -----------------------------------------------------------------------------

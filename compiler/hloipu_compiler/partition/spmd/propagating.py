@@ -30,6 +30,7 @@ from hloipu_compiler.partition.spmd.links import (
     Direction,
     Link,
     Links,
+    StatePairs,
     factor_places,
     identity_rule,
     links_of,
@@ -88,9 +89,12 @@ class Propagated:
         return tuple(self.shardings[a] for a in self.links.results.get(key, ()))
 
 
-def propagated(module: Module, stated: Stated) -> Propagated:
-    """Return shardings of all arrays of a verified module from those that it states."""
-    links = links_of(module, stated)
+def propagated(module: Module, stated: Stated, state: StatePairs = ()) -> Propagated:
+    """Return shardings of all arrays of a verified module from those that it states.
+
+    `state`: parameters and results of the entry that are to be divided alike.
+    """
+    links = links_of(module, stated, state)
     engine = _Engine(links, stated, module)
     engine.run()
     return engine.result()

@@ -115,6 +115,11 @@ class _Proof:
 
             for place, message in stack_faults(self.program):
                 self.fault("stack", place, message)
+        if self.program.partitioning is not None:
+            from hloipu_runtime.program.proof.blocks import block_faults
+
+            for place, message in block_faults(self.program):
+                self.fault("stack", place, message)
         for variable in self.program.variables:
             for message in variable_faults(variable.mapping, variable.shape, tiles_per_ipu):
                 self.fault("grid", variable.name, message)

@@ -4,6 +4,7 @@ import re
 
 from hloipu_runtime.kernels.replica_keys import KEY_TYPES
 from hloipu_runtime.program.program import Program, StatePort
+from hloipu_runtime.program.proof.blocks import block_faults
 from hloipu_runtime.program.proof.stacks import stack_faults
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_size
@@ -22,7 +23,7 @@ def check_residency(program: Program, refuse: Refuse) -> None:
     _check_state(program, refuse)
     _check_loaded(program, refuse)
     _check_queues(program, refuse)
-    for place, what in stack_faults(program):
+    for place, what in (*stack_faults(program), *block_faults(program)):
         refuse(place, what)
     _check_keys(program, refuse)
 

@@ -17,7 +17,7 @@ from hloipu_runtime.program.program import (
     Value,
     Variable,
 )
-from hloipu_runtime.program.stacks import KINDS, Stack
+from hloipu_runtime.program.stacks import KINDS, Divided, Partitioning, Stack
 from hloipu_runtime.program_io.text.constants_text import read_constant
 from hloipu_runtime.program_io.text.geometry import read_sizes, read_spans, read_tiles
 from hloipu_runtime.program_io.text.reading import Names
@@ -74,6 +74,7 @@ class _Parser:
         state = self._table("state", self._state) if cursor.sees("state") else ()
         queues = self._table("queues", self._queue) if cursor.sees("queues") else ()
         stacks = self._table("stacks", self._stack) if cursor.sees("stacks") else ()
+        partitioning = self._blocks() if cursor.take("blocks") else None
         elided = self._table("elided", cursor.string) if cursor.sees("elided") else ()
         steps = StepParser(self.names)
         functions: dict[str, s.Sequence] = {}
@@ -108,6 +109,7 @@ class _Parser:
             places=places,
             system_ipus=system_ipus,
             stacks=stacks,
+            partitioning=partitioning,
             keys=keys,
         )
 
@@ -164,9 +166,7 @@ class _Parser:
     def _stack(self) -> Stack:
         cursor = self.cursor
         name = cursor.string()
-        kind = next((kind for kind in KINDS if cursor.take(kind)), "")
-        if not kind:
-            cursor.wrong(" or ".join(KINDS))
+        kind = self._port_kind()
         first = cursor.integer()
         cursor.expect("axis")
         axis = cursor.integer()
@@ -174,6 +174,28 @@ class _Parser:
         sizes = read_sizes(cursor)
         cursor.expect("of")
         return Stack(name, kind, first, axis, sizes, read_sizes(cursor))
+
+    def _blocks(self) -> Partitioning:
+        cursor = self.cursor
+        cursor.expect("{")
+        cursor.expect("mesh")
+        mesh = read_sizes(cursor)
+        order = read_sizes(cursor) if cursor.take("order") else ()
+        arrays = []
+        while not cursor.take("}"):
+            kind = self._port_kind()
+            number = cursor.integer()
+            cursor.expect("of")
+            shape = read_sizes(cursor)
+            cursor.expect("by")
+            arrays.append(Divided(kind, number, shape, tuple(read_sizes(cursor) for _ in shape)))
+        return Partitioning(mesh, order, tuple(arrays))
+
+    def _port_kind(self) -> str:
+        kind = next((kind for kind in KINDS if self.cursor.take(kind)), "")
+        if not kind:
+            self.cursor.wrong(" or ".join(KINDS))
+        return kind
 
     def _variable(self) -> None:
         cursor = self.cursor

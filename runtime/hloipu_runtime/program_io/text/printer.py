@@ -8,7 +8,7 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
-from hloipu_runtime.program.stacks import Stack
+from hloipu_runtime.program.stacks import Partitioning, Stack
 from hloipu_runtime.program_io.text.codelet_text import codelet_text
 from hloipu_runtime.program_io.text.collective_text import collective_text
 from hloipu_runtime.program_io.text.constants_text import constant_text
@@ -86,6 +86,8 @@ class _Printer:
             yield from self._table("queues", map(_queue_text, program.queues))
         if program.stacks:
             yield from self._table("stacks", map(_stack_text, program.stacks))
+        if program.partitioning is not None:
+            yield from self._table("blocks", _blocks_text(program.partitioning))
         if program.elided:
             yield from self._table("elided", map(_quoted, program.elided))
         for name, body in sorted(program.functions.items()):
@@ -263,6 +265,14 @@ def _queue_text(queue: Queue) -> str:
     kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
     named = f" named ({', '.join(map(_quoted, queue.names))})" if queue.names else ""
     return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
+
+
+def _blocks_text(partitioning: Partitioning) -> Iterator[str]:
+    order = f" order {sizes_text(partitioning.order)}" if partitioning.order else ""
+    yield f"mesh {sizes_text(partitioning.mesh)}{order}"
+    for x in partitioning.arrays:
+        axes = "".join(f" {sizes_text(each)}" for each in x.axes)
+        yield f"{x.kind} {x.number} of {sizes_text(x.shape)} by{axes}"
 
 
 def _stack_text(stack: Stack) -> str:

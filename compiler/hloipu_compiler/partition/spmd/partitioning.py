@@ -1,0 +1,137 @@
+"""A module with sharding annotations as one program for all IPUs, and how its arrays are divided.
+
+State keeps its blocks from step to step: a parameter and the result that is its next value are
+divided alike, also where the text says nothing of the result, or another thing. Users see whole
+arrays, so that only the collectives change by it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
+from hloipu_compiler.ir.annotations import is_border
+from hloipu_compiler.ir.attributes import Raw, Value
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import leaves_of
+from hloipu_compiler.memo import Memo, Same
+from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.links import StatePairs
+from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
+from hloipu_compiler.partition.spmd.propagating import propagated
+from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_shardings
+from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.plan.entry_arrays import aliased
+from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
+
+_KEPT = ("input_output_alias", "buffer_donor", "replica_count")
+"""What the header says of numbers of parameters and results, which stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A module written for every partition."""
+
+    module: Module
+    partitioning: Partitioning
+    axes: DeviceAxes
+
+    @property
+    def line(self) -> str:
+        """Why so many IPUs, for people."""
+        count = self.axes.device_count
+        sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names if parts]
+        mesh = f"a mesh {', '.join(sizes)}" if sizes else f"{count} devices"
+        return f"{count} partitions, an IPU each: sharding annotations for {mesh}"
+
+
+def is_divided(module: Module) -> bool:
+    """Whether annotations of a verified module divide an array between devices.
+
+    Not so of a module that is written for each device already, nor of one with manual regions that
+    cannot be divided around them: it says itself what each device does. Raises UnsupportedError
+    E0476 for shardings that cannot be read.
+    """
+    return DIVIDED_MEMO.of(Same(module), lambda: _is_divided(module))
+
+
+DIVIDED_MEMO: Memo[bool] = Memo(2)
+
+
+def _is_divided(module: Module) -> bool:
+    if partitioned_already(module):
+        return False
+    stated, entry = stated_shardings(module), module.entry
+    leaves = [s for found in stated.shardings.values() for s in found if s is not None]
+    if not any(any(s.dimensions) or s.unreduced for s in leaves):
+        return False
+    if not any(is_border(x) for c in module.computations for x in c.instructions):
+        return True
+    given = [stated.shardings.get((entry.name, i), ()) for i in entry.parameters]
+    if not any(s is not None and any(s.dimensions) for found in given for s in found):
+        return False
+    try:
+        partitioned(module)
+    except UnsupportedError as error:
+        if error.code != "E0479":
+            raise
+        return False
+    return True
+
+
+def partitioned(module: Module, state: StatePairs = ()) -> Partitioned:
+    """Return a verified module that `is_divided` as the program of every partition.
+
+    `state`: numbers of the parameters that stay on the device, and of the results that are their
+    next values; what the header aliases is such as well. Raises UnsupportedError E0479 for ops
+    that cannot be written for each partition.
+    """
+    pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
+    ordered = tuple(sorted(pairs))
+    return PARTITIONED_MEMO.of((Same(module), ordered), lambda: _partitioned(module, ordered))
+
+
+PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
+"""Modules partitioned; retries, trials of a search and advice begin with the same ones."""
+
+
+def _partitioned(module: Module, state: StatePairs) -> Partitioned:
+    known = propagated(module, stated_shardings(module), state)
+    given, made = entry_splits(module, known)
+    results = list(made)
+    for parameter, result in state:
+        results[result] = given[parameter]
+    made = tuple(results)
+    local = for_one_device(module, known, made)
+    local = replace(local, attributes=local.attributes.replaced(**_header(module)))
+    verify(local)
+    ops, entry = module.entry.instructions, module.entry
+    parameters = [leaf for i in entry.parameters for leaf in leaves_of(ops[i].shape)]
+    arrays = [
+        *_divided(PARAMETER, [x.dimensions for x in parameters], given),
+        *_divided(RESULT, [x.dimensions for x in leaves_of(ops[entry.root].shape)], made),
+    ]
+    axes = known.axes
+    return Partitioned(local, Partitioning(axes.sizes, axes.devices, tuple(arrays)), axes)
+
+
+def _divided(kind: str, shapes: Sequence[tuple[int, ...]], splits: Splits) -> list[Divided]:
+    pairs = enumerate(zip(shapes, splits, strict=True))
+    return [Divided(kind, number, shape, split) for number, (shape, split) in pairs]
+
+
+def _header(module: Module) -> dict[str, Value]:
+    """Return what the header of a partitioned module keeps."""
+    found: dict[str, Value] = {
+        name: module.attributes[name] for name in _KEPT if name in module.attributes
+    }
+    said = read_frontend_attributes(module.attributes.text("frontend_attributes"))
+    rest = {name: text for name, text in said.items() if not name.startswith("xla.sdy.")}
+    if rest:
+        found["frontend_attributes"] = Raw(frontend_attributes_text(rest))
+    return found

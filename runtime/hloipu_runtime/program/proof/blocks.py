@@ -1,0 +1,63 @@
+"""Rules of arrays in blocks: the mesh has every partition, and ports are blocks of their arrays."""
+
+from collections.abc import Iterator
+from math import prod
+
+from hloipu_runtime.program.blocks import blocks_by_number
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.seen import number_of
+from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Numbering, Partitioning
+
+
+def block_faults(program: Program) -> Iterator[tuple[str, str]]:
+    """Yield places and faults of a program's partitioning."""
+    if program.partitioning is None:
+        return
+    found = list(_form_faults(program.partitioning, program.partitions))
+    yield from found
+    if not found:
+        yield from _port_faults(program, program.partitioning)
+
+
+def _form_faults(partitioning: Partitioning, partitions: int) -> Iterator[tuple[str, str]]:
+    mesh, order = partitioning.mesh, partitioning.order
+    if min(mesh, default=1) < 1 or prod(mesh) != partitions:
+        yield "the mesh", f"{list(mesh)[:20]} is none of {partitions} partitions"
+    if order and sorted(order) != list(range(partitions)):
+        yield "the mesh", "its order has not every partition once"
+    met: set[tuple[str, int]] = set()
+    for x in partitioning.arrays:
+        place = f"the blocks of {x.kind[:40]} {x.number}"
+        used = [axis for axes in x.axes for axis in axes]
+        if x.kind not in KINDS or x.number < 0 or (x.kind, x.number) in met:
+            yield place, "there is no such array, or it is there twice"
+        if len(x.axes) != len(x.shape) or min(x.shape, default=0) < 0:
+            yield place, "they have another number of dimensions"
+        if len(set(used)) != len(used) or not all(0 <= axis < len(mesh) for axis in used):
+            yield place, "the mesh has not each of their axes once"
+        met.add((x.kind, x.number))
+
+
+def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple[str, str]]:
+    """Yield ports of another shape than the blocks of their arrays, and blocks of no port."""
+    shapes = [(PARAMETER, number_of(port), port.shape) for port in program.parameters]
+    shapes += [(RESULT, number_of(port), port.shape) for port in program.results]
+    for state in program.state:
+        shape = program.variables[state.variable].shape
+        shapes += [(PARAMETER, state.parameter, shape), (RESULT, state.result, shape)]
+    for queue in program.queues:
+        pairs = zip(queue.places, queue.streams, strict=False)
+        kind = PARAMETER if queue.to_device else RESULT
+        shapes += [(kind, number, port.shape) for number, port in pairs]
+    numberings = {kind: Numbering(program.stacks, kind) for kind in KINDS}
+    blocks = {kind: blocks_by_number(partitioning, kind) for kind in KINDS}
+    for kind, number, shape in shapes:
+        stack, users = numberings[kind].stack_of(number), numberings[kind].users(number)
+        own = blocks[kind].get(users)
+        if own is None:
+            continue
+        place = f"the blocks of {kind} {users}"
+        if own.block_shape != (shape if stack is None else stack.shape):
+            yield place, f"they are no {list(shape)}"
+        elif stack is not None and own.counts[stack.axis] != 1:
+            yield place, "they are in pieces along an axis that is divided"

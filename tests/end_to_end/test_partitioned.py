@@ -1,0 +1,273 @@
+"""Modules with sharding annotations run on all their devices; users see whole arrays."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.partition.spmd.partitioning import partitioned
+from hloipu_compiler.plan.entry_arrays import aliased
+from hloipu_runtime.compiled import CompiledProgram, load
+from hloipu_runtime.errors import HloipuError, MismatchError
+from hloipu_runtime.program.blocks import Blocks
+from tests.support.arrays import Array
+from tests.support.command_line import run
+
+pytest.importorskip("jax")
+from jax.sharding import PartitionSpec as P
+
+from tests.support.sharded_steps import (
+    BATCHES,
+    PROGRAMS,
+    STEPS,
+    Sharded,
+    loss,
+    trained,
+    training,
+)
+
+MODES = ("functional", "exact")
+
+
+def assert_close(ours: Sequence[Any], theirs: Any) -> None:
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert np.shape(a) == np.shape(b)
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(b).max())))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_those_of_one_device(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled, expected = hloipu.compile(program.text), program.results()
+    assert compiled.program.participants == 8
+    assert [x.shape for x in compiled.inputs] == [x.shape for x in program.leaves]
+    for mode in MODES:
+        found = compiled.run(*program.leaves, mode=mode, poison=mode == "exact")
+        assert_close(found.outputs, expected)
+        assert len(found.everyone) == 1
+
+
+@pytest.fixture(scope="module")
+def step() -> Sharded:
+    """A training step."""
+    return training()
+
+
+@pytest.fixture(scope="module")
+def loop(step: Sharded) -> CompiledProgram:
+    """It, in a loop on the device."""
+    return hloipu.compile(step.text, loop=2, feed={"data": (10, 11)}, outfeed=("loss",))
+
+
+def state_of(step: Sharded) -> list[Array]:
+    return step.leaves[:10]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_session_trains_as_on_one_device(
+    step: Sharded, loop: CompiledProgram, mode: Any, tmp_path: Path
+) -> None:
+    expected, losses = trained(step)
+    given: dict[str, Any] = {"infeeds": {"data": BATCHES}, "mode": mode}
+    with loop.session(state=state_of(step), **given) as session:
+        session.run(2)
+        session.save_state(tmp_path / "half")
+        session.run(2)
+        assert_close([x[-1] for x in session.stream("loss").drain()], np.array(losses, np.float32))
+        assert_close([*session.state().values()], expected)
+    with loop.session(**given) as session:
+        session.load_state(tmp_path / "half")
+        session.run(2)
+        assert_close([*session.state().values()], expected)
+    whole = hloipu.compile(
+        step.text, loop=2, feed={"data": (10, 11)}, outfeed=("loss",), partition="off"
+    )
+    with whole.session(**given) as session:  # a checkpoint has whole arrays
+        session.load_state(tmp_path / "half")
+        session.run(2)
+        assert_close([*session.state().values()], expected)
+
+
+def test_a_step_is_fed_and_told_by_calls(step: Sharded) -> None:
+    program = hloipu.compile(step.text, role={str(n): "weight" for n in range(10)}, loop=1)
+    expected, losses = trained(step, 1)
+    given = [*state_of(step), *(x[0] for x in BATCHES)]
+    for mode in MODES:
+        assert_close(program.run(*given, mode=mode).outputs, [*expected, np.float32(losses[0])])
+    with program.session(state=state_of(step), constants=given[10:]) as session:
+        session.run(1)
+        session.load_constants([x[1] for x in BATCHES])
+        session.run(1)
+        assert_close([*session.state().values()], trained(step, 2)[0])
+
+
+def test_trainers_train(step: Sharded) -> None:
+    trainer = hloipu.Trainer(step.text, state=state_of(step), metrics=["loss"])
+    rows = [x.reshape(-1, x.shape[-1]) for x in BATCHES]
+    history = trainer.fit(tuple(rows), epochs=1)
+    expected, losses = trained(step)
+    assert_close(history.steps["loss"], np.array(losses))
+    assert isinstance(trainer.state, dict)
+    assert_close([*trainer.state.values()], expected)
+
+
+def test_jax_functions_have_nested_arrays(step: Sharded) -> None:
+    import hloipu.jax
+
+    program = hloipu.jax.compile(step.lowered(), loop=STEPS)
+    with program.session(state=state_of(step), infeeds={"data": BATCHES}) as session:
+        session.run(STEPS)
+        (state,) = program.nested_state(session)
+    leaves = [state[a][b] for a in "mp" for b in ("b1", "w1", "w2")]
+    assert_close(leaves, trained(step)[0][:6])
+
+
+def test_programs_on_one_device_share_blocks(step: Sharded, loop: CompiledProgram) -> None:
+    def judged(specs: Any) -> CompiledProgram:
+        given = (step.arguments[0]["p"], *step.arguments[1:])
+        text = Sharded(loss, given, (specs, *step.specs[1:])).text
+        return hloipu.compile(text, loop=1, feed={"data": (3, 4)}, outfeed=("loss",))
+
+    feeds: dict[str, Any] = {"names": {"p": "state['p']"}, "infeeds": {"data": BATCHES}}
+    device = hloipu.Device()
+    with device.load(loop, state=state_of(step), infeeds={"data": BATCHES}) as training_session:
+        session = device.load(judged(step.specs[0]["p"]), **feeds)
+        training_session.run(2)
+        session.run(1)
+        b1, w1, w2 = trained(step, 2)[0][3:6]
+        expected = loss({"b1": b1, "w1": w1, "w2": w2}, *(x[0] for x in BATCHES))
+        assert_close([session.stream("loss").drain()[0][-1]], [np.float64(expected)])
+        with pytest.raises(HloipuError) as caught:
+            device.load(judged({"b1": P(), "w1": P("data"), "w2": P()}), **feeds)
+        assert caught.value.code == "E2046"
+
+
+def test_memory_and_host_bytes_are_those_of_blocks(step: Sharded) -> None:
+    text = PROGRAMS["fsdp"].text
+    divided, whole = hloipu.compile(text), hloipu.compile(text, partition="off")
+    assert whole.program.participants == 1
+    assert divided.profile().host.bytes_in * 8 == whole.profile().host.bytes_in
+    assert divided.memory.total_bytes < whole.memory.total_bytes
+
+
+def test_aliases_are_kept() -> None:
+    text = (
+        "HloModule m, input_output_alias={ {1}: (0, {}, may-alias) }\n"
+        "ENTRY e {\n  p = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+        "  q = f32[8,4] parameter(1)\n  s = f32[8,4] add(p, q)\n  t = f32[8,4] negate(p), "
+        "sharding={devices=[1,4]<=[4]}\n  ROOT r = (f32[8,4], f32[8,4]) tuple(s, t)\n}\n"
+    )
+    made = partitioned(parse(text))
+    assert [(x.parameter, x.result) for x in aliased(made.module)] == [(0, 1)]
+    given, _, _, kept = made.partitioning.arrays
+    assert kept.axes == given.axes == ((0, 1), ())
+    program = hloipu.compile(text)
+    p, q = (np.arange(32, dtype=np.float32).reshape(8, 4) + n for n in range(2))
+    assert_close(program.run(p, q).outputs, [p + q, -p])
+
+
+def test_files_and_checks_have_whole_arrays(tmp_path: Path) -> None:
+    program = PROGRAMS["megatron"]
+    hlo, file = tmp_path / "m.hlo", tmp_path / "m.ipux"
+    hlo.write_text(program.text)
+    said = run("compile", str(hlo), "-o", str(file))
+    assert "8 partitions, an IPU each: sharding annotations for a mesh data=2, model=4" in said.err
+    assert_close(load(file).run(*program.leaves).outputs, program.results())
+    done = run("check", str(hlo), "--mode", "functional")
+    assert done.code == 0
+    assert "agrees with xla-cpu" in done.err
+
+
+def rotated(block: Callable[..., Array]) -> Callable[..., Array]:
+    """Give each partition the block of the next one."""
+    return lambda self, array, partition: block(self, array, (partition + 1) % self.partitions)
+
+
+def test_swapped_blocks_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = PROGRAMS["megatron"]
+    hlo = tmp_path / "m.hlo"
+    hlo.write_text(program.text)
+    monkeypatch.setattr(Blocks, "block", rotated(Blocks.block))
+    compiled = hloipu.compile(program.text)
+    with pytest.raises(AssertionError):
+        assert_close(compiled.run(*program.leaves).outputs, program.results())
+    assert run("check", str(hlo), "--mode", "functional").code == 6
+
+
+def test_partitions_that_disagree_are_found() -> None:
+    compiled = hloipu.compile(PROGRAMS["data parallel"].text)
+    assert compiled.program.partitioning is not None
+    array = compiled.program.partitioning.arrays[-1]
+    blocks = Blocks(compiled.program.partitioning, array)
+    alike = [np.zeros(blocks.block_shape, np.float32) for _ in range(8)]
+    assert blocks.joined(alike, "x").shape == array.shape
+    alike[3][0] = 1
+    with pytest.raises(MismatchError) as caught:
+        blocks.joined(alike, "x")
+    assert caught.value.code == "E6010"
+
+
+X = "p = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a feed of its own": (
+        f"  {X}  t = token[] after-all()\n  o = token[] outfeed(p, t)\n"
+        "  ROOT n = f32[8,4] negate(p)", {}, "E0479",
+    ),
+    "replicas": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"replicas": 2}, "E0481"),
+    "stages": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"stages": 2}, "E0481"),
+    "ops on IPUs of their own": (
+        f"  {X}  ROOT n = f32[8,4] negate(p), sharding={{maximal device=1}}", {}, "E0481",
+    ),
+    "too few IPUs": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"ipus": 2}, "E0475"),
+    "no common mesh": (
+        f"  {X}  q = f32[8,3] parameter(1), sharding={{devices=[1,3]<=[3]}}\n"
+        "  ROOT n = f32[8,4] negate(p)", {}, "E0476",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused(case: str) -> None:
+    body, options, code = REFUSED[case]
+    text = f"HloModule m\nENTRY e {{\n{body}\n}}\n"
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(text, **options)
+    assert caught.value.code == code
+    assert caught.value.hint
+
+
+def test_arrays_are_given_whole(step: Sharded, loop: CompiledProgram) -> None:
+    program = PROGRAMS["megatron"]
+    with pytest.raises(HloipuError) as caught:
+        hloipu.compile(program.text).run(each=[program.leaves] * 8)
+    assert caught.value.code == "E3105"
+    with pytest.raises(HloipuError) as caught:
+        loop.session(state=state_of(step), infeeds={"data": BATCHES}, identical=True)
+    assert caught.value.code == "E2071"
+
+
+def test_sizes_need_not_divide() -> None:
+    text = (
+        "HloModule m\nENTRY e {\n  p = f32[10,6] parameter(0), sharding={devices=[4,2]<=[8]}\n"
+        "  q = f32[6,9] parameter(1), sharding={devices=[2,4]<=[8]}\n"
+        "  d = f32[10,9] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        "  ROOT r = (f32[10,9], f32[10,6]) tuple(d, p), "
+        "sharding={{devices=[8,1]<=[8]}, {devices=[4,2]<=[8]}}\n}\n"
+    )
+    p, q = (np.arange(n, dtype=np.float32) for n in (60, 54))
+    given = p.reshape(10, 6), q.reshape(6, 9)
+    for mode in MODES:
+        found = hloipu.compile(text).run(*given, mode=mode, poison=mode == "exact")
+        assert_close(found.outputs, [given[0] @ given[1], given[0]])
+
+
+def test_text_that_is_partitioned_is_not_cut_again() -> None:
+    text = f"HloModule m, num_partitions=4\nENTRY e_spmd {{\n  {X}  ROOT n = f32[8,4] negate(p)\n}}"
+    program = hloipu.compile(text)
+    assert program.program.partitioning is None
+    assert program.inputs[0].shape == (8, 4)
