@@ -1,5 +1,6 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
+from hloipu_compiler.passes.algebra.compare_scattered import CompareScattered
 from hloipu_compiler.passes.algebra.divisions import CheapenDivisions
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
@@ -47,6 +48,7 @@ _FRONT = (
 )
 
 _BACK = (
+    CompareScattered(),
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
     CheapenDivisions(),
     EliminateDeadCode(),

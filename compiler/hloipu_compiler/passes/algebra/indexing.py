@@ -97,7 +97,7 @@ def _combined(
     draft: Draft, x: Instruction, starts: list[int], sizes: tuple[int, ...], whole: ArrayShape
 ) -> int | None:
     """Append what is to be written; None where the region is more than one op."""
-    how = _single_op(draft.module.computation[x.attributes.called[0]])
+    how = single_op(draft.module.computation[x.attributes.called[0]])
     update_shape = draft.shape(x.operands[2])
     if how is None or not isinstance(update_shape, ArrayShape):
         return None
@@ -114,7 +114,7 @@ def _combined(
     return draft.add(x, opcode, wanted, (sides[order[0]], sides[order[1]]))
 
 
-def _single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
+def single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
     """Return the op that a region is and its operands' parameters; no op where it overwrites."""
     root = region.instructions[region.root]
     if root.parameter_number == 1:
