@@ -92,13 +92,13 @@ def _scatter(draft: Draft, x: Instruction) -> Instruction | None:
         new = draft.add(x, opcode, small, (sides[order[0]], sides[order[1]]))
     rows = plain(kind, tuple([whole.dimensions[d] for d in how.indices]))
     wanted = draft.add(x, "reshape", rows, (x.operands[1],))
-    along = Attributes({"iota_dimension": how.along})
-    places = draft.add(x, "iota", plain(kind, whole.dimensions), (), along)
+    line = plain(kind, (whole.dimensions[how.along],))
+    places = draft.add(x, "iota", line, (), Attributes({"iota_dimension": 0}))
     is_there = draft.add(
         x,
         "compare",
         plain(PRED, whole.dimensions),
-        (places, spread(wanted, kind, how.indices)),
+        (spread(places, kind, (how.along,)), spread(wanted, kind, how.indices)),
         Attributes({"direction": "EQ"}),
     )
     return became(x, "select", (is_there, spread(new, values, how.updates), x.operands[0]))
