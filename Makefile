@@ -130,7 +130,7 @@ fidelity-ops: install ## classes of ops against the machine's limits and poplibs
 	$(BIN)/python -m tools.fidelity.op_table
 
 .PHONY: fidelity-models
-fidelity-models: install ## whole networks: do they fit, how long do they take (half an hour)
+fidelity-models: install ## whole networks: do they fit, how long do they take (an hour; OLDER=1: rows of other commits do)
 	$(BIN)/python -m tools.fidelity --models
 
 N ?= 20000

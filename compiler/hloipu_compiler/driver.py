@@ -427,11 +427,13 @@ def _with_passes(current: Compilation) -> Compilation:
         module, plan = again.run(module, plan)
     back = _after_front(current.request)
     if current.request.outlines and back is not None:
+        from hloipu_compiler.passes.order_for_memory import OrderForMemory
         from hloipu_compiler.passes.outline_blocks import OutlineBlocks
 
         if current.distribution is Distribution.PLAIN:
             module, plan = _passed(module, plan, "front")
             rest = back
+        module, plan = OrderForMemory(only_frees=True).run(module, plan)
         module = OutlineBlocks().on_ipus(module, plan, _ipus_of_calls(current))
     if rest is None:
         return current

@@ -1,14 +1,17 @@
 """The comparison with published measurements: what is in it, not what comes out."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.cases import each
+from tools.fidelity import kept_outcomes
 from tools.fidelity.__main__ import main
 from tools.fidelity.cases import CAPACITY, LARGE, Case, Kind, Row, case_of, judged
 from tools.fidelity.document import BLIND_SPOTS, HEAD, document
+from tools.fidelity.kept_outcomes import OLDER, Asked, NotKept, Outcome, kept_or_made
 from tools.fidelity.measurements import Measurement, read_measurements
 from tools.fidelity.predictions import Prediction
 from tools.fidelity.runs import capacities
@@ -89,6 +92,31 @@ def test_document_is_in_the_repository() -> None:
     assert [x for x in empty.splitlines() if x.startswith("#")] == [
         x for x in text.splitlines() if x.startswith("#")
     ]
+
+
+def test_outcomes_are_kept_by_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted run goes on where it was; another commit's rows count only if asked for."""
+    path, asked = tmp_path / "kept.jsonl", Asked("x", "bow", 1, 1)
+    made = Outcome(True, 1, 2, {"gaps": 1}, 0.5, "told")
+    calls: list[int] = []
+
+    def make() -> Outcome:
+        calls.append(1)
+        return made
+
+    monkeypatch.setattr(kept_outcomes, "commit_now", lambda: "aaa")
+    assert kept_or_made(asked, make, path) == replace(made, commit="aaa")
+    path.write_text(path.read_text(encoding="utf-8") + '{"run": "x', encoding="utf-8")
+    assert kept_or_made(asked, make, path).commit == "aaa"
+    assert len(calls) == 1
+    monkeypatch.setattr(kept_outcomes, "commit_now", lambda: "bbb")
+    monkeypatch.setenv(OLDER, "only")
+    assert kept_or_made(asked, make, path).commit == "aaa"
+    with pytest.raises(NotKept):
+        kept_or_made(replace(asked, run="y"), make, path)
+    monkeypatch.delenv(OLDER)
+    assert kept_or_made(asked, make, path).commit == "bbb"
+    assert len(calls) == 2
 
 
 def test_one_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

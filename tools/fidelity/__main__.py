@@ -5,7 +5,7 @@
 With --models whole networks are compared, and docs/fidelity-models.md is written; without it,
 all else, and the networks that are compiled quickly. With --class only classes or measurements
 whose names contain the text are compared, and no document is written. Ends with 0 whatever comes
-out: the document says which bounds hold.
+out: the document says which bounds hold. Outcomes of networks are kept, see `kept_outcomes.py`.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from tools.fidelity import predictions
 from tools.fidelity.cases import Kind, Row, case_of, compared, judged
 from tools.fidelity.document import as_json, document
+from tools.fidelity.kept_outcomes import NotKept
 from tools.fidelity.measurements import Measurement, read_measurements
 from tools.fidelity.runs import capacities
 from tools.fidelity.runs_document import runs_document
@@ -33,12 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [
         x
-        for x in [*read_measurements(), *capacities()]
+        for x in [*capacities(), *read_measurements()]
         if options.only in _named(x) and (bool(x.run) or not options.models)
     ]
     rows = []
     for x in chosen:
-        row = compared(x, quickly=not options.models)
+        try:
+            row = compared(x, quickly=not options.models)
+        except NotKept:
+            continue
         rows.append(row)
         if row.prediction is not None and row.case.kind is Kind.JUDGED:
             print(f"{x.id:<40} {row.ratio:6.3f}  {row.prediction.parts}", flush=True)

@@ -13,6 +13,7 @@ import hloipu
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.plan import MemoryPlan, kept_bytes
 from hloipu_runtime.memory.regions import Region
+from tools.fidelity.kept_outcomes import Asked, Outcome, kept_or_made
 from tools.fidelity.measurements import Measurement
 from tools.fidelity.predictions import Prediction, told
 
@@ -47,22 +48,6 @@ class Run:
     """What of the published program the network leaves out."""
     quick: bool = False
     """Whether it is compiled within half a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What hloipu says of a run."""
-
-    fits: bool
-    peak_bytes: int
-    """On the fullest tile."""
-    available_bytes: int
-    parts: Mapping[str, int]
-    """Bytes of that tile by what they are for, HOISTED among them once more."""
-    device_seconds: float
-    """Of one call: an update, or as many steps as are in the loop; without the host."""
-    told: str
-    """Where cycles go."""
 
 
 @lru_cache(1)
@@ -113,8 +98,13 @@ def is_quick(x: Measurement) -> bool:
 
 def outcome(x: Measurement) -> Outcome:
     """Return what hloipu says of the run that was measured."""
+    return _outcome(asked_of(x))
+
+
+def asked_of(x: Measurement) -> Asked:
+    """Return what is compiled for a measurement of a run."""
     options = read_runs()[x.run].options
-    return _outcome(
+    return Asked(
         x.run,
         x.device,
         x.micro_batches or options.get("micro_batches", 1),
@@ -123,12 +113,17 @@ def outcome(x: Measurement) -> Outcome:
 
 
 @lru_cache(128)
-def _outcome(name: str, target: str, micro_batches: int, replicas: int) -> Outcome:
-    run = read_runs()[name]
-    options = {**run.options, "micro_batches": micro_batches, "replicas": replicas}
+def _outcome(asked: Asked) -> Outcome:
+    return kept_or_made(asked, lambda: _compiled(asked))
+
+
+def _compiled(asked: Asked) -> Outcome:
+    run = read_runs()[asked.run]
+    counts = {"micro_batches": asked.micro_batches, "replicas": asked.replicas}
+    options = {**run.options, **counts}
     program = hloipu.compile(
         network_text(run.network),
-        target=target,
+        target=asked.target,
         partials_type="f16",
         over_memory="allow",
         cache=False,

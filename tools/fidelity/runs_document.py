@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from tools.fidelity.cases import CAPACITY, RATE, Row, judged
 from tools.fidelity.document import summary, table
-from tools.fidelity.runs import HOISTED, Outcome, outcome, read_runs
+from tools.fidelity.kept_outcomes import Outcome
+from tools.fidelity.runs import HOISTED, outcome, read_runs
 
 HEAD = """# Fidelity: whole networks
 
 Whether hloipu finds room for networks that are known to fit, and how its times compare with
-published ones. `make fidelity-models` writes this document, in about half an hour;
-[fidelity.md](fidelity.md) compares single operations. Nothing is fitted: what is wrong is shown as
-wrong.
+published ones. `make fidelity-models` writes this document, in an hour or more, and goes on where
+it was interrupted; [fidelity.md](fidelity.md) compares single operations. Nothing is fitted: what
+is wrong is shown as wrong.
 
 Networks are those of `tools/models` (`python -m tools.models --list`), in the types, sizes and cuts
 of configurations that Graphcore published (`tools/fidelity/runs.toml`, each with its source). They
@@ -65,10 +66,22 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
             yield _capacity(row, outcome(row.measurement))
     yield "\n## How long they take\n"
     yield from table(row for row in rows if row.case.of is RATE)
+    yield "\n## Which commits\n"
+    yield from _commits(rows)
     yield "\n## What was run\n"
     yield "| run | network | source, of graphcore/examples | leaves out |\n|---|---|---|---|"
     for run in read_runs().values():
         yield f"| {run.name} | `{run.network}` | {run.source} | {run.differs} |"
+
+
+def _commits(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield what is of which commit: all of one, or those of each."""
+    of: dict[str, list[str]] = {}
+    for row in rows:
+        if row.case.of in (CAPACITY, RATE):
+            of.setdefault(outcome(row.measurement).commit, []).append(row.measurement.id)
+    for commit, names in of.items():
+        yield f"* {commit}: {'all rows' if len(of) == 1 else ', '.join(names)}"
 
 
 def _capacity(row: Row, said: Outcome) -> str:

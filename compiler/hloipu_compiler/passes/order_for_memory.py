@@ -40,10 +40,13 @@ def ordered_for_memory(
     percent: int,
     least_bytes: int,
     added_up: Mapping[str, frozenset[int]] = MappingProxyType({}),
+    *,
+    only_frees: bool = False,
 ) -> Module:
     """Return the module with its computations in better orders; the same one if none is.
 
-    `added_up`: arrays of computations' results that take no memory once they are there.
+    `added_up`: arrays of computations' results that take no memory once they are there;
+    `only_frees`: see `OrderForMemory`.
     """
     effectful = effectful_computations(module)
     now = dict(module.computation)
@@ -52,7 +55,7 @@ def ordered_for_memory(
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra, added_up.get(name, frozenset()))
-        order, peak = _best_order(old, buffers, effectful, percent, least_bytes)
+        order, peak = _best_order(old, buffers, effectful, (percent, least_bytes), only_frees)
         extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
             now[name] = reordered(old, order)
@@ -66,10 +69,11 @@ def _best_order(
     computation: Computation,
     buffers: Buffers,
     effectful: frozenset[str],
-    percent: int,
-    least_bytes: int,
+    least: tuple[int, int],
+    only_frees: bool,
 ) -> tuple[Sequence[int], int]:
     """Return the best order found, and the most bytes live in it; the text's own is a range."""
+    percent, least_bytes = least
     text = range(len(computation.instructions))
     live = live_bytes(buffers, text)
     peak, total = max(live, default=0), sum(live)
@@ -77,7 +81,10 @@ def _best_order(
     if peak < least_bytes:
         return best, peak
     before = predecessors(computation, effectful)
-    orders = list(_orders(computation, buffers, before))
+    better = freed_early if only_frees else moved
+    orders = [better(text, buffers, before)]
+    if not only_frees:
+        orders += _others(computation, buffers, before)
     while orders:
         order = orders.pop(0)
         live = live_bytes(buffers, order)
@@ -86,16 +93,14 @@ def _best_order(
             less >= 0 and all_along >= max(least_bytes, total / len(live) * percent / 100)
         ):
             best, peak, total = order, max(live), sum(live)
-            orders.append(moved(order, buffers, before))  # moving some may let others move
+            orders.append(better(order, buffers, before))  # moving some may let others move
     return best, peak
 
 
-def _orders(
+def _others(
     computation: Computation, buffers: Buffers, before: Sequence[tuple[int, ...]]
-) -> Iterator[Sequence[int]]:
-    """Yield the orders to try, those that are nearest to the text's own first."""
-    text = range(len(computation.instructions))
-    yield moved(text, buffers, before)
+) -> Iterator[list[int]]:
+    """Yield the orders to try besides the text's own."""
     for order in (by_greed(buffers, before), by_depth(computation, buffers, before)):
         yield order
         yield moved(order, buffers, before)
@@ -306,8 +311,11 @@ class OrderForMemory(Pass):
     """By which the most bytes that are live at once must fall for the text's order to change."""
     least_gain_bytes: int = 1 << 20
     """By which they must fall besides: a thousandth of the memory of an IPU."""
+    only_frees: bool = False
+    """Whether nothing but what frees more than it makes is moved, so that equal layers stay so."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module in a better order."""
         least = self.least_gain_percent, self.least_gain_bytes
-        return ordered_for_memory(module, *least, plan.added_up), plan
+        ordered = ordered_for_memory(module, *least, plan.added_up, only_frees=self.only_frees)
+        return ordered, plan

@@ -150,15 +150,17 @@ class _Reading(NamedTuple):
 def _from_ranges(reading: _Reading, dimension: int, kept: set[int], best: int) -> Iterator[Option]:
     """Yield readings from ranges of a dimension, priced with what follows.
 
-    `kept`: sizes of ranges in which the dimension lies already; `best`: cycles of another way that
-    holds little, more than which putting offers together must not take.
+    `kept`: sizes of ranges in which the dimension lies already, which come first: of them the table
+    need not move. `best`: cycles of another way that holds little, more than which putting offers
+    together must not take.
     """
     machine, direct, operands, result, code_price = reading
     size = operands[0].tensor.shape[dimension]
     most = min(machine.chip.tiles_per_ipu, size)
     share = over(result.elements, tiles_worth(machine, [result]))
     before, worse = math.inf, 0
-    for block in sorted(kept | {over(size, parts) for parts in _twofold(most)}, reverse=True):
+    halved = {over(size, parts) for parts in _twofold(most)} - kept
+    for block in (*kept, *sorted(halved, reverse=True)):
         parts = over(size, block)
         if parts < 2:
             continue

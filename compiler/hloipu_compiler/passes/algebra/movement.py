@@ -1,6 +1,6 @@
 """Simplifies data movement: drops no-ops, joins pairs of moves."""
 
-from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
+from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
@@ -37,6 +37,13 @@ def became(x: Instruction, opcode: str, operands: tuple[int, ...], **own: object
         opcode=opcode, operands=operands, attributes=attributes, backend_config="",
         start=-1, end=-1,
     )  # fmt: skip
+
+
+def spread(
+    draft: Draft, like: Instruction, at: int, shape: ArrayShape, dimensions: tuple[int, ...] = ()
+) -> int:
+    """Append a value repeated along all dimensions of a shape but its own."""
+    return draft.add(like, "broadcast", shape, (at,), Attributes({"dimensions": dimensions}))
 
 
 def repeating(draft: Draft, at: int) -> Instruction | None:
