@@ -18,7 +18,7 @@ from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
-from hloipu_compiler.driver import compile_module, continued
+from hloipu_compiler.driver import compile_module, continued, participants
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
@@ -133,7 +133,10 @@ _SAYING_HOW = "stages shards replicas device_map ipu_ids".split()
 
 
 def has_to_choose(module: Module, options: Options) -> bool:
-    """Whether a way to cut a step is to be looked for: with `plan="auto"`, or with `ipus` alone."""
+    """Whether a way to cut a step is to be looked for: with `plan="auto"`, or with `ipus` alone.
+
+    Of a module whose arrays are divided, `ipus` are more than it has partitions.
+    """
     if options.plan is not None or options.ipus == 1:
         return options.plan == "auto"
     if any(getattr(options, name) is not None for name in _SAYING_HOW):
@@ -142,7 +145,7 @@ def has_to_choose(module: Module, options: Options) -> bool:
     from hloipu_compiler.plan.participants import participants_for
 
     if options.partition == "auto" and is_divided(module):
-        return False
+        return options.ipus > participants(module, compile_request(options))[1]
     replicas, partitions = participants_for(module, None)
     is_marked = says_anything(module, partitions) or bool(marked_stages(module.entry))
     return replicas * partitions == 1 and not is_marked

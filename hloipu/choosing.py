@@ -8,6 +8,7 @@ from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
+from hloipu_compiler.driver import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.search.best import best_of, choice_of
@@ -76,7 +77,7 @@ def chosen(
     search = current_search()
     given = _given(options)
     # A module that is written for several participants is not copied any further.
-    replicas, partitions = participants_for(module, options.replicas)
+    replicas, partitions = participants(module, compile_request(options))
     if replicas * partitions > 1:
         given = replace(given, replicas=replicas)
     step = priced(module, options)

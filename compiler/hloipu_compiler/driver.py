@@ -146,7 +146,6 @@ def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Parti
     """Return a module with annotations as the program of every partition."""
     replicas = request.replicas or 1
     ways = (
-        (request.shards.asks, "shards"),
         (replicas > 1, f"{replicas} replicas"),
         (says_anything(bare), "ops that are placed on IPUs of their own"),
     )
@@ -191,6 +190,12 @@ def _not_divided_with(module: Module, what: str) -> UnsupportedError:
 def is_cut(module: Module, request: CompileRequest) -> bool:
     """Whether a step runs in pieces or on replicas, so that queues take all of its results."""
     return _read(module, request).distribution is Distribution.CUT
+
+
+def participants(module: Module, request: CompileRequest) -> tuple[int, int]:
+    """Return how many replicas and partitions a module is compiled for."""
+    plan = _read(module, request).plan
+    return plan.replicas, plan.partitions
 
 
 def _plain(module: Module, micro_batches: int | None) -> "tuple[FlatStep | None, Module]":

@@ -144,27 +144,27 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
     cut is looked for, and its ops are spread.
     """
     is_chosen = options.plan == "none"
-    if program.program.partitioning is not None or (options.device_map and not is_chosen):
-        return []  # a mesh says how many there are, or a map where every stage is
+    if options.device_map and not is_chosen:
+        return []  # it says where every stage is
     memory, machine = program.memory, program.machine
     ipus = program.program.ipus
     room = memory.available_bytes * machine.chip.tiles_per_ipu * ipus
     least = 2
     while least * room < memory.total_bytes:
         least *= 2
-    most = machine.links.max_ipus // (ipus * program.program.replicas)
+    participants = program.program.participants
+    most = machine.links.max_ipus // (ipus * participants)
     times = [n for n in (least << power for power in range(_TIMES_IPUS)) if n <= most]
     if not times:
         return []
     if is_chosen:
-        replicas = program.program.replicas
-        return [[_chosen_anew(options, ipus * replicas * n) for n in times]]
+        return [[_chosen_anew(options, ipus * participants * n) for n in times]]
     if options.shards is not None or options.stages or options.replicas:
         name, now = ("shards", ipus) if options.shards is not None else ("stages", 1)
         now = options.stages or now
         return [[Candidate("ipus", {name: now * n, **_system(options, n)}) for n in times]]
     return [
-        [Candidate("ipus", {"ipus": ipus * n}) for n in times],
+        [Candidate("ipus", {"ipus": ipus * participants * n}) for n in times],
         [Candidate("ipus", {"shards": ipus * n}) for n in times[:1]],
     ]
 

@@ -26,6 +26,7 @@ from tests.support.sharded_steps import (
     STEPS,
     Sharded,
     loss,
+    scanned_training,
     trained,
     training,
 )
@@ -91,6 +92,48 @@ def test_a_session_trains_as_on_one_device(
         session.load_state(tmp_path / "half")
         session.run(2)
         assert_close([*session.state().values()], expected)
+
+
+CUTS: dict[str, dict[str, Any]] = {
+    "micro-batches": {"micro_batches": 2},
+    "stages": {"stages": 2, "micro_batches": 2},
+    "recomputation": {"stages": 2, "micro_batches": 2, "recompute": "full"},
+    "state in remote buffers": {"micro_batches": 2, "offload": "on"},
+    "shards": {"micro_batches": 2, "shards": 2},
+    "a plan": {"micro_batches": 2, "plan": "auto", "ipus": 16},
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_divided_steps_are_cut(step: Sharded, cut: str) -> None:
+    program = hloipu.compile(step.text, feed={"data": (10, 11)}, outfeed=("loss",), **CUTS[cut])
+    assert program.program.partitions == 8
+    expected = trained(step, 2, micro_batches=2)[0]
+    for mode in MODES if program.program.ipus > 1 else MODES[:1]:
+        given: Any = {"infeeds": {"data": BATCHES}, "mode": mode}
+        with program.session(state=state_of(step), **given) as session:
+            session.run(2)
+            assert_close([*session.state().values()], expected)
+
+
+def test_stages_share_the_layers_of_divided_arrays(tmp_path: Path) -> None:
+    step = scanned_training()
+    options: Any = {"feed": {"data": (2, 3)}, "outfeed": ("loss",)}
+    program = hloipu.compile(step.text, stages=2, **options)
+    assert (program.program.ipus, program.program.partitions) == (2, 8)
+    assert program.program.stacks
+    program.save(tmp_path / "p.ipux")
+    given: Any = {"infeeds": {"data": step.batches}, "state": step.leaves[:2]}
+    for mode in MODES:
+        with load(tmp_path / "p.ipux").session(**given, mode=mode) as session:
+            session.run(2)
+            session.save_state(tmp_path / "half")
+        with hloipu.compile(step.text, loop=1, partition="off", **options).session(
+            infeeds=given["infeeds"]
+        ) as session:
+            session.load_state(tmp_path / "half")
+            session.run(2)
+            assert_close([*session.state().values()], step.trained(4))
 
 
 def test_a_step_is_fed_and_told_by_calls(step: Sharded) -> None:
@@ -219,7 +262,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "  ROOT n = f32[8,4] negate(p)", {}, "E0479",
     ),
     "replicas": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"replicas": 2}, "E0481"),
-    "stages": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"stages": 2}, "E0481"),
     "ops on IPUs of their own": (
         f"  {X}  ROOT n = f32[8,4] negate(p), sharding={{maximal device=1}}", {}, "E0481",
     ),

@@ -149,15 +149,19 @@ def loss(p: Any, x: Any, y: Any) -> Any:
 
 
 def adam_step(state: Any, x: Any, y: Any) -> Any:
-    count = state["t"] + 1
     value, grads = jax.value_and_grad(loss)(state["p"], x, y)
+    return updated(state, grads), value
+
+
+def updated(state: Any, grads: Any) -> Any:
+    count = state["t"] + 1
     m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["m"], grads)
     v = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, state["v"], grads)
     rates = 0.01 / (1 - 0.9**count), 1 / (1 - 0.99**count)
     p = jax.tree.map(
         lambda p, m, v: p - rates[0] * m / (jnp.sqrt(v * rates[1]) + 1e-6), state["p"], m, v
     )
-    return {"p": p, "m": m, "v": v, "t": count}, value
+    return {"p": p, "m": m, "v": v, "t": count}
 
 
 STEPS = 4
@@ -176,10 +180,42 @@ def training() -> Sharded:
     return Sharded(adam_step, (state, x[0], y[0]), (divided, BOTH, BOTH), donated=(0,))
 
 
-def trained(step: Sharded, steps: int = STEPS) -> tuple[list[Array], list[float]]:
-    """Return the state after so many steps on one device, leaf by leaf, and the losses."""
-    state, losses, one = step.arguments[0], [], jax.jit(adam_step)
-    for number in range(steps):
-        state, value = one(state, *(array[number] for array in BATCHES))
-        losses.append(float(value))
+def trained(
+    step: Sharded, steps: int = STEPS, micro_batches: int = 1
+) -> tuple[list[Array], list[float]]:
+    """Return the state after so many updates on one device, leaf by leaf, and the losses."""
+    state, losses, one = step.arguments[0], [], jax.jit(jax.value_and_grad(loss))
+    for first in range(0, steps * micro_batches, micro_batches):
+        rows = range(first, first + micro_batches)
+        found = [one(state["p"], *(array[n] for array in BATCHES)) for n in rows]
+        losses += [float(value) for value, _ in found]
+        grads = jax.tree.map(lambda *each: sum(each) / len(each), *(g for _, g in found))
+        state = updated(state, grads)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], losses
+
+
+@dataclass(frozen=True)
+class ScannedTraining(Sharded):
+    """A step of gradient descent over layers in a scan."""
+
+    batches: tuple[Array, ...] = ()
+
+    def trained(self, steps: int) -> list[Array]:
+        """Return the weights after so many steps on one device."""
+        weights, one = self.arguments[0], jax.jit(self.function)
+        for number in range(steps):
+            weights, _ = one(weights, *(array[number] for array in self.batches))
+        return [np.asarray(w) for w in weights]
+
+
+def descent(ws: Any, x: Any, y: Any) -> Any:
+    value, grads = jax.value_and_grad(lambda w: ((layers(w, x) - y) ** 2).mean())(ws)
+    return jax.tree.map(lambda w, g: w - 0.1 * g, ws, grads), value
+
+
+def scanned_training() -> ScannedTraining:
+    """Return a step whose layers' weights are divided between the devices of one axis."""
+    weights = tuple(w * 0.2 for w in draws((4, 32, 64), (4, 64, 32), seed=7))
+    x, y = draws((STEPS, 16, 32), (STEPS, 16, 32), seed=8)
+    specs = (P(None, None, "model"), P(None, "model")), P("data"), P("data")
+    return ScannedTraining(descent, (weights, x[0], y[0]), specs, donated=(0,), batches=(x, y))
