@@ -22,6 +22,7 @@ from hloipu_compiler.driver import compile_module, continued, participants
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.on_demand import is_divided
 from hloipu_compiler.passes.runner import pass_rows, run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.plan import Plan
@@ -141,7 +142,7 @@ def has_to_choose(module: Module, options: Options) -> bool:
         return options.plan == "auto"
     if any(getattr(options, name) is not None for name in _SAYING_HOW):
         return False
-    from hloipu_compiler.on_demand import is_divided, marked_stages, says_anything
+    from hloipu_compiler.on_demand import marked_stages, says_anything
     from hloipu_compiler.plan.participants import participants_for
 
     if options.partition == "auto" and is_divided(module):
@@ -417,6 +418,7 @@ def _programmed(
     machine = made.request.machine
     program = in_system(made, machine, options)
     check_ipus(taken_ipus(made), machine, options)
+    written = module if made.partitioned is None else made.partitioned.module
     lines = cut_lines(module, made, options) + taken_lines(program, machine, options)
     with phase("proof"):
         return CompiledProgram(
@@ -424,7 +426,7 @@ def _programmed(
             machine,
             code_memory=options.code_memory,
             over_memory=_over_memory(options),
-            sources=source_lines(module),
+            sources=source_lines(written),
             parameter_names=_parameter_names(module),
             options={
                 **shown_options(options),
@@ -435,7 +437,7 @@ def _programmed(
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
-            describe=_Describe(made.module, module, options),
+            describe=_Describe(made.module, written, options),
             known_memory=made.memory,
         )
 
@@ -497,7 +499,11 @@ def planned(module: Module, options: Options) -> Sequence[Record]:
 
 
 def passed(module: Module, options: Options) -> Module:
-    """Return a verified module after the passes that compiling begins with."""
+    """Return a verified module, or that of one partition, after the first passes of compiling."""
+    if options.partition == "auto" and is_divided(module):
+        from hloipu_compiler.partition.spmd.partitioning import partitioned
+
+        module = partitioned(module).module
     with plugins(options):
         return run_passes(module, Plan(), pipeline_of(options), verify_each=False)[0]
 
