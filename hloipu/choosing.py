@@ -19,7 +19,7 @@ from hloipu_compiler.partition.search.rounds import looked_at
 from hloipu_compiler.partition.stages.branches import require_map
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
-from hloipu_compiler.plan.participants import participants_for
+from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.step_times import step_times
@@ -78,7 +78,7 @@ def chosen(
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants(module, compile_request(options))
-    if replicas * partitions > 1:
+    if replicas * partitions > 1 and meets_others(module):
         given = replace(given, replicas=replicas)
     step = priced(module, options)
     require_forward_ops(len(step.loads.ahead), 1)

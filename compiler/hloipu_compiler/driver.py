@@ -109,15 +109,16 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
             raise _not_divided_with(annotated, "Graphcore's encoding")
         divided = _divided(annotated, module, request)
         _, module = _plain(divided.module, None)
-    copies, partitions = participants_for(module, request.replicas)
-    if divided is not None:
-        partitions = divided.axes.device_count
+    if divided is None:
+        copies, partitions = participants_for(module, request.replicas)
+    else:
+        copies, partitions = request.replicas or 1, divided.axes.device_count
     # Before any work for as many.
     least = max(cut.least_ipus, shards.count or 1)
     check_system(request.machine, copies * partitions * least)
     cut = cut.without_gaps()
-    meets = divided is not None or meets_others(module)
-    fills = request.replicas is None and request.ipus > 1 and not meets
+    meets = meets_others(given)
+    fills = request.replicas is None and request.ipus > 1 and not meets and divided is None
     averages = copies > 1 and not meets
     is_placed = shards.asks or says_anything(module, partitions)
     shards = replace(
@@ -144,14 +145,8 @@ def _read(module: Module, request: CompileRequest) -> Compilation:
 
 def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Partitioned":
     """Return a module with annotations as the program of every partition."""
-    replicas = request.replicas or 1
-    ways = (
-        (replicas > 1, f"{replicas} replicas"),
-        (says_anything(bare), "ops that are placed on IPUs of their own"),
-    )
-    for is_asked, what in ways:
-        if is_asked:
-            raise _not_divided_with(annotated, what)
+    if says_anything(bare):
+        raise _not_divided_with(annotated, "ops that are placed on IPUs of their own")
     from hloipu_compiler.partition.spmd.partitioning import partitioned
 
     if request.pipelining.asks:
@@ -161,7 +156,8 @@ def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Parti
         state = wrapped.state if (wrapped := wrapping_of(bare, request.wrapping)) else ()
     with doing("partitioning"):
         try:
-            return partitioned(annotated, [(x.parameter, x.result) for x in state])
+            pairs = [(x.parameter, x.result) for x in state]
+            return partitioned(annotated, pairs, request.replicas or 1)
         except UnsupportedError as error:
             error.hint += "; --partition off compiles it as if there were no annotations"
             raise

@@ -269,18 +269,15 @@ class CompiledProgram(Compiled):
                 return one_run(session, self.outputs, progress)
         check_participants(program)
         check_host_memory(program, program.participants)
-        if each and program.partitioning is not None:
+        # Partitions that have blocks are given whole arrays together.
+        together = 1 if program.partitioning is None else program.partitions
+        takers = program.participants // together
+        if each and len(each) != takers:
             raise UsageError(
                 "E3105",
-                f"{program.name!r} is partitioned, and takes whole arrays; lists of arguments of "
-                f"{program.partitions} partitions were given",
-                hint="give each array once, whole: partitions are sent their blocks",
-            )
-        if each and len(each) != program.participants:
-            raise UsageError(
-                "E3105",
-                f"{program.participants} participants take as many lists of arguments; "
-                f"{len(each)} were given",
+                f"{takers} {'participants' if together == 1 else 'replicas'} take as many lists of "
+                f"arguments; {len(each)} were given",
+                hint="" if together == 1 else "give whole arrays: partitions are sent their blocks",
             )
         require_host_memory(program, mode, self.live_bytes, program.participants)
         seen = seen_by_users(program)
@@ -290,7 +287,7 @@ class CompiledProgram(Compiled):
             for x in each or [arguments]
         ]
         hosts = [
-            Arrays(seen.into_pieces(seen.block_of(given[n if each else 0], n)))
+            Arrays(seen.into_pieces(seen.block_of(given[n // together if each else 0], n)))
             for n in range(program.participants)
         ]
         limit = TurnLimit(max_iterations, self.sources)

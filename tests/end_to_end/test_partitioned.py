@@ -1,6 +1,7 @@
 """Modules with sharding annotations run on all their devices; users see whole arrays."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,15 @@ CUTS: dict[str, dict[str, Any]] = {
     "recomputation": {"stages": 2, "micro_batches": 2, "recompute": "full"},
     "state in remote buffers": {"micro_batches": 2, "offload": "on"},
     "shards": {"micro_batches": 2, "shards": 2},
-    "a plan": {"micro_batches": 2, "plan": "auto", "ipus": 16},
+    "a plan": {"micro_batches": 2, "plan": "auto", "ipus": 16, "replicas": 1},
+    "replicas": {"loop": 1, "replicas": 2},
+    "all of it": {"stages": 2, "replicas": 2, "shard_optimizer": True},
 }
+"""Each takes two batches an update."""
 
 
 @pytest.mark.parametrize("cut", CUTS)
-def test_divided_steps_are_cut(step: Sharded, cut: str) -> None:
+def test_divided_steps_are_cut(step: Sharded, cut: str, tmp_path: Path) -> None:
     program = hloipu.compile(step.text, feed={"data": (10, 11)}, outfeed=("loss",), **CUTS[cut])
     assert program.program.partitions == 8
     expected = trained(step, 2, micro_batches=2)[0]
@@ -114,6 +118,11 @@ def test_divided_steps_are_cut(step: Sharded, cut: str) -> None:
         with program.session(state=state_of(step), **given) as session:
             session.run(2)
             assert_close([*session.state().values()], expected)
+            session.save_state(tmp_path / "end")
+        with program.session(**given) as session:
+            session.load_state(tmp_path / "end")
+            last = program.program.replicas - 1
+            assert_close([*session.state(last).values()], expected)
 
 
 def test_stages_share_the_layers_of_divided_arrays(tmp_path: Path) -> None:
@@ -261,7 +270,6 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         f"  {X}  t = token[] after-all()\n  o = token[] outfeed(p, t)\n"
         "  ROOT n = f32[8,4] negate(p)", {}, "E0479",
     ),
-    "replicas": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"replicas": 2}, "E0481"),
     "ops on IPUs of their own": (
         f"  {X}  ROOT n = f32[8,4] negate(p), sharding={{maximal device=1}}", {}, "E0481",
     ),
@@ -281,6 +289,17 @@ def test_what_cannot_be_is_refused(case: str) -> None:
         hloipu.compile(text, **options)
     assert caught.value.code == code
     assert caught.value.hint
+
+
+def test_replicas_have_arguments_of_their_own() -> None:
+    program = PROGRAMS["megatron"]
+    halves = [x * 0.5 for x in program.leaves]
+    for mode in MODES:
+        found = hloipu.compile(program.text, replicas=2).run(
+            each=[program.leaves, halves], mode=mode
+        )
+        assert_close(found.everyone[0], program.results())
+        assert_close(found.everyone[1], replace(program, arguments=tuple(halves)).results())
 
 
 def test_arrays_are_given_whole(step: Sharded, loop: CompiledProgram) -> None:

@@ -10,7 +10,7 @@ from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.kernels.replica_keys import folded
 from hloipu_runtime.nearest import did_you_mean
 from hloipu_runtime.program.program import Array, Port, Program, Queue
-from hloipu_runtime.program.seen import Seen, SeenState, number_of, seen_by_users
+from hloipu_runtime.program.seen import SeenState, number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_of
 from hloipu_runtime.simulate.run.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
@@ -171,7 +171,7 @@ def loaded_arrays(
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
     if seen.blocks:
-        return _loaded_blocks(seen, ports, named, participants, known)
+        return _loaded_blocks(program, ports, named, known)
     first: dict[str, Array] = {}
     others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
     for port in ports:
@@ -195,24 +195,22 @@ def loaded_arrays(
 
 
 def _loaded_blocks(
-    seen: Seen,
+    program: Program,
     ports: Sequence[Port],
     named: Mapping[str, Any],
-    participants: int,
     known: Sequence[Mapping[str, Array]],
 ) -> list[dict[str, Array]]:
     """Return `loaded_arrays` of a partitioned program: each partition has its block."""
-    whole = {x.stream: given_arrays([x], [named[x.stream]])[x.stream] for x in ports}
-    return [
-        {
-            **(known[number] if known else {}),
-            **{
-                stream: np.array(piece)
-                for stream, piece in seen.into_pieces(seen.block_of(whole, number)).items()
-            },
+    seen, found = seen_by_users(program), list[dict[str, Array]]()
+    for replica in range(program.replicas):
+        whole = {
+            x.stream: _of_replica(program, x, number_of(x), named[x.stream], replica) for x in ports
         }
-        for number in range(participants)
-    ]
+        for number in range(len(found), len(found) + program.partitions):
+            own = seen.into_pieces(seen.block_of(whole, number))
+            before = known[number] if known else {}
+            found.append({**before, **{stream: np.array(piece) for stream, piece in own.items()}})
+    return found
 
 
 def called_with(program: Program, given: State) -> dict[str, Array]:

@@ -34,8 +34,9 @@ def resumed_states(program: Program, found: Checkpoint, participants: int) -> St
     """
     others = {name for name in found.arrays if name not in found.of(program, 0)}
     own = {name.partition(": ")[2] for name in others}
+    each = 1 if program.partitioning is None else program.partitions
     return [
-        given_state(program, found.of(program, number), participant=number, with_own=own)
+        given_state(program, found.of(program, number // each), participant=number, with_own=own)
         for number in range(participants)
     ]
 
@@ -62,17 +63,23 @@ def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number
     """Return a copy of one array of a participant's state."""
     if seen.blocks is not None:
         count = seen.blocks.partitions
-        mine = states[number // count * count :][:count]
-        held = [seen.joined([state[port.name] for port in seen.ports]) for state in mine]
+        first = number // count * count
+        held = [
+            seen.joined([_of_replicas(port, states, n, count) for port in seen.ports])
+            for n in range(first, first + count)
+        ]
         array = seen.blocks.joined(held, seen.name)
     else:
-        array = seen.joined([_of_replicas(port, states, number) for port in seen.ports])
+        array = seen.joined([_of_replicas(port, states, number, 1) for port in seen.ports])
     return np.array(from_storage(array, seen.element_type))
 
 
-def _of_replicas(port: StatePort, states: Sequence[Mapping[str, Array]], number: int) -> Array:
+def _of_replicas(
+    port: StatePort, states: Sequence[Mapping[str, Array]], number: int, partitions: int
+) -> Array:
     if port.whole:
-        return joined([each[port.name] for each in states], port.whole)
+        alike = states[number % partitions :: partitions]
+        return joined([each[port.name] for each in alike], port.whole)
     return states[number][port.name]
 
 

@@ -119,17 +119,19 @@ def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...])
 
 
 def mean_over_replicas(
-    builder: Builder, replicas: int, gradients: Sequence[TileTensor]
+    builder: Builder, replicas: int, partitions: int, gradients: Sequence[TileTensor]
 ) -> list[TileTensor]:
     """Write the means of gradients over all replicas, before the update; each stays on its IPU.
+
+    Each partition's are apart.
 
     One all-reduce for all of one element type: a ring's phases each take a meeting, however much
     they move. Graphcore's optimizers divide by the number of replicas, whatever micro-batches are
     combined by (graphcore/tensorflow:
     tensorflow/python/ipu/optimizers/cross_replica_optimizer.py).
     """
-    everyone = (tuple(range(replicas)),)
-    form = CollectiveForm(ALL_REDUCE, everyone, monoid="add")
+    alike = tuple(tuple(range(p, replicas * partitions, partitions)) for p in range(partitions))
+    form = CollectiveForm(ALL_REDUCE, alike, monoid="add")
     found: dict[int, TileTensor] = {}
     for kind in dict.fromkeys(x.element_type for x in gradients):
         places = [n for n, x in enumerate(gradients) if x.element_type == kind]

@@ -333,7 +333,8 @@ class _PipelinedStep:
                 for x in plan.accumulations
                 if (x.call, x.element) not in plan.combined
             ]
-            means = mean_over_replicas(builder, making.plan.replicas, [combined[k] for k in keys])
+            counts = making.plan.replicas, making.plan.partitions
+            means = mean_over_replicas(builder, *counts, [combined[k] for k in keys])
             combined.update(zip(keys, means, strict=True))
         for x in plan.accumulations:
             builder.origin = f"accumulator.{x.call}.{x.element}"

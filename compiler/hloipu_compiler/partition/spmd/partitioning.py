@@ -13,8 +13,8 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.annotations import is_border
-from hloipu_compiler.ir.attributes import Raw, Value
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.attributes import Raw, ReplicaGroups, Value
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
@@ -84,23 +84,25 @@ def _is_divided(module: Module) -> bool:
     return True
 
 
-def partitioned(module: Module, state: StatePairs = ()) -> Partitioned:
+def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Partitioned:
     """Return a verified module that `is_divided` as the program of every partition.
 
     `state`: numbers of the parameters that stay on the device, and of the results that are their
-    next values; what the header aliases is such as well. Raises UnsupportedError E0479 for ops
-    that cannot be written for each partition.
+    next values; what the header aliases is such as well. Each replica has its own partitions, which
+    meet each other alone. Raises UnsupportedError E0479 for ops that cannot be written for each
+    partition.
     """
     pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
     ordered = tuple(sorted(pairs))
-    return PARTITIONED_MEMO.of((Same(module), ordered), lambda: _partitioned(module, ordered))
+    key = Same(module), ordered, replicas
+    return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas))
 
 
 PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 """Modules partitioned; retries, trials of a search and advice begin with the same ones."""
 
 
-def _partitioned(module: Module, state: StatePairs) -> Partitioned:
+def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
     known = propagated(module, stated_shardings(module), state)
     given, made = entry_splits(module, known)
     results = list(made)
@@ -109,6 +111,8 @@ def _partitioned(module: Module, state: StatePairs) -> Partitioned:
     made = tuple(results)
     local = for_one_device(module, known, made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
+    if replicas > 1:
+        local = _for_replicas(local, replicas, known.axes.device_count)
     verify(local)
     ops, entry = module.entry.instructions, module.entry
     parameters = [leaf for i in entry.parameters for leaf in leaves_of(ops[i].shape)]
@@ -118,6 +122,24 @@ def _partitioned(module: Module, state: StatePairs) -> Partitioned:
     ]
     axes = known.axes
     return Partitioned(local, Partitioning(axes.sizes, axes.devices, tuple(arrays)), axes)
+
+
+def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:
+    """Return the module with groups of the partitions of every replica."""
+
+    def everywhere(x: Instruction) -> Instruction:
+        if not x.attributes.flag("use_global_device_ids"):
+            return x
+        own = x.attributes.replica_groups().groups
+        ids = range(0, replicas * partitions, partitions)
+        groups = tuple(tuple(first + i for i in group) for first in ids for group in own)
+        return x._replace(attributes=x.attributes.replaced(replica_groups=ReplicaGroups(groups)))
+
+    computations = tuple(
+        replace(c, instructions=tuple(map(everywhere, c.instructions))) for c in module.computations
+    )
+    attributes = module.attributes.replaced(replica_count=replicas)
+    return replace(module, computations=computations, attributes=attributes)
 
 
 def _divided(kind: str, shapes: Sequence[tuple[int, ...]], splits: Splits) -> list[Divided]:

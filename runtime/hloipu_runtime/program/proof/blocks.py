@@ -7,6 +7,7 @@ from hloipu_runtime.program.blocks import blocks_by_number
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of
 from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Numbering, Partitioning
+from hloipu_runtime.program.state_parts import user_shape
 
 
 def block_faults(program: Program) -> Iterator[tuple[str, str]]:
@@ -43,7 +44,7 @@ def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple
     shapes = [(PARAMETER, number_of(port), port.shape) for port in program.parameters]
     shapes += [(RESULT, number_of(port), port.shape) for port in program.results]
     for state in program.state:
-        shape = program.variables[state.variable].shape
+        shape = user_shape(program, state)
         shapes += [(PARAMETER, state.parameter, shape), (RESULT, state.result, shape)]
     for queue in program.queues:
         pairs = zip(queue.places, queue.streams, strict=False)

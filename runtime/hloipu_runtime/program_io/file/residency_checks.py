@@ -59,7 +59,8 @@ def _check_keys(program: Program, refuse: Refuse) -> None:
 def _check_part(program: Program, port: StatePort, place: str, refuse: Refuse) -> None:
     variable = program.variables[port.variable]
     check_tensor(variable.element_type, port.whole, place, refuse)
-    if variable.shape != (part_size(port.whole, program.replicas),) or program.partitions > 1:
+    is_apart = program.partitions > 1 and program.partitioning is None
+    if variable.shape != (part_size(port.whole, program.replicas),) or is_apart:
         refuse(place, f"it is no part of an array {list(port.whole)}")
 
 
