@@ -49,7 +49,8 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "infeed": click.option(
         "--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
         help="Feed a queue with the rows of an .npz or .npy file's arrays, "
-        f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
+        f"put together to batches if need be, or with NAME={SYNTHETIC}; NAME@HOST for the data of "
+        "one of --hosts; repeatable."),
     "input": click.option(
         "--input", multiple=True, metavar="NAME=X[,X…]",
         help="Give a parameter that is one number, such as a learning rate, this number, or one "

@@ -28,6 +28,7 @@ from hloipu_runtime.session.inputs import named_arrays, spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
+from hloipu_runtime.streams.per_host import PerHost
 from hloipu_runtime.streams.rate import measure
 from hloipu_runtime.streams.source import Source
 
@@ -66,12 +67,13 @@ def run_in_session(
     state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
     made_up = {queue.name: SYNTHETIC for queue in seen.queues if options.synthetic_data}
     files = {**made_up, **asked.infeeds}
-    infeeds = {
-        queue.name: source_of_file(queue, files[queue.name], asked.repeats, options.seed)
-        for queue in seen.queues
-        if queue.to_device and queue.name in files
-    }
     check_queue_names(program.program, asked)
+    infeeds = {
+        queue.name: fed
+        for queue in seen.queues
+        if queue.to_device
+        and (fed := _fed(queue, files, program.program.hosts, asked.repeats, options.seed))
+    }
     numbers = numbers_asked(program, asked)
     with program.session(
         state=state or None,
@@ -89,7 +91,7 @@ def run_in_session(
     ) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
-            queue.name: [x.element for x in session.stream(queue.name).drain()]
+            queue.name: [x.element for x in session.arrived(queue.name)]
             for queue in program.program.queues
             if not queue.to_device
         }
@@ -100,7 +102,8 @@ def run_in_session(
 def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
     """Return elements per second of the infeeds that the command line states a rate for.
 
-    A rate that is measured is that of this machine now, of the file's first elements.
+    A rate that is measured is that of this machine now, of the file's first elements; of several
+    hosts' files, the lowest.
     """
     found: dict[str, float] = {}
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
@@ -108,14 +111,23 @@ def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[s
         if text != MEASURED:
             found[name] = _rate(name, text)
             continue
-        if name not in asked.infeeds:
+        files = [file for fed, file in asked.infeeds.items() if fed.partition("@")[0] == name]
+        if not files:
             continue  # the session says what is missing
-        source = source_of_file(queues[name], asked.infeeds[name], repeats=True, seed=seed)
-        with InfeedQueue(name, spec_of_queue(queues[name]), source, timeout=asked.timeout) as queue:
-            (rate,) = measure(queue, 1, MEASURED_ELEMENTS, copy=True)
-        found[name] = rate.elements_per_second
+        found[name] = min(
+            _measured(queues[name], source_of_file(queues[name], file, repeats=True, seed=seed),
+                      asked.timeout)
+            for file in files
+        )  # fmt: skip
         say(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
     return found
+
+
+def _measured(queue: Queue, source: Source, timeout: float) -> float:
+    """Return the elements per second that a source makes here and now."""
+    with InfeedQueue(queue.name, spec_of_queue(queue), source, timeout=timeout) as fed:
+        (rate,) = measure(fed, 1, MEASURED_ELEMENTS, copy=True)
+    return rate.elements_per_second
 
 
 def _rate(name: str, text: str) -> float:
@@ -130,6 +142,30 @@ def _rate(name: str, text: str) -> float:
             f"elements per second, or {MEASURED!r}",
         )  # fmt: skip
     return rate
+
+
+def _fed(
+    queue: Queue, files: Mapping[str, str], hosts: int, repeats: bool, seed: int
+) -> Source | PerHost | None:
+    """Return what feeds a queue: its file, or the file of each host, NAME@HOST; None: nothing.
+
+    Raises UsageError E3155 where only some hosts have one.
+    """
+    own = [f"{queue.name}@{host}" for host in range(hosts)]
+    missing = [name for name in own if name not in files]
+    if len(missing) < len(own):
+        if missing or queue.name in files:
+            both = missing[0] if missing else queue.name
+            raise UsageError(
+                "E3155",
+                f"--infeed: some of {hosts} hosts have data of their own, and {both} "
+                + ("is not given" if missing else "is given for all"),
+                hint="give one file for all hosts, or NAME@0=FILE, NAME@1=FILE and so on",
+            )
+        return PerHost([source_of_file(queue, files[name], repeats, seed) for name in own])
+    if queue.name not in files:
+        return None
+    return source_of_file(queue, files[queue.name], repeats, seed)
 
 
 def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
@@ -164,6 +200,8 @@ def check_queue_names(program: Program, asked: SessionOptions) -> None:
         ("--outfeed-to", asked.outfeeds, False),
     ):
         known = [queue.name for queue in program.queues if queue.to_device is way]
+        if flag == "--infeed":
+            known += [f"{name}@{host}" for name in known for host in range(program.hosts)]
         for name in names:
             if name not in known:
                 has = ", ".join(known) or "none"

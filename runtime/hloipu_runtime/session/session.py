@@ -21,10 +21,11 @@ from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step, takes_alike
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.checkpoint import Checkpoint, differing, load_checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
 from hloipu_runtime.session.engine import SessionEngine, SessionSettings
+from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
     known_rates,
@@ -47,7 +48,8 @@ from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
 from hloipu_runtime.simulate.run.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
-from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
+from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, host_of, of_host
 from hloipu_runtime.streams.timing import interval_cycles
 
 
@@ -109,6 +111,13 @@ class Session:
         taken = elements_per_step(program)
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
+        self._by_host = any(isinstance(x, PerHost) for x in (infeeds or {}).values()) or any(
+            isinstance(x, PerHost) for x in (outfeeds or {}).values()
+        )
+        """Whether hosts have queues of their own."""
+        for name in self.rates:
+            if isinstance((infeeds or {}).get(name), PerHost):  # each host makes so many
+                self.rates[name] *= max(program.hosts, 1)
         intervals = [
             taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
         ]
@@ -145,7 +154,9 @@ class Session:
         timeout = self.settings.timeout
         self._host = StreamHost(
             opened_infeeds(program, infeeds or {}, timeout, self._replicas),
-            opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
+            opened_outfeeds(
+                program, outfeeds or {}, timeout, self._replicas, by_host=self._by_host
+            ),
             self._arrays,
             clock=self._now,
             split=self._seen.split,
@@ -337,17 +348,38 @@ class Session:
         return infeeds | {queue.name: queue.counted() for queue in self._host.outfeeds}
 
     @checked
-    def stream(self, name: str) -> OutfeedQueue:
-        """Return the queue of an outfeed, to be read from any thread; UsageError E3155."""
+    def stream(self, name: str, host: int = EVERY_HOST) -> OutfeedQueue:
+        """Return the queue of an outfeed, to be read from any thread; UsageError E3155.
+
+        `host`: whose it is, where each has one of its own.
+        """
+        wanted = of_host(name, host)
         for queue in self._host.outfeeds:
-            if queue.name == name:
+            if queue.name == wanted:
                 return queue
+        if self._by_host and any(host_of(q.name)[1] == name for q in self._host.outfeeds):
+            raise UsageError(
+                "E3155",
+                f"{self.program.hosts} hosts have an outfeed {name!r} each",
+                hint=f"say whose: stream({name!r}, host=0); or arrived({name!r}) for all",
+            )
         names = ", ".join(queue.name for queue in self._host.outfeeds)
         raise UsageError(
             "E3155",
             f"the program has no outfeed {name!r}",
             hint=f"it has {names}" if names else "compile with --outfeed",
         )
+
+    @checked
+    def arrived(self, name: str) -> list[Arrived]:
+        """Return what has arrived of an outfeed and was not read yet, from all hosts together.
+
+        Elements have a row of each replica, where there are several. Raises UsageError E3155.
+        """
+        if not self._by_host:
+            return self.stream(name).drain()
+        queues = [self.stream(name, host) for host in range(max(self.program.hosts, 1))]
+        return together(queues)
 
     @checked
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -387,6 +419,7 @@ class Session:
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once.
 
+        Of several hosts, each writes the part of its replicas into a file beside it.
         Raises UsageError E3156 where the state is lost, or data decided how many elements the step
         that failed had taken; E3004 where it cannot be written.
         """
@@ -395,11 +428,20 @@ class Session:
         self._refresh()
         positions = self._whole_positions()
         kept = self._engine.states
-        each = self.program.partitions if self._seen.blocks else 1
-        arrays = differing(
-            [in_users_types(self.program, kept, n) for n in range(0, len(kept), each)]
-        )
-        Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
+        states = [in_users_types(self.program, kept, n) for n in range(len(kept))]
+        hosts = self.program.hosts if len(states) > 1 else 1
+        if hosts <= 1:
+            arrays = differing(states)
+            Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
+            return
+        each, digests = len(states) // hosts, []
+        for host in range(hosts):
+            first = host * each
+            mine = {n: at for n, at in positions.items() if host_of(n)[0] in (EVERY_HOST, host)}
+            arrays = differing(states[first : first + each], first)
+            part = Checkpoint(self.program.name, self.steps, self.cycles, mine, arrays)
+            digests.append(save_part(path, part, host, hosts))
+        save_index(path, part, digests, len(states))
 
     @checked
     def load_state(self, path: str | Path) -> None:
@@ -498,10 +540,13 @@ class Session:
     def _taken_by_all(self) -> dict[str, int]:
         """Return how many elements of each feed a step takes for all replicas that are run.
 
-        Where data decides it, at least.
+        Of one host's, for its replicas. Where data decides it, at least.
         """
-        replicas = self._replicas if takes_alike(self.program) else 0
-        return {queue.name: self._taken[queue.name] * replicas for queue in self._host.infeeds}
+        alike = takes_alike(self.program)
+        return {
+            queue.name: self._taken[host_of(queue.name)[1]] * queue.replicas * alike
+            for queue in self._host.infeeds
+        }
 
     def _whole_positions(self) -> dict[str, int]:
         """Return where the feeds stood when the state was made."""

@@ -19,6 +19,7 @@ from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import ElementSpec, Leaves
 from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten
 from hloipu_runtime.streams.made import source_of
+from hloipu_runtime.streams.per_host import EVERY_HOST
 from hloipu_runtime.streams.settings import (
     MAX_LEAD,
     positive_seconds,
@@ -77,6 +78,8 @@ class InfeedQueue:
         self.prefetch_depth: int = positive(prefetch_depth, "prefetch_depth")
         self.timeout: float = positive_seconds(timeout, name)
         self.replicas: int = positive(replicas, "replicas")
+        self.host: int = EVERY_HOST
+        """Whose replicas it serves."""
         self.streams: tuple[str, ...] = streams_of(name, len(spec.leaves), streams)
         self.inline: bool = self.source.quick if inline is None else inline
         self.waited_seconds: float = 0.0

@@ -13,6 +13,7 @@ from typing import Protocol
 from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.streams.element import Array
 from hloipu_runtime.streams.host import Clock, StreamHost
+from hloipu_runtime.streams.per_host import host_of_replica
 
 _NO_BLOCKS: Mapping[str, Blocks] = MappingProxyType({})
 
@@ -24,6 +25,8 @@ class _Program(Protocol):
     def replicas(self) -> int: ...
     @property
     def partitions(self) -> int: ...
+    @property
+    def hosts(self) -> int: ...
 
 
 class _SharedStreams:
@@ -110,6 +113,7 @@ def hosts_of_all(
                 first.outfeeds,
                 _Given(first),
                 replica=replica,
+                host=host_of_replica(replica, program.replicas, program.hosts),
                 clock=clock,
                 split=first.split,
             )
