@@ -310,12 +310,18 @@ def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float
 
 
 def opened_infeeds(
-    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+    program: Program,
+    given: Mapping[str, Any],
+    timeout: float,
+    replicas: int = 1,
+    *,
+    host: int = EVERY_HOST,
 ) -> list[InfeedQueue]:
     """Return a queue for each infeed of the program; UsageError E3155 for others than those.
 
     Replica i of R takes the elements i, i + R, i + 2R and so on. What is given by `PerHost` has a
-    queue for each host, of which its replicas take elements so. Raises what `_by_host` raises.
+    queue for each host, of which its replicas take elements so. `host`: the one that is here alone.
+    Raises what `_by_host` raises.
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", given, queues)
@@ -329,19 +335,22 @@ def opened_infeeds(
         )
     found: list[InfeedQueue] = []
     for name, queue in queues.items():
-        for host, made, count in _by_host(program, name, given[name], replicas):
+        for whose, made, count in _by_host(program, name, given[name], replicas, host):
             if isinstance(made, InfeedQueue):
-                one = own_queue(queue, made, count, host)
+                one = own_queue(queue, made, count, whose)
             else:
                 one = InfeedQueue(
-                    of_host(name, host),
+                    of_host(name, whose),
                     spec_of_queue(queue),
                     made,
                     timeout=timeout,
                     replicas=count,
                     streams=streams_of_queue(queue),
                 )
-            one.host = host
+            one.host = whose
+            if whose == EVERY_HOST != host:
+                each = count // program.hosts
+                one.served = range(host * each, (host + 1) * each)
             found.append(one)
     return found
 
@@ -352,13 +361,15 @@ def opened_outfeeds(
     timeout: float,
     replicas: int = 1,
     *,
+    host: int = EVERY_HOST,
     by_host: bool = False,
 ) -> list[OutfeedQueue]:
     """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
 
     With several replicas, arrays of an element have one more dimension, the first: of the replicas.
-    `by_host`: each host has queues of its own. Raises UsageError E3155 for names that no outfeed
-    has, StreamError E2031 for unknown modes, and what `_by_host` raises.
+    `by_host`: each host has queues of its own; `host`: the one that is here alone. Raises
+    UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes, and what
+    `_by_host` raises.
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if not queue.to_device}
     _same_names("outfeed", given, queues)
@@ -367,32 +378,32 @@ def opened_outfeeds(
         asked = given.get(name, queue.mode or "all")
         if by_host and not isinstance(asked, PerHost | OutfeedQueue):
             asked = PerHost([asked] * max(program.hosts, 1))
-        for host, made, count in _by_host(program, name, asked, replicas):
+        for whose, made, count in _by_host(program, name, asked, replicas, host):
             _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
             if isinstance(made, OutfeedQueue):
                 made.bind(spec_of_queue(queue), streams_of_queue(queue))
-                own_queue(queue, made, count, host)
+                own_queue(queue, made, count, whose)
             else:
                 made = OutfeedQueue(
-                    of_host(name, host),
+                    of_host(name, whose),
                     made,
                     spec_of_queue(queue),
                     timeout=timeout,
                     replicas=count,
                     streams=streams_of_queue(queue),
                 )
-            made.host = host
+            made.host = whose
             found.append(made)
     return found
 
 
 def _by_host(
-    program: Program, name: str, given: Any, replicas: int
+    program: Program, name: str, given: Any, replicas: int, here: int
 ) -> Iterator[tuple[int, Any, int]]:
     """Yield each host that has something of its own, what that is, and how many replicas it feeds.
 
-    Raises StreamError E2074 where it is for another number of hosts, UsageError E2071 where one
-    replica stands for all.
+    `here`: the only host that is here; what others have is left alone. Raises StreamError E2074
+    where it is for another number of hosts, UsageError E2071 where one replica stands for all.
     """
     if not isinstance(given, PerHost):
         yield EVERY_HOST, given, replicas
@@ -404,8 +415,11 @@ def _by_host(
             f"replicas were declared identical, and each host has a queue {name!r} of its own",
             hint="run every replica, or give one source for all",
         )
-    for host, each in enumerate(given.of(name, hosts)):
-        yield host, each, replicas // hosts
+    if here != EVERY_HOST:
+        yield here, given.of_one(name, here, hosts), replicas // hosts
+        return
+    for host in range(hosts):
+        yield host, given.of_one(name, host, hosts), replicas // hosts
 
 
 Own = TypeVar("Own", InfeedQueue, OutfeedQueue)

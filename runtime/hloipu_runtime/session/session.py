@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
     require_alike,
+    require_whole_replicas,
     resumed_states,
 )
 from hloipu_runtime.simulate.participants import check_host_memory, check_participants
@@ -95,14 +96,18 @@ class Session:
         self.about = about
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
-        self._participants = 1 if self.settings.identical else program.participants
-        """Those that are run."""
+        elsewhere = self.settings.elsewhere
+        self._numbers = range(1 if self.settings.identical else program.participants)
+        """Of the participants that are run here."""
         self._replicas = 1 if self.settings.identical else program.replicas
         if self.settings.identical:
             require_alike(program)
         else:
             check_participants(program)
-        check_host_memory(program, self._participants)
+        if elsewhere is not None:
+            require_whole_replicas(program)
+            self._numbers = elsewhere.numbers
+        check_host_memory(program, len(self._numbers))
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates: dict[str, float] = known_rates(program, self.settings.rates)
@@ -111,9 +116,8 @@ class Session:
         taken = elements_per_step(program)
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
-        self._by_host = any(isinstance(x, PerHost) for x in (infeeds or {}).values()) or any(
-            isinstance(x, PerHost) for x in (outfeeds or {}).values()
-        )
+        given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
+        self._by_host = elsewhere is not None or any(isinstance(x, PerHost) for x in given_queues)
         """Whether hosts have queues of their own."""
         for name in self.rates:
             if isinstance((infeeds or {}).get(name), PerHost):  # each host makes so many
@@ -143,28 +147,31 @@ class Session:
         """Of each participant, until the engines have it."""
         if state is not None or not any(port.parameter >= 0 for port in program.state):
             self._state = begun_states(
-                program, {} if state is None else state, self.settings.seed, self._participants
+                program, {} if state is None else state, self.settings.seed, self._numbers
             )
         self._has_state = False
         self._lost = ""
         self._left_at: dict[str, int] | None = None
         """After a run that failed: where each feed stood when the state was made."""
         self._arrays = Arrays(called_with(program, given))
-        self._loaded = loaded_arrays(program, given, self._participants)
+        self._loaded = self._loaded_with(given)
         timeout = self.settings.timeout
+        here = EVERY_HOST if elsewhere is None else elsewhere.host
         self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout, self._replicas),
+            opened_infeeds(program, infeeds or {}, timeout, self._replicas, host=here),
             opened_outfeeds(
-                program, outfeeds or {}, timeout, self._replicas, by_host=self._by_host
+                program, outfeeds or {}, timeout, self._replicas, host=here, by_host=self._by_host
             ),
             self._arrays,
+            replica=self._numbers.start // program.partitions,
+            host=max(here, 0),
             clock=self._now,
             split=self._seen.split,
         )
         self._engine = SessionEngine(
             program,
             self.settings,
-            self._participants,
+            len(self._numbers),
             self._host,
             self._now,
             self._loaded,
@@ -201,7 +208,7 @@ class Session:
         """
         self._require_no_run()
         named = self._named(constants)
-        arrays = loaded_arrays(self.program, named, self._participants)
+        arrays = self._loaded_with(named)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)
@@ -210,6 +217,17 @@ class Session:
         if self._shared is not None:
             self._shared.take_constants(named)
             self._shared.wrote(CONSTANT)
+
+    def _loaded_with(
+        self, given: State, known: Sequence[Mapping[str, Array]] = ()
+    ) -> list[dict[str, Array]]:
+        """Return what is loaded for each participant here; see `loaded_arrays`."""
+        count = self._numbers.stop
+        before = [
+            *list(known[:1]) * self._numbers.start,
+            *known,
+        ]  # of those elsewhere, which are let go
+        return loaded_arrays(self.program, given, count, before)[self._numbers.start :]
 
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
@@ -223,7 +241,7 @@ class Session:
             known = self._loaded
             if self._shared is not None:  # others may have written the rest since it was loaded
                 named, known = {**self._shared.constants, **named}, []
-            self._loaded = loaded_arrays(self.program, named, self._participants, known=known)
+            self._loaded = self._loaded_with(named, known)
             self._engine.load(self._loaded)
             streams = {own for stream in anew for own in seen.streams(stream)}
             self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
@@ -399,6 +417,9 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
+        if number not in self._numbers:
+            raise UsageError("E2072", f"replica {replica} is not of this host")
+        number -= self._numbers.start
         return in_users_types(self.program, self._engine.states, number, names)
 
     @checked
@@ -410,7 +431,7 @@ class Session:
         E2061 while a run is going on.
         """
         self._require_no_run()
-        self._state = begun_states(self.program, state, self.settings.seed, self._participants)
+        self._state = begun_states(self.program, state, self.settings.seed, self._numbers)
         self._left_at = None
         self._has_state = False
         self._lost = ""
@@ -426,22 +447,37 @@ class Session:
         self._require_no_run()
         self._require_state()
         self._refresh()
-        positions = self._whole_positions()
-        kept = self._engine.states
-        states = [in_users_types(self.program, kept, n) for n in range(len(kept))]
-        hosts = self.program.hosts if len(states) > 1 else 1
+        hosts = 1 if self.settings.identical else self.program.hosts
         if hosts <= 1:
-            arrays = differing(states)
-            Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
+            self._part(self._numbers).save(path)
             return
-        each, digests = len(states) // hosts, []
-        for host in range(hosts):
-            first = host * each
-            mine = {n: at for n, at in positions.items() if host_of(n)[0] in (EVERY_HOST, host)}
-            arrays = differing(states[first : first + each], first)
-            part = Checkpoint(self.program.name, self.steps, self.cycles, mine, arrays)
-            digests.append(save_part(path, part, host, hosts))
-        save_index(path, part, digests, len(states))
+        each = len(self._numbers) // hosts
+        parts = [self._part(range(h * each, (h + 1) * each), h) for h in range(hosts)]
+        digests = [save_part(path, part, host, hosts) for host, part in enumerate(parts)]
+        save_index(path, parts[0], digests, len(self._numbers))
+
+    def save_part(self, path: str | Path, host: int) -> tuple[Checkpoint, str]:
+        """Write the part of a host whose replicas are here; return it, and its digest.
+
+        Raises what `save_state` raises.
+        """
+        self._require_no_run()
+        self._require_state()
+        part = self._part(self._numbers, host)
+        return part, save_part(path, part, host, self.program.hosts)
+
+    def _part(self, numbers: range, host: int = EVERY_HOST) -> Checkpoint:
+        """Return the checkpoint of some participants, and of the queues of their host."""
+        kept = self._engine.states
+        first = self._numbers.start
+        states = [in_users_types(self.program, kept, n - first) for n in numbers]
+        positions = {
+            name: position
+            for name, position in self._whole_positions().items()
+            if host == EVERY_HOST or host_of(name)[0] in (EVERY_HOST, host)
+        }
+        arrays = differing(states, numbers.start)
+        return Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
 
     @checked
     def load_state(self, path: str | Path) -> None:
@@ -454,6 +490,10 @@ class Session:
         self._require_no_run()
         found = load_checkpoint(path)
         found.require_for(self.program)
+        if self.settings.elsewhere is not None:
+            here = (EVERY_HOST, self.settings.elsewhere.host)
+            positions = {n: at for n, at in found.positions.items() if host_of(n)[0] in here}
+            found = replace(found, positions=positions)
         found.require_positions(self._taken_by_all())
         moved = [
             (queue, InfeedState(queue.name, found.positions[queue.name]))
@@ -463,7 +503,7 @@ class Session:
         # All of it or nothing: what could fail comes first.
         for queue, place in moved:
             queue.require_resumable(place)
-        state = resumed_states(self.program, found, self._participants)
+        state = resumed_states(self.program, found, self._numbers)
         for queue, place in moved:
             queue.resume(place)
         self._state, self._left_at = state, None
@@ -603,11 +643,16 @@ class Session:
             self._state = None
             self._has_state = True
 
-    def _now(self) -> int:
+    def _now(self, place: int = 0) -> int:
         """Return the simulated cycle at which this iteration ends: what it gives arrives then.
 
-        Where data decides how long an iteration takes, it is as early as can be.
+        `place`: among the participants here, of the one that is asked about. Where data decides
+        how long an iteration takes, it is as early as can be.
         """
         path = self._times.loop_path
+        if not path:
+            return self._clock.end_of(1)
+        if place:  # whose runs are counted anew in each call
+            return self._clock.end_of(self._engine.counts_of(place).runs[path])
         before = self.program.steps_per_run * self._calls_done
-        return self._clock.end_of(self._counts.runs[path] - before if path else 1)
+        return self._clock.end_of(self._counts.runs[path] - before)

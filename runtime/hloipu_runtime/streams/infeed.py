@@ -80,6 +80,8 @@ class InfeedQueue:
         self.replicas: int = positive(replicas, "replicas")
         self.host: int = EVERY_HOST
         """Whose replicas it serves."""
+        self.served: range = range(replicas)
+        """Replicas that take elements here; those of the others are let go."""
         self.streams: tuple[str, ...] = streams_of(name, len(spec.leaves), streams)
         self.inline: bool = self.source.quick if inline is None else inline
         self.waited_seconds: float = 0.0
@@ -100,7 +102,7 @@ class InfeedQueue:
     @property
     def position(self) -> int:
         """Elements taken by the device; what is merely prefetched does not count."""
-        return self._start + min(self._taken) * self.replicas
+        return self._start + min(self._taken[n] for n in self.served) * self.replicas
 
     @property
     def abandoned(self) -> bool:
@@ -185,7 +187,11 @@ class InfeedQueue:
             lane = self._lanes[replica]
             while not lane:
                 number = self._handed
-                other = self._lanes[(number - self._start) % self.replicas]
+                place = (number - self._start) % self.replicas
+                if place not in self.served:
+                    self._next()
+                    continue
+                other = self._lanes[place]
                 if len(other) >= MAX_LEAD:
                     raise faults.too_far_ahead(self.name, number, replica)
                 other.append(self._next())

@@ -266,12 +266,17 @@ def together(queues: Sequence[OutfeedQueue]) -> list[Arrived]:
 
     What the others have not given yet stays for later.
     """
-    if len(queues) == 1:
-        return queues[0].drain()
     count = min(queue.unread for queue in queues)
-    join = np.stack if queues[0].replicas == 1 else np.concatenate
-    found = []
-    for parts in zip(*(queue.drain(count) for queue in queues), strict=True):
+    columns = [queue.drain(count) for queue in queues]
+    return rows_together(columns, are_rows=queues[0].replicas == 1)
+
+
+def rows_together(columns: Sequence[Sequence[Arrived]], *, are_rows: bool) -> list[Arrived]:
+    """Return elements with the rows of those of several hosts; `are_rows`: each is one itself."""
+    if len(columns) == 1:
+        return list(columns[0])
+    join, found = np.stack if are_rows else np.concatenate, []
+    for parts in zip(*columns, strict=True):
         leaves = [flatten(part.element) for part in parts]
         rows = [join(column) for column in zip(*(each[0] for each in leaves), strict=True)]
         found.append(parts[0]._replace(element=rebuild(leaves[0][1], rows)))

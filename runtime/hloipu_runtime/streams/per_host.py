@@ -47,10 +47,10 @@ class PerHost:
         counts = [one.count for one in self.each]
         return None if None in counts or not counts else min(counts) * len(counts)
 
-    def of(self, queue: str, hosts: int) -> list[Any]:
-        """Return what each of so many hosts has; StreamError E2074 where it is for others."""
+    def of_one(self, queue: str, host: int, hosts: int) -> Any:
+        """Return what one of so many hosts has; StreamError E2074 where it is for others."""
         if callable(self.each):
-            return [self.each(host) for host in range(hosts)]
+            return self.each(host)
         if len(self.each) != hosts:
             raise StreamError(
                 "E2074",
@@ -60,7 +60,7 @@ class PerHost:
                 found=f"{len(self.each)} of them",
                 hint=f"compile with hosts={len(self.each)}, or give {hosts}",
             )
-        return list(self.each)
+        return self.each[host]
 
 
 def of_host(name: str, host: int) -> str:
