@@ -12,7 +12,7 @@ from typing import Any
 
 from hloipu.hosts.messages import Answer, Call, Line, Met, Operands, Stop, failure_of
 from hloipu_runtime.compiled import load
-from hloipu_runtime.errors import HostError, UsageError
+from hloipu_runtime.errors import HloipuError, HostError, UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.session.session import Session
 
@@ -90,6 +90,9 @@ def _received(line: Line, host: int) -> Mapping[str, Any] | None:
         return found
     except EOFError:
         raise
+    except HloipuError as error:
+        line.send(failure_of(error, host))
+        return None
     except Exception as error:  # whatever unpickling what is the user's raises
         fault = UsageError(
             "E2076",

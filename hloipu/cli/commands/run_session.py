@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from hloipu_runtime.streams.made import synthetic
 from hloipu_runtime.streams.per_host import PerHost
 from hloipu_runtime.streams.rate import measure
 from hloipu_runtime.streams.source import Source
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
 
 CHECKPOINT_FILE = "checkpoint.hloipu"
 MEASURED_ELEMENTS = 256
@@ -75,20 +78,21 @@ def run_in_session(
         and (fed := _fed(queue, files, program.program.hosts, asked.repeats, options.seed))
     }
     numbers = numbers_asked(program, asked)
-    with program.session(
-        state=state or None,
-        constants={
+    given: dict[str, Any] = {
+        "state": state or None,
+        "constants": {
             **{n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
             **{number: values[0] for number, values in numbers.items()},
         },
-        infeeds=infeeds,
-        mode=options.mode,
-        poison=options.poison,
-        seed=options.seed,
-        timeout=asked.timeout,
-        rates=producer_rates(program.program, asked, options.seed),
-        max_iterations=options.max_iterations,
-    ) as session:
+        "infeeds": infeeds,
+        "mode": options.mode,
+        "poison": options.poison,
+        "seed": options.seed,
+        "timeout": asked.timeout,
+        "rates": producer_rates(program.program, asked, options.seed),
+        "max_iterations": options.max_iterations,
+    }
+    with _opened(program, asked.scheduler, given) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
             queue.name: [x.element for x in session.arrived(queue.name)]
@@ -97,6 +101,17 @@ def run_in_session(
         }
         results = _by_result(session, outputs)
         return session.profile(), results, drained
+
+
+def _opened(
+    program: CompiledProgram, scheduler: str | None, given: Mapping[str, Any]
+) -> "Session | HostsSession":
+    """Return a session in this process, or one with a process for each host."""
+    if scheduler is None:
+        return program.session(**given)
+    from hloipu.hosts import open_session  # few runs have several processes
+
+    return open_session(program, scheduler=scheduler, **given)
 
 
 def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
@@ -250,7 +265,7 @@ def _values(port: Port, text: str) -> list[Any]:
 
 
 def _all_steps(
-    session: Session,
+    session: "Session | HostsSession",
     asked: SessionOptions,
     numbers: Mapping[int, list[Any]],
     progress: Progress | None,
@@ -297,7 +312,7 @@ def _folder(path: str) -> Path:
     return found
 
 
-def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
+def _by_result(session: "Session | HostsSession", outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
     seen = seen_by_users(session.program)
     found = {number_of(port): array for port, array in zip(seen.results, outputs, strict=False)}
