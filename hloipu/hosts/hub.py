@@ -84,7 +84,7 @@ class Hub:
                     )
                 self._changed.wait(_TICK_SECONDS)
 
-    def begin(self, messages: Sequence[Any]) -> None:
+    def begin(self, messages: Sequence[bytes]) -> None:
         """Send each host what it begins with, and wait until all have."""
         self._ask(dict(enumerate(messages)))
 

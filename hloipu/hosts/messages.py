@@ -64,8 +64,11 @@ class Line:
         self._lock = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; nothing happens where nobody is there any more: reading tells that."""
-        raw = dumped(message)
+        """Send a message, or one that is bytes already.
+
+        Nothing happens where nobody is there any more: reading tells that.
+        """
+        raw = message if isinstance(message, bytes) else dumped(message)
         with self._lock, suppress(OSError):
             self._connection.send_bytes(raw)
 

@@ -1,5 +1,6 @@
 """The process of one host: it runs its replicas, which meet those of other hosts by messages."""
 
+import signal
 import sys
 import tempfile
 import threading
@@ -168,5 +169,6 @@ def _save_index(**keywords: Any) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process has it, and ends this one
     _ADDRESS, _PORT, _HOST = sys.argv[1:]
     run_host((_ADDRESS, int(_PORT)), bytes.fromhex(sys.stdin.readline().strip()), int(_HOST))

@@ -105,16 +105,16 @@ class HostsSession:
             raw = path.read_bytes()
         shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}
         messages = [
-            {
-                "program": raw,
-                "shown": shown,
-                "given": given,
-                "numbers": range(host * each, (host + 1) * each),
-            }
+            dumped(
+                {
+                    "program": raw,
+                    "shown": shown,
+                    "given": given,
+                    "numbers": range(host * each, (host + 1) * each),
+                }
+            )
             for host, given in enumerate(by_host)
         ]
-        for given in by_host:  # before any process is there
-            dumped(given)
         self.places: Places = places_for(scheduler, hosts)
         self._hub = Hub(hosts, participants, timeout, self.places.address)
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
-from hloipu_runtime.errors import StreamError
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
@@ -55,6 +55,12 @@ class SessionSettings:
 
     def __post_init__(self) -> None:
         require_mode(self.mode)
+        if not isinstance(self.elsewhere, Elsewhere | None):
+            raise UsageError(
+                "E3180",
+                f"elsewhere is {type(self.elsewhere).__name__}, not what other processes run",
+                hint="leave it out; hloipu.hosts.open_session gives it",
+            )
 
 
 def replicas_of(program: Program, elsewhere: Elsewhere | None) -> range:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, Replicas, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
@@ -186,7 +186,8 @@ class OutfeedQueue:
         """Elements that have arrived and were not read yet."""
         return len(self._state.items)
 
-    def drain(self, most: int | None = None) -> list[Arrived]:
+    @checked
+    def drain(self, most: Number | None = None) -> list[Arrived]:
         """Return what has arrived and was not read yet, of it so many at most; does not wait."""
         return [_arrived(kept, self._spec()) for kept in self._state.take_all(most)]
 

@@ -6,7 +6,7 @@ Participants are numbered replica * partitions + partition.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ class MeetingError(HloipuError):
     exit_code = 7
 
 
+@runtime_checkable
 class Elsewhere(Protocol):
     """Participants that other processes run: those of other hosts."""
 
