@@ -4,18 +4,20 @@ Participant p of a program on S IPUs takes the IPUs p * S to p * S + S - 1 of th
 and gathers go round a ring of the group's members, each handing one part on to its neighbour: n - 1
 times for a reduce-scatter or an all-gather, both one after the other for an all-reduce, which is as
 few bytes as can be (Patarasuk and Yuan: Bandwidth optimal all-reduce algorithms for clusters of
-workstations, 2009). A broadcast doubles the members that have it in each phase. All others go in
-one phase, straight from sender to receiver. Each phase is a meeting of all IPUs and a transfer over
-the links; getting data to the links on a chip is taken to go on beside that.
+workstations, 2009). The ring is in the members' order, or up the ladder of links and down it. A
+broadcast doubles the members that have it in each phase. All others go in one phase, straight from
+sender to receiver. Each phase is a meeting of all IPUs and a transfer over the links; getting data
+to the links on a chip is taken to go on beside that.
 
 Where members of a group are in several link domains, as many in each, it may go by levels: members
 of a domain reduce over IPU-Links, those with the same part over gateways, and the domain's members
 hand the sums round (Jia et al.: Highly scalable deep learning training system with mixed-precision,
-2018, hierarchical all-reduce). Of a ring and of levels the cheaper counts.
+2018, hierarchical all-reduce). Of rings and of levels the cheapest counts.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -108,18 +110,33 @@ def _chosen(
             links = links.plus(cost.links, phase.times)
         return found, _Cost(spent, links)
 
-    ring = priced(tuple(phases(step.form)))
-    levels = tuple(phases_by_level(step.form, _domains(program, machine, sizes)))
-    if not levels:
-        return ring
-    return min(ring, priced(levels), key=lambda each: each[1].spent.total.cycles)
+    ipu = min(sizes, default=0)
+    places = [program.place(ipu, p) for p in range(program.participants)]
+    # Participants that are in several domains count as in that of their first IPU.
+    domains = [place // machine.links.ipus_per_link_domain for place in places]
+    forms = [step.form]
+    if step.form.kind in _ROUND_RINGS:
+        forms.append(replace(step.form, groups=_folded_groups(step.form.groups, places)))
+    ways = [tuple(phases(form)) for form in forms]
+    ways += [way for form in forms if (way := tuple(phases_by_level(form, domains)))]
+    found = [priced(way) for way in dict.fromkeys(ways)]
+    return min(found, key=lambda each: each[1].spent.total.cycles)
 
 
-def _domains(program: Program, machine: Machine, ipus: Iterable[int]) -> list[int]:
-    """Return the link domain of each participant; those that are in several count as in one."""
-    each = machine.links.ipus_per_link_domain
-    ipu = min(ipus, default=0)
-    return [program.place(ipu, p) // each for p in range(program.participants)]
+_ROUND_RINGS = (c.ALL_REDUCE, c.REDUCE_SCATTER, c.ALL_GATHER)
+
+
+def _folded_groups(groups: c.Groups, places: Sequence[int]) -> c.Groups:
+    return tuple(tuple(folded(sorted(group, key=places.__getitem__))) for group in groups)
+
+
+def folded(members: Sequence[int]) -> list[int]:
+    """Return members along a ladder as a ring without a long way back: up it, and down.
+
+    >>> folded([0, 1, 2, 3, 4, 5])
+    [0, 2, 4, 5, 3, 1]
+    """
+    return [*members[::2], *reversed(members[1::2])]
 
 
 def phases(form: c.CollectiveForm) -> Iterator[Phase]:

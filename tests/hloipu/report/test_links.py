@@ -56,7 +56,7 @@ def test_links_carry_what_costs_priced(
         monkeypatch.setattr(module, "link_price", spy)
     again = hloipu.compile(_MNIST, target="gc200", over_memory="allow", cache=False, **options)
     assert again.costs == costs
-    assert {tuple(way) for *way, _ in links["pairs"]} == {way for flows in priced for way in flows}
+    assert {tuple(way) for *way, _ in links["pairs"]} <= {way for flows in priced for way in flows}
     totals = {sum(flows.values()) for flows in priced}
     for row in links["steps"]:
         assert row["kind"] != "exchanges" or row["bytes"] in totals

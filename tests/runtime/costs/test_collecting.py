@@ -127,14 +127,14 @@ DOMAINS = replace(TINY, links=replace(TINY.links, ipus_per_link_domain=4))
 
 def test_an_all_reduce_by_levels() -> None:
     # 16,000 bytes on eight members, four in each domain. Within: quarters round two rungs,
-    # whose crossings and rails carry 2 bytes a cycle, over two hops at most. Between: eighths, four
+    # up one rail and down the other, whose links carry 2 bytes a cycle. Between: eighths, four
     # of them over the 2 links of a chassis, in 1000 for the way.
     form = CollectiveForm(c.ALL_REDUCE, ring(8), monoid="add")
     program = program_of(form, 8)
     step = program.body.steps[-1]
     assert isinstance(step, Collective)
     cost = collective_cost(program, step, DOMAINS)
-    within, between = 200 + 4000 // 2, 1000 + 4 * 2000 // 2
+    within, between = 100 + 4000 // 2, 1000 + 4 * 2000 // 2
     quarter, eighth = ADDING + 2 * (1000 // 8), ADDING + 2 * (500 // 8 + 1)
     expected = 6 * (SYNC + within) + 3 * quarter + 2 * (SYNC + between) + eighth
     assert cost.spent.total.cycles == expected
