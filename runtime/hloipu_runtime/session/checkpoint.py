@@ -104,8 +104,14 @@ class Checkpoint:
                 )
 
     def of(self, program: Program, participant: int) -> dict[str, Array]:
-        """Return the state of one participant by name, where it is this program's."""
-        names = [port.name for port in seen_by_users(program).state]
+        """Return the state of one participant by name, where it is this program's.
+
+        Arrays in blocks are those of its replica, whole: its first participant's.
+        """
+        seen = seen_by_users(program)
+        if seen.blocks:
+            participant -= participant % program.partitions
+        names = [port.name for port in seen.state]
         return {
             name: self.arrays.get(of_participant(name, participant), self.arrays[name])
             for name in names
@@ -120,10 +126,10 @@ def of_participant(name: str, number: int) -> str:
     return f"participant {number}: {name}" if number else name
 
 
-def differing(states: Sequence[Mapping[str, Array]], first: int = 0) -> dict[str, Array]:
-    """Return the state of participants from a number on as a checkpoint, or its part, holds it."""
-    found = {of_participant(name, first): array for name, array in states[0].items()}
-    for number, state in enumerate(states[1:], first + 1):
+def differing(states: Sequence[Mapping[str, Array]], numbers: Sequence[int]) -> dict[str, Array]:
+    """Return the state of participants of these numbers as a checkpoint, or its part, holds it."""
+    found = {of_participant(name, numbers[0]): array for name, array in states[0].items()}
+    for number, state in zip(numbers[1:], states[1:], strict=True):
         for name, array in state.items():
             if array.tobytes() != states[0][name].tobytes():
                 found[of_participant(name, number)] = array

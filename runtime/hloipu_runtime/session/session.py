@@ -133,7 +133,7 @@ class Session:
         self._calls_done = 0
         load = self.settings.device or Device()
         self._device = load.device if isinstance(load, SharedLoad) else load
-        ipus = program.ipus * self._participants
+        ipus = program.ipus * len(self._numbers)
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
         given = self._named(constants)
@@ -469,14 +469,16 @@ class Session:
     def _part(self, numbers: range, host: int = EVERY_HOST) -> Checkpoint:
         """Return the checkpoint of some participants, and of the queues of their host."""
         kept = self._engine.states
+        # Arrays in blocks are one for all partitions of a replica: the first one holds them.
+        holders = numbers[:: self.program.partitions if self._seen.blocks else 1]
         first = self._numbers.start
-        states = [in_users_types(self.program, kept, n - first) for n in numbers]
+        states = [in_users_types(self.program, kept, n - first) for n in holders]
         positions = {
             name: position
             for name, position in self._whole_positions().items()
             if host == EVERY_HOST or host_of(name)[0] in (EVERY_HOST, host)
         }
-        arrays = differing(states, numbers.start)
+        arrays = differing(states, holders)
         return Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
 
     @checked
