@@ -1,11 +1,13 @@
 """Training on several hosts, against one process of JAX with the batches of all together."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
+from hloipu.hosts import open_session
 from hloipu_runtime.streams.per_host import PerHost
 from tests.support.pipeline_reference import EVERY_STEP
 from tests.support.replica_trials import Copies, compiled
@@ -60,6 +62,27 @@ def test_hosts_train_as_one_process_with_all_batches(copies: Copies) -> None:
     np.testing.assert_array_equal(losses, losses_alone)
     for mine, theirs in zip(found, alone, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("name", ["mlp_momentum", "transformer_adamw_clipped"])
+def test_two_processes_train_sixteen_replicas_as_one(name: str, tmp_path: Path) -> None:
+    program = compiled(Copies(name, 16), hosts=2)
+    step = EVERY_STEP[name]
+    data = PerHost([[step.batch(host * 16 + n) for n in range(16)] for host in range(2)])
+    given = {"state": jax.tree.leaves(step.state()), "infeeds": {"data": data}}
+    with program.session(**given) as one, open_session(program, **given) as two:
+        for where, session in (("one", one), ("two", two)):
+            session.run(UPDATES)
+            session.save_state(tmp_path / where)
+        for replica in range(16):
+            others = two.state(replica)
+            for key, array in one.state(replica).items():
+                np.testing.assert_array_equal(array, others[key])
+        assert one.cycles == two.cycles
+    for host in range(2):
+        parts = [tmp_path / f"{where}.{UPDATES}.host-{host}-of-2" for where in ("one", "two")]
+        assert parts[0].read_bytes() == parts[1].read_bytes()
 
 
 def test_gateways_between_hosts_are_told_apart() -> None:

@@ -104,6 +104,28 @@ def test_a_lost_host_is_named_and_training_goes_on(tmp_path: Path, number: int, 
             np.testing.assert_array_equal(session.state(replica)["own"], mine.sum(0))
 
 
+@pytest.mark.large
+def test_workers_of_dask_are_hosts() -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
+        address = cluster.scheduler_address
+        data = PerHost(lambda host: (FIRST, SECOND)[host])
+        for _ in range(2):  # workers are free again after the first
+            with opened(scheduler=address, infeeds={"data": data}) as session:
+                session.run(4)
+                for replica in range(4):
+                    mine = (FIRST, SECOND)[replica // 2][replica % 2 :: 2]
+                    np.testing.assert_array_equal(session.state(replica)["own"], mine.sum(0))
+        with opened(scheduler=address, timeout=1.0) as session:
+            session.run(2)
+            os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            with pytest.raises(HostError) as error:
+                session.run(2)
+            assert error.value.code == "E2081"
+
+
 def _not_for_hosts() -> HostsSession:
     return open_session(CompiledProgram(program(4), load_machine("tiny")), state=ZEROS)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -132,21 +133,36 @@ def test_data_for_other_hosts_is_refused(each: Any) -> None:
     assert error.value.code == "E2074"
 
 
-def test_a_host_whose_source_stalls_is_named() -> None:
-    def stalls(number: int) -> Any:
-        from time import sleep
+def _stalls(number: int) -> Any:
+    if number >= 4:
+        sleep(30)
+    return SECOND[number]
 
-        if number >= 4:
-            sleep(30)
-        return SECOND[number]
 
-    data = PerHost([FIRST, stalls])
-    with session(of_two(), infeeds={"data": data}, timeout=0.2) as s:
+def _dies(number: int) -> Any:
+    if number >= 4:
+        raise OSError("the disk is gone")
+    return SECOND[number]
+
+
+@pytest.mark.parametrize(("source", "code"), [(_stalls, "E2021"), (_dies, "E2022")])
+def test_a_host_that_fails_is_named_and_training_goes_on(
+    tmp_path: Path, source: Callable[[int], Any], code: str
+) -> None:
+    with session(of_two(), infeeds={"data": PerHost([FIRST, source])}, timeout=0.2) as s:
         s.run(2)
+        s.save_state(tmp_path / "c")
         with pytest.raises(StreamError) as error:
             s.run(2)
-        assert (error.value.code, error.value.queue) == ("E2021", "host 1: data")
+        assert (error.value.code, error.value.queue) == (code, "host 1: data")
         assert s.steps == 2
+    with opened() as whole, opened() as s:
+        whole.run(4)
+        s.load_state(tmp_path / "c")
+        s.run(2)
+        for replica in range(4):
+            for name, array in s.state(replica).items():
+                np.testing.assert_array_equal(array, whole.state(replica)[name])
 
 
 def test_more_ipus_on_a_host_share_its_lines() -> None:
