@@ -13,7 +13,10 @@ from hloipu_runtime.errors import HloipuError, StreamError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.transfers import host_transfer
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.streams.element import ElementSpec, LeafSpec
+from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.per_host import PerHost
+from hloipu_runtime.streams.settings import MAX_LEAD
 from tests.runtime.test_replicated_session import elements, program, session
 
 FIRST, SECOND = elements(8), elements(8) + 100
@@ -52,6 +55,16 @@ def test_one_source_for_all_hosts_feeds_as_without_hosts() -> None:
             ends.append([s.state(replica)["own"].tobytes() for replica in range(4)])
             assert s.arrived("out")[-1].element.shape == (4, 6)
     assert ends[0] == ends[1]
+
+
+def test_elements_of_other_hosts_replicas_are_let_go() -> None:
+    count = 4 * (MAX_LEAD + 1)
+    numbers = np.arange(count, dtype=np.float32)
+    with InfeedQueue("data", ElementSpec((LeafSpec("f32", ()),)), numbers, replicas=4) as queue:
+        queue.served = range(2, 4)
+        for step in range(count // 4):
+            assert [float(queue.take(n)[0]) for n in (2, 3)] == [4 * step + 2, 4 * step + 3]
+        assert queue.position == count
 
 
 def test_each_host_makes_elements_at_its_rate() -> None:
