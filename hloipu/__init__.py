@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from hloipu import hosts as hosts
     from hloipu import jax as jax
     from hloipu import keras as keras
     from hloipu import passes as passes
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from hloipu_runtime.costs.estimate import Estimate
     from hloipu_runtime.errors import (
         HloipuError,
+        HostError,
         LimitError,
         MachineError,
         MismatchError,
@@ -78,6 +80,7 @@ _HOMES = {
     "VerifyError": "hloipu_compiler.errors",
     "Limits": "hloipu_compiler.hlo.syntax.limits",
     "HloipuError": "hloipu_runtime.errors",
+    "HostError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
     "Session": "hloipu_runtime.session.session",
     "SessionRun": "hloipu_runtime.session.session",
@@ -90,7 +93,7 @@ _HOMES = {
     "UnsupportedError": "hloipu_runtime.errors",
 }
 
-_MODULES = ("jax", "keras", "passes", "streams")
+_MODULES = ("hosts", "jax", "keras", "passes", "streams")
 
 __all__ = [
     "Callback",
@@ -104,6 +107,7 @@ __all__ = [
     "GraphError",
     "History",
     "HloipuError",
+    "HostError",
     "Instruction",
     "InvalidHloError",
     "LimitError",

@@ -12,7 +12,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.resolve import options_of_call
 from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import check_ipus, cut_lines
-from hloipu.places import in_system, taken_ipus, taken_lines
+from hloipu.places import in_system, taken_ipus, taken_lines, with_hosts
 from hloipu.showing import shown
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
@@ -416,7 +416,7 @@ def _programmed(
     with plugins(options):
         made = continued(begun, clock=phase)
     machine = made.request.machine
-    program = in_system(made, machine, options)
+    program = with_hosts(in_system(made, machine, options), options)
     check_ipus(taken_ipus(made), machine, options)
     written = module if made.partitioned is None else made.partitioned.module
     lines = cut_lines(module, made, options) + taken_lines(program, machine, options)

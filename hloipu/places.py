@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hloipu.options.table import Options
 from hloipu_compiler.compilation import Compilation
-from hloipu_runtime.errors import MachineError
+from hloipu_runtime.errors import MachineError, UnsupportedError
 from hloipu_runtime.machine.devices import SNAKE, ZIGZAG, in_order, ipus_along_links, places_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
@@ -77,6 +77,24 @@ def in_system(made: Compilation, machine: Machine, options: Options) -> Program:
         return program
     system = machine.links.system_ipus if options.ipu_ids else taken
     return replace(program, places=places, system_ipus=system)
+
+
+def with_hosts(program: Program, options: Options) -> Program:
+    """Return the program with the hosts that feed its replicas.
+
+    UnsupportedError E0556 where they do not divide them.
+    """
+    if options.hosts is None:
+        return program
+    found = replace(program, hosts=options.hosts)
+    if not found.has_hosts:
+        raise UnsupportedError(
+            "E0556",
+            f"{options.hosts} hosts were asked for; the program has {program.replicas} replica"
+            f"{'s'[: program.replicas > 1]}, of which each host feeds as many",
+            hint="ask for replicas (--replicas R, --ipus N) that the hosts divide",
+        )
+    return found
 
 
 def _is_chain(made: Compilation) -> bool:

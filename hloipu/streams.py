@@ -29,6 +29,7 @@ from hloipu_runtime.streams.made import (
     synthetic,
 )
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.per_host import PerHost
 from hloipu_runtime.streams.rate import measure
 from hloipu_runtime.streams.source import Source
 
@@ -37,6 +38,7 @@ __all__ = [
     "InfeedQueue",
     "LeafSpec",
     "OutfeedQueue",
+    "PerHost",
     "Source",
     "dataset_benchmark",
     "from_arrays",

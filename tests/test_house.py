@@ -24,6 +24,7 @@ STAIRS = (
     "hloipu.check.judging",
     "hloipu.initial_arrays",
     "hloipu.inputs",
+    "hloipu.hosts",
     "hloipu.keras",
     "hloipu.jax",
     "hloipu.modules",

@@ -32,7 +32,7 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.kernels.core.storage import user_dtype
-from hloipu_runtime.session.checkpoint import load_checkpoint
+from hloipu_runtime.session.host_parts import load_checkpoint
 
 ROOT = Path(__file__).parents[1]
 STEP = ROOT / "hlo_samples" / "mnist_train_step.hlo"

@@ -46,7 +46,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
-    "shards", "replicas", "shard_optimizer", "offload", "offload_activations",
+    "shards", "replicas", "hosts", "shard_optimizer", "offload", "offload_activations",
     "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches",
     "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output",
     "plan", "define", "opaque",

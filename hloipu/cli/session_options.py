@@ -33,6 +33,8 @@ class SessionOptions:
     """Queue -> elements per second, or `measured`."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Parameter -> a number, or one for each call."""
+    scheduler: str | None = None
+    """Where each host is a process: `local`, or an address of Dask; None: all are here."""
 
     @property
     def given(self) -> str:
@@ -41,6 +43,7 @@ class SessionOptions:
             "--infeed": self.infeeds, "--outfeed-to": self.outfeeds, "--steps": self.steps,
             "--repeat": self.repeats, "--checkpoint": self.checkpoint, "--every": self.every,
             "--resume": self.resumes, "--producer-rate": self.rates,
+            "--scheduler": self.scheduler,
         }  # fmt: skip
         return next((name for name, value in named.items() if value), "")
 
@@ -49,7 +52,8 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "infeed": click.option(
         "--infeed", multiple=True, metavar="NAME=FILE[:ARRAY,…]",
         help="Feed a queue with the rows of an .npz or .npy file's arrays, "
-        f"put together to batches if need be, or with NAME={SYNTHETIC}; repeatable."),
+        f"put together to batches if need be, or with NAME={SYNTHETIC}; NAME@HOST for the data of "
+        "one of --hosts; repeatable."),
     "input": click.option(
         "--input", multiple=True, metavar="NAME=X[,X…]",
         help="Give a parameter that is one number, such as a learning rate, this number, or one "
@@ -74,6 +78,10 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
         help="Write a checkpoint every N steps, not only at the end."),
     "resume": click.option(
         "--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
+    "scheduler": click.option(
+        "--scheduler", metavar="local|ADDRESS",
+        help="Run each of --hosts as a process: of this machine, or on a worker of the Dask "
+        "scheduler at this address; by default all are one process."),
     "timeout": click.option(
         "--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
         help="Wait so long for an element of an infeed."),
@@ -106,6 +114,7 @@ def _with(command: F, names: Sequence[str]) -> F:
             timeout=given["timeout"],
             rates=_pairs("--producer-rate", given.get("producer_rate", ()), "RATE"),
             inputs=_pairs("--input", given.get("input", ()), "X"),
+            scheduler=given.get("scheduler"),
         )
         return command(*arguments, session=found, **keywords)
 

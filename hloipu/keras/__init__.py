@@ -16,5 +16,13 @@ except ImportError as _error:
 
 from hloipu.keras.attaching import Attached, attach, detach
 from hloipu.keras.functions import DroppedBatchesWarning
+from hloipu.keras.strategy import InputContext, IPUMultiWorkerStrategy
 
-__all__ = ["Attached", "DroppedBatchesWarning", "attach", "detach"]
+__all__ = [
+    "Attached",
+    "DroppedBatchesWarning",
+    "IPUMultiWorkerStrategy",
+    "InputContext",
+    "attach",
+    "detach",
+]

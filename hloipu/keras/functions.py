@@ -388,7 +388,8 @@ def predict_function(
 def _parts(kind: Kind, batches: Sequence[Batch]) -> Iterator[tuple[Kind, list[Batch]]]:
     """Yield executions of equal batches; what is left over goes one by one, to one replica."""
     ones = {name: 1 for name in ("replicas", "micro_batches") if name in kind.options}
-    alone = replace(kind, options={**kind.options, **ones})
+    of_all = {name: value for name, value in kind.options.items() if name != "hosts"}
+    alone = replace(kind, options={**of_all, **ones})
     for run in _runs_of_equal_batches(batches):
         whole = len(run) - len(run) % kind.batches_per_step
         if whole:

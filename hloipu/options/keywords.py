@@ -24,6 +24,8 @@ class PlainOptions(TypedDict, total=False):
     partition: Literal["auto", "off"]
     """Divide arrays between IPUs where sharding annotations say so; off: compile as if there were
     none."""
+    hosts: int | None
+    """Hosts that feed as many replicas each; by default one, whose lines suffice."""
     replica_keys: Literal["auto", "folded", "same"]
     """Fold each replica's number into keys of random numbers; auto: where weights stay alike all
     the same."""

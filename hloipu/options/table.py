@@ -144,6 +144,15 @@ class Options:
             in_module=True,
         ),
     ] = "auto"
+    hosts: Annotated[
+        int | None,
+        About(
+            Integer(1, _MOST_IPUS),
+            _ALL,
+            "Hosts that feed as many replicas each; by default one, whose lines suffice.",
+            in_module=True,
+        ),
+    ] = None
     replica_keys: Annotated[
         str,
         _wraps(

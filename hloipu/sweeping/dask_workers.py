@@ -91,17 +91,10 @@ class DaskWorkers:
             with _interrupts_held():
                 self._cluster = self._local_cluster()
         try:
-            self._client = Client(
-                self._cluster or self._scheduler, timeout=_CONNECT_SECONDS, set_as_default=False
-            )
-            self._client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
-        except (OSError, ValueError, TypeError) as error:
+            self._client = connected(self._cluster or self._scheduler)
+        except UsageError:
             self.close()
-            raise UsageError(
-                "E3193",
-                f"no scheduler of Dask with a worker answers at {self._scheduler!r}",
-                hint="start one: dask scheduler, and dask worker tcp://HOST:8786 --nthreads 1",
-            ) from error
+            raise
         if self._scheduler is not None:
             workers = self._client.scheduler_info(n_workers=-1)["workers"]
             self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
@@ -166,6 +159,23 @@ class DaskWorkers:
                 each.close(timeout=5)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+def connected(cluster: Any) -> Client:
+    """Return a client of a cluster, or of that at an address; UsageError E3193: there is none."""
+    client = None
+    try:
+        client = Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError, TypeError) as error:
+        if client is not None:
+            client.close(timeout=5)
+        raise UsageError(
+            "E3193",
+            f"no scheduler of Dask with a worker answers at {cluster!r}",
+            hint="start one: dask scheduler, and dask worker tcp://HOST:8786 --nthreads 1",
+        ) from error
+    return client
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What a user trains on, as sources of the elements that a program's queues take."""
 
 from collections.abc import Mapping, Sized
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,11 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.streams.arrays import Rows
 from hloipu_runtime.streams.element import ElementSpec
 from hloipu_runtime.streams.made import Iterated, source_of
+from hloipu_runtime.streams.per_host import PerHost
 from hloipu_runtime.streams.source import Source
+
+Fed = Source | PerHost
+"""What feeds a queue."""
 
 
 class _Listed(Iterated):
@@ -23,14 +28,18 @@ class _Listed(Iterated):
 
 def sources_for(
     dataset: Any, feeds: Mapping[str, ElementSpec], shuffle: int | None = None
-) -> dict[str, Source]:
+) -> dict[str, Fed]:
     """Return a source for each feed.
 
-    `dataset` is anything that `source_of` takes; for several feeds, such by name. Rows of arrays
-    are put together to batches where the program takes batches of them, in an order drawn from
-    the seed `shuffle`, another one in each pass. Raises UsageError E3170 where the names are not
-    those of the feeds, StreamError E2031 for data that is no source.
+    `dataset` is anything that `source_of` takes; for several feeds, such by name; where each host
+    has data of its own, such in a `PerHost`. Rows of arrays are put together to batches where the
+    program takes batches of them, in an order drawn from the seed `shuffle`, another one in each
+    pass. Raises UsageError E3170 where the names are not those of the feeds, StreamError E2031 for
+    data that is no source.
     """
+    if isinstance(dataset, PerHost):
+        by_host = dataset.map(lambda own: sources_for(own, feeds, shuffle))
+        return {name: by_host.map(itemgetter(name)) for name in feeds}
     if len(feeds) == 1:
         dataset = dict.fromkeys(feeds, dataset)
     elif not isinstance(dataset, Mapping) or dataset.keys() != feeds.keys():
@@ -40,10 +49,21 @@ def sources_for(
             f"the step is fed by {', '.join(feeds) or 'no queue'}; {found} is given",
             hint="give a dataset for each feed: {name: dataset, …}",
         )
-    return {name: batched(_source(dataset[name]), feeds[name], shuffle) for name in feeds}
+    return {name: _batches(dataset[name], feeds[name], shuffle) for name in feeds}
 
 
-def steps_of_pass(sources: Mapping[str, Source], asked: int | None, elements: int = 1) -> int:
+def again_and_again(fed: Fed) -> Fed:
+    """Return what begins anew where it ends."""
+    return fed.map(Source.wrap) if isinstance(fed, PerHost) else fed.wrap()
+
+
+def _batches(data: Any, spec: ElementSpec, shuffle: int | None) -> Fed:
+    if isinstance(data, PerHost):
+        return data.map(lambda own: batched(_source(own), spec, shuffle))
+    return batched(_source(data), spec, shuffle)
+
+
+def steps_of_pass(sources: Mapping[str, Fed], asked: int | None, elements: int = 1) -> int:
     """Return the steps of one pass: those asked for, or as many as the shortest source has.
 
     A step takes so many `elements` of each source. Raises UsageError E3170 where their number is

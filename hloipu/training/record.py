@@ -93,7 +93,7 @@ class Recorder:
         with self._lock:
             for name, values in self.history.steps.items():
                 waiting = self._waiting[name]
-                for arrived in self._session.stream(name).drain():
+                for arrived in self._session.arrived(name):
                     waiting.append(mean_of(arrived.element, name))
                     if len(waiting) == self._per_step.get(name, 1):
                         values.append(float(np.mean(waiting)))

@@ -12,7 +12,13 @@ from hloipu.options.keywords import CompileOptions
 from hloipu.options.resolve import resolve
 from hloipu.showing import shown, somebody_looks
 from hloipu.training.callbacks import Callback, ProgressBar
-from hloipu.training.datasets import batch_size, padded_rows, sources_for, steps_of_pass
+from hloipu.training.datasets import (
+    again_and_again,
+    batch_size,
+    padded_rows,
+    sources_for,
+    steps_of_pass,
+)
 from hloipu.training.programs import (
     Feeds,
     Metrics,
@@ -27,7 +33,8 @@ from hloipu_compiler.plan.roles import CALL
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint
+from hloipu_runtime.session.host_parts import load_checkpoint
 from hloipu_runtime.session.inputs import scheduled
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.element import LeafSpec
@@ -198,7 +205,7 @@ class Trainer:
         calls = scheduled(self.schedules, executions, self.steps, in_a_run)
         with shown(wanted=progress):
             program = self._training.program(in_a_run)
-        infeeds = {name: source.wrap() for name, source in sources.items()}
+        infeeds = {name: again_and_again(source) for name, source in sources.items()}
         told = [*callbacks, *([ProgressBar()] if progress and somebody_looks() else [])]
         state, constants = self.state, self.constants
         with program.session(
@@ -318,9 +325,7 @@ class Trainer:
         with program.session(constants=constants, infeeds=sources, **self._running) as session:
             session.run(count)
             self.profile = session.profile()
-            return {
-                name: [x.element for x in session.stream(name).drain()] for name in programs.metrics
-            }
+            return {name: [x.element for x in session.arrived(name)] for name in programs.metrics}
 
     def _state_by_name(self) -> dict[str, Any]:
         state = self.state

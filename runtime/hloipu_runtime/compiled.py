@@ -325,6 +325,7 @@ class CompiledProgram(Compiled):
         device: Device | SharedLoad | None = None,
         identical: bool = False,
         max_iterations: Number | None = None,
+        elsewhere: Any = None,
     ) -> "Session":
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -338,6 +339,7 @@ class CompiledProgram(Compiled):
         Of several replicas, replica i of R takes the elements i, i + R, … of each feed; `identical`
         says that all have the same data, so that one is run and stands for all. `max_iterations`:
         iterations that a loop within the step may take each time it is entered (LimitError E5031).
+        `elsewhere`: participants that other processes run, an `Elsewhere` of `hloipu.hosts`.
         Raises what `Session` raises, DoesNotFit unless memory suffices or `over_memory` is "allow",
         UsageError E3158 for a program that was not compiled for sessions.
         """
@@ -374,6 +376,7 @@ class CompiledProgram(Compiled):
                 identical,
                 self.live_bytes,
                 max_iterations,
+                elsewhere,
             ),
         )
 

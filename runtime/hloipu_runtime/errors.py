@@ -96,6 +96,18 @@ class StreamInterruptedError(StreamError, KeyboardInterrupt):
     """The user interrupted the program while it waited for a stream."""
 
 
+class HostError(HloipuError):
+    """Hosts of a run in several processes are missing or gone: which, and where the others are."""
+
+    exit_code = 7
+
+    def __init__(
+        self, code: str, message: str, *, hosts: tuple[int, ...] = (), hint: str = ""
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.hosts = hosts
+
+
 class RunInterruptedError(HloipuError, KeyboardInterrupt):
     """The user interrupted a program while it ran."""
 

@@ -13,7 +13,13 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 jax = pytest.importorskip("jax")
 keras = pytest.importorskip("keras")
 
-from hloipu.keras import DroppedBatchesWarning, attach, detach  # noqa: E402 - after the skips
+from hloipu.keras import (  # noqa: E402 - after the skips
+    DroppedBatchesWarning,
+    InputContext,
+    IPUMultiWorkerStrategy,
+    attach,
+    detach,
+)
 from hloipu.keras.replicas import SEEDS, TRAINABLE, spread  # noqa: E402
 from hloipu_runtime.session.session import Session  # noqa: E402
 
@@ -85,6 +91,41 @@ def test_a_step_of_many_batches_is_one_of_their_rows(way: dict[str, Any], batche
     assert attached.steps == 2 * 64 // (8 * batches)
     assert attached.cycles > 0
     assert attached.profile is not None
+
+
+def test_hosts_train_on_data_of_their_own() -> None:
+    labels = LABELS[: len(ROWS)]
+    strategy = IPUMultiWorkerStrategy(hosts=2, replicas=4, **TINY)
+
+    def batches(context: InputContext) -> Any:
+        size = context.get_per_replica_batch_size(16)
+        shard = slice(context.input_pipeline_id, None, context.num_input_pipelines)
+        own = list(zip(ROWS[shard], labels[shard], strict=True))
+        while True:
+            for at in range(0, len(own), size):
+                rows, answers = zip(*own[at : at + size], strict=True)
+                yield np.stack(rows), np.stack(answers)
+
+    with strategy.scope():
+        ours = compiled(mlp, 4)
+    theirs = compiled(mlp)
+    assert theirs.train_function is None  # compiled outside of the scope
+    data = strategy.distribute_datasets_from_function(batches)
+    here = dict(ours.fit(data, epochs=2, steps_per_epoch=16, shuffle=False, verbose=0).history)
+    order = np.concatenate([
+        np.arange(64)[host::2][at : at + 8] for at in range(0, 32, 8) for host in range(2)
+    ])  # fmt: skip
+    there = dict(
+        theirs.fit(ROWS[order], labels[order], batch_size=16, epochs=2, shuffle=False, verbose=0)
+        .history
+    )  # fmt: skip
+    assert_trained_alike(ours, theirs, here, there)
+    assert strategy.attached is not None
+    assert strategy.attached.program().program.program.hosts == 2
+    np.testing.assert_allclose(
+        ours.predict(ROWS[:12], batch_size=4, verbose=0),
+        theirs.predict(ROWS[:12], verbose=0), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
 
 
 def test_statistics_noise_and_short_batches_are_as_in_keras() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.streams.per_host import PerHost
 from tests.support.fitted_plane import LOSS, ROWS, START, X, Y, trainer
 
 MICRO_BATCHES, BATCH = 3, 4
@@ -47,6 +48,20 @@ def test_too_few_rows_for_an_update_are_refused_with_what_it_takes() -> None:
 def test_replicas_are_samples_of_a_step_too() -> None:
     made = trainer(micro_batches=MICRO_BATCHES, replicas=2, over_memory="allow")
     history = made.fit((X, Y), progress=False)
+    weights, losses = updates(2 * MICRO_BATCHES)
+    np.testing.assert_allclose(history.steps["loss"], losses, rtol=1e-5)
+    assert history.samples == ROWS
+    (found,) = made.state.values()  # type: ignore[union-attr]
+    np.testing.assert_allclose(found, weights, rtol=1e-5)
+
+
+def test_hosts_train_on_batches_of_their_own() -> None:
+    def of_host(host: int) -> tuple[np.ndarray, np.ndarray]:
+        parts = np.arange(ROWS).reshape(-1, 2, BATCH)[:, host].ravel()  # every other batch
+        return X[parts], Y[parts]
+
+    made = trainer(micro_batches=MICRO_BATCHES, replicas=2, hosts=2, over_memory="allow")
+    history = made.fit(PerHost([of_host(0), of_host(1)]), progress=False)
     weights, losses = updates(2 * MICRO_BATCHES)
     np.testing.assert_allclose(history.steps["loss"], losses, rtol=1e-5)
     assert history.samples == ROWS

@@ -12,7 +12,8 @@ import hloipu
 from hloipu_runtime.errors import ArtefactError, LimitError, UsageError
 from hloipu_runtime.program_io.frame.frame import Frame, read_frame, write_frame
 from hloipu_runtime.program_io.frame.header import Header, decode, table_of
-from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint
+from hloipu_runtime.session.host_parts import load_checkpoint
 
 STEP = """HloModule step
 

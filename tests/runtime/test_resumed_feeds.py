@@ -11,7 +11,8 @@ import pytest
 
 import hloipu
 from hloipu_runtime.errors import LimitError, StreamError, UsageError
-from hloipu_runtime.session.checkpoint import Checkpoint, load_checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint
+from hloipu_runtime.session.host_parts import load_checkpoint
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from tests.support.fitted_plane import STEP

@@ -53,7 +53,7 @@ body {{
 """State on the device, an array that is given later, and queues that feed three steps of a run."""
 
 MEET = """\
-program "meet" for "tiny" ipus 1 replicas 2 partitions 2 places (4, 5, 7, 6) of 16 keys (7)
+program "meet" for "tiny" ipus 1 replicas 2 partitions 2 places (4, 5, 7, 6) of 16 hosts 2 keys (7)
 parameters {
   "x": f32[4]
 }

@@ -52,7 +52,7 @@ NOT_CHECKED = {
     "Module Computation Instruction Fault RunResult History Report "
     "Estimate Profile SessionRun": "records that hloipu makes",
     "CompiledProgram": "made by compile and load",
-    "HloipuError LimitError MachineError MismatchError StreamError UsageError "
+    "HloipuError HostError LimitError MachineError MismatchError StreamError UsageError "
     "UnsupportedError InvalidHloError ParseError VerifyError GraphError "
     "DoesNotFit "
     "EngineSwapWarning": "errors that hloipu raises",
@@ -63,6 +63,7 @@ NOT_CHECKED = {
     "Session JaxProgram JaxFunction LoweredFunction": "made by other functions alone",
     "InfeedQueue.take InfeedQueue.require_resumable OutfeedQueue.put "
     "OutfeedQueue.end_run": "called by engines for each element",
+    "Session.save_part": "called by the process of a host",
     "Source.elements Source.batches Source.with_pass": "called by queues; for sources to override",
     "ElementSpec.to_user": "called by queues for each element",
     "Callback.on_epoch_begin Callback.on_execution_end Callback.on_live Callback.on_epoch_end "
@@ -161,6 +162,7 @@ CALLS: Mapping[str, Call] = {
     "Session.run": lambda: (session().run, {"steps": 2}),
     "Session.load_constants": lambda: (session().load_constants, {"constants": {}}),
     "Session.stream": lambda: (session().stream, {"name": "loss"}),
+    "Session.arrived": lambda: (session().arrived, {"name": "loss"}),
     "Session.state": lambda: (session().state, {"replica": 0}),
     "Session.give_state": lambda: (session().give_state, {"state": [START]}),
     "Session.save_state": lambda: (session().save_state, {"path": "c"}),
@@ -180,6 +182,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "OutfeedQueue": lambda: (OutfeedQueue, {"name": "q"}),
     "OutfeedQueue.bind": lambda: (OutfeedQueue("q").bind, {"spec": SPEC}),
+    "OutfeedQueue.drain": lambda: (queue().drain, {"most": 1}),
     "OutfeedQueue.follow": lambda: (_drained(queue().follow), {}),
     "ElementSpec": lambda: (ElementSpec, {"leaves": SPEC.leaves}),
     "LeafSpec": lambda: (LeafSpec, {"element_type": "f32", "shape": (2,)}),

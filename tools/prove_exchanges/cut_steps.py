@@ -48,7 +48,7 @@ def subject_of(name: str, compiled: CompiledProgram, step: Any, micro_batches: i
     """Return a compiled step of `training_steps`, with its own state and batches."""
     program = compiled.program
     state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
-    states = begun_states(program, state, 0, program.participants)
+    states = begun_states(program, state, 0, range(program.participants))
     streams = tuple(
         _streams(compiled, step, UPDATES * micro_batches, replica)
         for replica in range(program.participants)

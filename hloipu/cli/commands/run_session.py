@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,12 @@ from hloipu_runtime.session.inputs import named_arrays, spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic
+from hloipu_runtime.streams.per_host import PerHost
 from hloipu_runtime.streams.rate import measure
 from hloipu_runtime.streams.source import Source
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
 
 CHECKPOINT_FILE = "checkpoint.hloipu"
 MEASURED_ELEMENTS = 256
@@ -66,30 +70,32 @@ def run_in_session(
     state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
     made_up = {queue.name: SYNTHETIC for queue in seen.queues if options.synthetic_data}
     files = {**made_up, **asked.infeeds}
-    infeeds = {
-        queue.name: source_of_file(queue, files[queue.name], asked.repeats, options.seed)
-        for queue in seen.queues
-        if queue.to_device and queue.name in files
-    }
     check_queue_names(program.program, asked)
+    infeeds = {
+        queue.name: fed
+        for queue in seen.queues
+        if queue.to_device
+        and (fed := _fed(queue, files, program.program.hosts, asked.repeats, options.seed))
+    }
     numbers = numbers_asked(program, asked)
-    with program.session(
-        state=state or None,
-        constants={
+    given: dict[str, Any] = {
+        "state": state or None,
+        "constants": {
             **{n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
             **{number: values[0] for number, values in numbers.items()},
         },
-        infeeds=infeeds,
-        mode=options.mode,
-        poison=options.poison,
-        seed=options.seed,
-        timeout=asked.timeout,
-        rates=producer_rates(program.program, asked, options.seed),
-        max_iterations=options.max_iterations,
-    ) as session:
+        "infeeds": infeeds,
+        "mode": options.mode,
+        "poison": options.poison,
+        "seed": options.seed,
+        "timeout": asked.timeout,
+        "rates": producer_rates(program.program, asked, options.seed),
+        "max_iterations": options.max_iterations,
+    }
+    with _opened(program, asked.scheduler, given) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
-            queue.name: [x.element for x in session.stream(queue.name).drain()]
+            queue.name: [x.element for x in session.arrived(queue.name)]
             for queue in program.program.queues
             if not queue.to_device
         }
@@ -97,10 +103,22 @@ def run_in_session(
         return session.profile(), results, drained
 
 
+def _opened(
+    program: CompiledProgram, scheduler: str | None, given: Mapping[str, Any]
+) -> "Session | HostsSession":
+    """Return a session in this process, or one with a process for each host."""
+    if scheduler is None:
+        return program.session(**given)
+    from hloipu.hosts import open_session  # few runs have several processes
+
+    return open_session(program, scheduler=scheduler, **given)
+
+
 def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
     """Return elements per second of the infeeds that the command line states a rate for.
 
-    A rate that is measured is that of this machine now, of the file's first elements.
+    A rate that is measured is that of this machine now, of the file's first elements; of several
+    hosts' files, the lowest.
     """
     found: dict[str, float] = {}
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
@@ -108,14 +126,23 @@ def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[s
         if text != MEASURED:
             found[name] = _rate(name, text)
             continue
-        if name not in asked.infeeds:
+        files = [file for fed, file in asked.infeeds.items() if fed.partition("@")[0] == name]
+        if not files:
             continue  # the session says what is missing
-        source = source_of_file(queues[name], asked.infeeds[name], repeats=True, seed=seed)
-        with InfeedQueue(name, spec_of_queue(queues[name]), source, timeout=asked.timeout) as queue:
-            (rate,) = measure(queue, 1, MEASURED_ELEMENTS, copy=True)
-        found[name] = rate.elements_per_second
+        found[name] = min(
+            _measured(queues[name], source_of_file(queues[name], file, repeats=True, seed=seed),
+                      asked.timeout)
+            for file in files
+        )  # fmt: skip
         say(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
     return found
+
+
+def _measured(queue: Queue, source: Source, timeout: float) -> float:
+    """Return the elements per second that a source makes here and now."""
+    with InfeedQueue(queue.name, spec_of_queue(queue), source, timeout=timeout) as fed:
+        (rate,) = measure(fed, 1, MEASURED_ELEMENTS, copy=True)
+    return rate.elements_per_second
 
 
 def _rate(name: str, text: str) -> float:
@@ -130,6 +157,30 @@ def _rate(name: str, text: str) -> float:
             f"elements per second, or {MEASURED!r}",
         )  # fmt: skip
     return rate
+
+
+def _fed(
+    queue: Queue, files: Mapping[str, str], hosts: int, repeats: bool, seed: int
+) -> Source | PerHost | None:
+    """Return what feeds a queue: its file, or the file of each host, NAME@HOST; None: nothing.
+
+    Raises UsageError E3155 where only some hosts have one.
+    """
+    own = [f"{queue.name}@{host}" for host in range(hosts)]
+    missing = [name for name in own if name not in files]
+    if len(missing) < len(own):
+        if missing or queue.name in files:
+            both = missing[0] if missing else queue.name
+            raise UsageError(
+                "E3155",
+                f"--infeed: some of {hosts} hosts have data of their own, and {both} "
+                + ("is not given" if missing else "is given for all"),
+                hint="give one file for all hosts, or NAME@0=FILE, NAME@1=FILE and so on",
+            )
+        return PerHost([source_of_file(queue, files[name], repeats, seed) for name in own])
+    if queue.name not in files:
+        return None
+    return source_of_file(queue, files[queue.name], repeats, seed)
 
 
 def source_of_file(queue: Queue, path: str, repeats: bool, seed: int) -> Source:
@@ -164,6 +215,8 @@ def check_queue_names(program: Program, asked: SessionOptions) -> None:
         ("--outfeed-to", asked.outfeeds, False),
     ):
         known = [queue.name for queue in program.queues if queue.to_device is way]
+        if flag == "--infeed":
+            known += [f"{name}@{host}" for name in known for host in range(program.hosts)]
         for name in names:
             if name not in known:
                 has = ", ".join(known) or "none"
@@ -212,7 +265,7 @@ def _values(port: Port, text: str) -> list[Any]:
 
 
 def _all_steps(
-    session: Session,
+    session: "Session | HostsSession",
     asked: SessionOptions,
     numbers: Mapping[int, list[Any]],
     progress: Progress | None,
@@ -259,7 +312,7 @@ def _folder(path: str) -> Path:
     return found
 
 
-def _by_result(session: Session, outputs: Sequence[Any]) -> dict[int, Any]:
+def _by_result(session: "Session | HostsSession", outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
     seen = seen_by_users(session.program)
     found = {number_of(port): array for port, array in zip(seen.results, outputs, strict=False)}

@@ -37,9 +37,11 @@ function linksScreen(report) {
   }
   const steps = links.steps.map((row) => ({ ...row, all: row.bytes * row.executions, name: report.timeline.step_names[row.step] || report.timeline.step_kinds[row.step], cycles: report.timeline.step_cycles[row.step],
     link: linkText({ name: row.fullest[0], from: row.fullest[1], to: row.fullest[2] }) }));
+  const { ipu_links: near = 0, gateway_links: far = 0 } = report.profile.link_cycles || {};
   const screen = element("div", {}, element("h2", {}, "Links between IPUs"),
     element("div", { class: "bar" }, choice("bytes of", kinds, kind, (value) => { kind = value; show(); }),
-      element("span", {}, `${whole(sum)} bytes leave an IPU in all: ${LINK_KINDS.slice(1).filter(([key]) => links.total_bytes[key]).map(([key, title]) => `${title} ${whole(links.total_bytes[key])}`).join(", ")}.`)),
+      element("span", {}, `${whole(sum)} bytes leave an IPU in all: ${LINK_KINDS.slice(1).filter(([key]) => links.total_bytes[key]).map(([key, title]) => `${title} ${whole(links.total_bytes[key])}`).join(", ")}.`),
+      element("span", {}, `${whole(near)} cycles on IPU-Links, ${whole(far)} on GW-Links.`)),
     note, picture, legend([["a bundle in one direction, as wide as it is busy", colour("compute")], ["the busiest", colour("bad")]]), table.node,
     element("h3", {}, "Steps that send most"),
     sortedTable([["instruction", "name"], ["what", "kind"], ["executions", "executions", "number"], ["bytes of one", "bytes", "number"], ["bytes in all", "all", "number"], ["fullest link", "link"],

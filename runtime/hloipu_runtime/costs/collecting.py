@@ -4,13 +4,20 @@ Participant p of a program on S IPUs takes the IPUs p * S to p * S + S - 1 of th
 and gathers go round a ring of the group's members, each handing one part on to its neighbour: n - 1
 times for a reduce-scatter or an all-gather, both one after the other for an all-reduce, which is as
 few bytes as can be (Patarasuk and Yuan: Bandwidth optimal all-reduce algorithms for clusters of
-workstations, 2009). A broadcast doubles the members that have it in each phase. All others go in
-one phase, straight from sender to receiver. Each phase is a meeting of all IPUs and a transfer over
-the links; getting data to the links on a chip is taken to go on beside that.
+workstations, 2009). The ring is in the members' order, or up the ladder of links and down it. A
+broadcast doubles the members that have it in each phase. All others go in one phase, straight from
+sender to receiver. Each phase is a meeting of all IPUs and a transfer over the links; getting data
+to the links on a chip is taken to go on beside that.
+
+Where members of a group are in several link domains, as many in each, it may go by levels: members
+of a domain reduce over IPU-Links, those with the same part over gateways, and the domain's members
+hand the sums round (Jia et al.: Highly scalable deep learning training system with mixed-precision,
+2018, hierarchical all-reduce). Of rings and of levels the cheapest counts.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -18,7 +25,7 @@ from hloipu_runtime.costs.spent import FREE, Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
 from hloipu_runtime.machine.costs import sync
-from hloipu_runtime.machine.links import Flow, check_system, link_transfer
+from hloipu_runtime.machine.links import NO_LINK_CYCLES, Flow, LinkCycles, check_system, link_price
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
@@ -37,6 +44,12 @@ class Phase(NamedTuple):
     pairs: tuple[tuple[int, int], ...]
     """Participants that send and receive."""
     reduces: bool = False
+    copies: int = 1
+    """Parts that are handed on together."""
+
+    def bytes_of(self, size_bytes: int) -> int:
+        """Return the bytes that are handed on, of a member's that brings so many."""
+        return over(size_bytes * self.copies, self.parts)
 
 
 class CollectiveCost(NamedTuple):
@@ -48,6 +61,8 @@ class CollectiveCost(NamedTuple):
     """Of the first participant."""
     moved_bytes: int
     """That the participants send, all together."""
+    links: LinkCycles
+    """Of its cycles, those on links by their kind."""
 
 
 def collective_cost(program: Program, step: c.Collective, machine: Machine) -> CollectiveCost:
@@ -56,20 +71,76 @@ def collective_cost(program: Program, step: c.Collective, machine: Machine) -> C
     Raises MachineError E3210 where the machine has not so many IPUs.
     """
     check_system(machine, program.ipus * program.participants)  # before pairs are written out
+    ipus, tiles = _tiles(program, step)
+    chosen, cost = _chosen(program, step, machine, tiles)
+    sizes = _bytes_by_ipu(program, step)
+    moved = sum(
+        phase.times * len(phase.pairs) * phase.bytes_of(size)
+        for phase in chosen
+        for size in sizes.values()
+    )
+    return CollectiveCost(cost.spent, tiles, ipus, moved, cost.links)
+
+
+def _tiles(program: Program, step: c.Collective) -> tuple[tuple[int, ...], int]:
+    """Return the first participant's IPUs, and how many tiles of them take part."""
     variables = [program.variables[moved.variable] for moved in (*step.inputs, *step.outputs)]
     ipus = tuple(sorted({variable.ipu for variable in variables}))
-    tiles = sum(max(v.mapping.tiles.count for v in variables if v.ipu == ipu) for ipu in ipus)
+    return ipus, sum(max(v.mapping.tiles.count for v in variables if v.ipu == ipu) for ipu in ipus)
+
+
+class _Cost(NamedTuple):
+    """What phases cost."""
+
+    spent: Spent
+    links: LinkCycles
+
+
+def _chosen(
+    program: Program, step: c.Collective, machine: Machine, tiles: int
+) -> tuple[tuple[Phase, ...], _Cost]:
+    """Return the phases that a collective takes, round a ring or by levels, and what they cost."""
     sizes = _bytes_by_ipu(program, step)
-    spent, moved = FREE, 0
-    for phase in phases(step.form):
-        spent = spent.plus(_phase_cost(program, machine, phase, sizes, tiles).times(phase.times))
-        sent = sum(over(size, phase.parts) for size in sizes.values())
-        moved += phase.times * len(phase.pairs) * sent
-    return CollectiveCost(spent, tiles, ipus, moved)
+
+    def priced(found: tuple[Phase, ...]) -> tuple[tuple[Phase, ...], _Cost]:
+        spent, links = FREE, NO_LINK_CYCLES
+        for phase in found:
+            cost = _phase_cost(program, machine, phase, sizes, tiles)
+            spent = spent.plus(cost.spent.times(phase.times))
+            links = links.plus(cost.links, phase.times)
+        return found, _Cost(spent, links)
+
+    ipu = min(sizes, default=0)
+    places = [program.place(ipu, p) for p in range(program.participants)]
+    # Participants that are in several domains count as in that of their first IPU.
+    domains = [place // machine.links.ipus_per_link_domain for place in places]
+    forms = [step.form]
+    if step.form.kind in _ROUND_RINGS:
+        forms.append(replace(step.form, groups=_folded_groups(step.form.groups, places)))
+    ways = [tuple(phases(form)) for form in forms]
+    ways += [way for form in forms if (way := tuple(phases_by_level(form, domains)))]
+    found = [priced(way) for way in dict.fromkeys(ways)]
+    return min(found, key=lambda each: each[1].spent.total.cycles)
+
+
+_ROUND_RINGS = (c.ALL_REDUCE, c.REDUCE_SCATTER, c.ALL_GATHER)
+
+
+def _folded_groups(groups: c.Groups, places: Sequence[int]) -> c.Groups:
+    return tuple(tuple(folded(sorted(group, key=places.__getitem__))) for group in groups)
+
+
+def folded(members: Sequence[int]) -> list[int]:
+    """Return members along a ladder as a ring without a long way back: up it, and down.
+
+    >>> folded([0, 1, 2, 3, 4, 5])
+    [0, 2, 4, 5, 3, 1]
+    """
+    return [*members[::2], *reversed(members[1::2])]
 
 
 def phases(form: c.CollectiveForm) -> Iterator[Phase]:
-    """Yield the transfers of a collective, those that are alike together."""
+    """Yield the transfers of a collective round a ring, those that are alike together."""
     size = form.group_size
     if form.kind == c.PERMUTE:
         pairs = tuple(pair for pair in form.pairs if pair[0] != pair[1])
@@ -78,12 +149,7 @@ def phases(form: c.CollectiveForm) -> Iterator[Phase]:
         return
     if size < 2:
         return
-    ring = tuple(
-        (member, group[(place + 1) % len(group)])
-        for group in form.groups
-        if len(group) > 1
-        for place, member in enumerate(group)
-    )
+    ring = _rings(form.groups)
     if form.kind in c.REDUCING:
         yield Phase(size - 1, size, ring, reduces=True)
     if form.kind == c.ALL_REDUCE:
@@ -91,16 +157,68 @@ def phases(form: c.CollectiveForm) -> Iterator[Phase]:
     elif form.kind == c.ALL_GATHER:
         yield Phase(size - 1, 1, ring)
     elif form.kind == c.BROADCAST:
-        reach = 1
-        while reach < size:
-            yield Phase(1, 1, _doubled(form.groups, reach))
-            reach *= 2
+        yield from _broadcast(form.groups)
     elif form.kind in (c.ALL_TO_ALL, c.RAGGED):
         everyone = tuple((a, b) for group in form.groups for a in group for b in group if a != b)
         yield Phase(1, size, everyone)
 
 
-def _doubled(groups: c.Groups, reach: int) -> tuple[tuple[int, int], ...]:
+def phases_by_level(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[Phase]:
+    """Yield the transfers of a collective within link domains and between them.
+
+    `domains`: of each participant. Nothing where the members of a group are not in several, as
+    many in each, or where the kind has no such form.
+    """
+    split = [_by_domain(group, domains) for group in form.groups if len(group) > 1]
+    sizes = {(len(parts), len(parts[0])) for parts in split}
+    if len(sizes) != 1 or any(len(x) != len(parts[0]) for parts in split for x in parts):
+        return
+    ((count, within),) = sizes
+    if count < 2 or within < 2:
+        return
+    inner = _rings([part for parts in split for part in parts])
+    outer = _rings([tuple(same) for parts in split for same in zip(*parts, strict=True)])
+    if form.kind in c.REDUCING:
+        yield Phase(within - 1, within, inner, reduces=True)
+        yield Phase(count - 1, within * count, outer, reduces=True)
+    if form.kind == c.ALL_REDUCE:
+        yield Phase(count - 1, within * count, outer)
+        yield Phase(within - 1, within, inner)
+    elif form.kind == c.ALL_GATHER:
+        yield Phase(count - 1, 1, outer)
+        yield Phase(within - 1, 1, inner, copies=count)
+    elif form.kind == c.BROADCAST:
+        # First those that are alone in their domain: few copies go over gateways.
+        yield from _broadcast(
+            [tuple(x for same in zip(*p, strict=True) for x in same) for p in split]
+        )
+
+
+def _by_domain(group: Sequence[int], domains: Sequence[int]) -> list[tuple[int, ...]]:
+    found: dict[int, list[int]] = {}
+    for member in group:
+        found.setdefault(domains[member], []).append(member)
+    return [tuple(members) for members in found.values()]
+
+
+def _rings(groups: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    """Return who hands on to whom, each member to the next one of its group."""
+    return tuple(
+        (member, group[(place + 1) % len(group)])
+        for group in groups
+        if len(group) > 1
+        for place, member in enumerate(group)
+    )
+
+
+def _broadcast(groups: Sequence[Sequence[int]]) -> Iterator[Phase]:
+    reach, size = 1, max(map(len, groups))
+    while reach < size:
+        yield Phase(1, 1, _doubled(groups, reach))
+        reach *= 2
+
+
+def _doubled(groups: Sequence[Sequence[int]], reach: int) -> tuple[tuple[int, int], ...]:
     """Return who sends to whom where the first `reach` members of each group have it."""
     return tuple(
         pair
@@ -109,17 +227,19 @@ def _doubled(groups: c.Groups, reach: int) -> tuple[tuple[int, int], ...]:
     )
 
 
-def collective_flows(program: Program, step: c.Collective) -> Iterator[tuple[int, Flow]]:
+def collective_flows(
+    program: Program, step: c.Collective, machine: Machine
+) -> Iterator[tuple[int, Flow]]:
     """Yield what one execution sends between IPUs, each flow with how often it is sent."""
     sizes = _bytes_by_ipu(program, step)
-    for phase in phases(step.form):
+    for phase in _chosen(program, step, machine, _tiles(program, step)[1])[0]:
         for flow in _phase_flows(program, phase, sizes):
             yield phase.times, flow
 
 
 def _phase_flows(program: Program, phase: Phase, sizes: dict[int, int]) -> list[Flow]:
     return [
-        Flow(program.place(ipu, source), program.place(ipu, target), over(size, phase.parts))
+        Flow(program.place(ipu, source), program.place(ipu, target), phase.bytes_of(size))
         for source, target in phase.pairs
         for ipu, size in sizes.items()
     ]
@@ -142,13 +262,13 @@ def bytes_of(variable: Variable) -> int:
 
 def _phase_cost(
     program: Program, machine: Machine, phase: Phase, sizes: dict[int, int], tiles: int
-) -> Spent:
+) -> _Cost:
     system = program.ipus * program.participants
     flows = _phase_flows(program, phase, sizes)
-    exchange = link_transfer(machine, flows, program.system_ipus or system)
-    part = max(over(size, phase.parts) for size in sizes.values()) if sizes else 0
+    exchange, links = link_price(machine, flows, program.system_ipus or system)
+    part = max(map(phase.bytes_of, sizes.values()), default=0)
     compute = _added(machine, over(part, max(tiles, 1))) if phase.reduces else NOTHING
-    return Spent(compute=compute, exchange=exchange, sync=sync(machine, system))
+    return _Cost(Spent(compute=compute, exchange=exchange, sync=sync(machine, system)), links)
 
 
 def _added(machine: Machine, tile_bytes: int) -> Charge:

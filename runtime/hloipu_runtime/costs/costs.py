@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import Charge
+from hloipu_runtime.machine.links import NO_LINK_CYCLES, LinkCycles
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline, Step
@@ -35,6 +36,8 @@ class StepCost(NamedTuple):
     """Most bytes that a vertex takes in that has no others beside it on other tiles."""
     step: Step | None = None
     """What it is the cost of: where reports begin that look at it more closely."""
+    links: LinkCycles = NO_LINK_CYCLES
+    """Cycles of what collectives, exchanges and slots' ends send between IPUs, by kind of link."""
 
 
 class Loop(NamedTuple):

@@ -16,7 +16,7 @@ from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.costs.traffic import TileRange, TransferTraffic
 from hloipu_runtime.machine.charges import Charge, slowest
 from hloipu_runtime.machine.costs import TileTraffic, exchange, exchange_cycles
-from hloipu_runtime.machine.links import Flow, link_transfer
+from hloipu_runtime.machine.links import Flow, LinkCycles, link_price
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import pushed
 from hloipu_runtime.program.program import Program
@@ -34,6 +34,8 @@ class ExchangeCost(NamedTuple):
     """That leave their tile, each once, rounded up to words."""
     flows: Mapping[tuple[int, int], int]
     """Bytes between IPUs, by their places in the system: those that links are charged for."""
+    links: LinkCycles
+    """Cycles that they take there; exchanges on the chips go on meanwhile."""
 
 
 def exchange_cost(program: Program, step: Exchange, machine: Machine, forms: Forms) -> ExchangeCost:
@@ -214,7 +216,7 @@ def _cost_of(
         ipus |= part.ipus
         flows.update(part.flows)
     system = program.system_ipus or program.ipus
-    links = link_transfer(machine, (Flow(*way, n) for way, n in flows.items()), system)
+    links, by_kind = link_price(machine, (Flow(*way, n) for way, n in flows.items()), system)
     starting, syncs = more_rounds(machine, max((part.rounds for part in parts), default=1))
     receivers: dict[int, list[TileRange]] = {}
     for part in parts:
@@ -226,6 +228,7 @@ def _cost_of(
         tuple(sorted(ipus)),
         sum(part.size_bytes for part in parts),
         flows,
+        by_kind,
     )
 
 

@@ -44,10 +44,12 @@ class HostPhase:
         to_device: bool,
         is_connected: bool = False,
         participants: int = 1,
+        hosts: int = 0,
     ) -> None:
         self.is_connected = is_connected
         self.participants = participants
         """Each on IPUs of its own, all of which transfer the same at once."""
+        self.hosts = hosts
         self.machine = machine
         self.to_device = to_device
         self.bytes_by_ipu = [0] * ipus
@@ -68,6 +70,7 @@ class HostPhase:
             to_device=self.to_device,
             busiest_tile_bytes=self.busiest_tile_bytes,
             is_connected=self.is_connected,
+            hosts=self.hosts,
         )
         before, self.charged = self.charged, total
         return Charge(
@@ -107,7 +110,7 @@ def exchanging(
         name = program.values[definition.value].origin
         name = name or program.variables[definition.variable].origin
     found = plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-    return found._replace(step=step)
+    return found._replace(step=step, links=cost.links)
 
 
 def collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
@@ -117,7 +120,7 @@ def collecting(program: Program, step: Collective, machine: Machine, path: str) 
     cost = collective_cost(program, step, machine)
     kind = step.form.kind
     found = plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-    return found._replace(step=step)
+    return found._replace(step=step, links=cost.links)
 
 
 def plain(
@@ -197,6 +200,7 @@ class Transfers:
                 to_device=to_device,
                 is_connected=program.is_resident,
                 participants=program.participants,
+                hosts=program.hosts,
             )
         variable = program.variables[step.variable]
         spent = Spent(host=self.phase.add(variable))

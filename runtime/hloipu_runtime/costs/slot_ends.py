@@ -8,6 +8,7 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.single_steps import plain
 from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.links import NO_LINK_CYCLES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Pipeline
@@ -26,14 +27,16 @@ def slot_ends(
     ipus = _all_ipus(step)
     meeting = Spent(sync=sync(machine, len(ipus)))
     iteration = branches(machine, 1)
-    total, moved = Spent(), 0
+    total, moved, links = Spent(), 0, NO_LINK_CYCLES
     made = SlotCopies(program, step, machine, forms)
     for pattern in patterns:
         copies = made.cost(pattern.positions)
         total = total.plus(copies.spent.plus(meeting).plus(iteration).times(pattern.slots))
         moved += pattern.slots * copies.moved_bytes
+        links = links.plus(copies.links, pattern.slots)
     tiles = len(ipus) * machine.chip.tiles_per_ipu
-    return plain(path, "slots", step.name, total, tiles, ipus, moved)._replace(step=step)
+    found = plain(path, "slots", step.name, total, tiles, ipus, moved)
+    return found._replace(step=step, links=links)
 
 
 def stored(

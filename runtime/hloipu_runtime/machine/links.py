@@ -63,34 +63,56 @@ def link_loads(machine: Machine, flows: Iterable[Flow], ipus: int) -> LinkLoads:
     return LinkLoads(load, hops, gateways)
 
 
+class LinkCycles(NamedTuple):
+    """Cycles of transfers by the kind of link that they wait for."""
+
+    ipu_links: int = 0
+    gateway_links: int = 0
+
+    def plus(self, other: "LinkCycles", times: int = 1) -> "LinkCycles":
+        """Return the sum with so many times another."""
+        return LinkCycles(
+            self.ipu_links + times * other.ipu_links,
+            self.gateway_links + times * other.gateway_links,
+        )
+
+
+NO_LINK_CYCLES = LinkCycles()
+
+
 def link_transfer(machine: Machine, flows: Iterable[Flow], ipus: int) -> Charge:
     """Return the charge of a phase of copies between the IPUs of a system of `ipus`.
 
     Longest way * hop + bytes on the fullest segment / its rate. The global sync is charged apart.
     Raises what `link_loads` raises.
     """
+    return link_price(machine, flows, ipus)[0]
+
+
+def link_price(machine: Machine, flows: Iterable[Flow], ipus: int) -> tuple[Charge, LinkCycles]:
+    """Return the charge of `link_transfer`, and its cycles by the kind of link.
+
+    Cycles of the data are those of the fullest segment, whichever kind it is of.
+    """
     load, hops, gateways = link_loads(machine, flows, ipus)
     if not load:
-        return NOTHING
+        return NOTHING, NO_LINK_CYCLES
     links = machine.links
-    data, keys = max(
-        (cycles_at_rate(machine, size_bytes, segment_rate(machine, segment)), _rate_keys(segment))
-        for segment, size_bytes in load.items()
+    data, keys, fullest = max(
+        (cycles_at_rate(machine, size, segment_rate(machine, x)), _rate_keys(x), x)
+        for x, size in load.items()
     )
-    return charge_of(
+    hop_cycles = cycles_of_nanoseconds(machine, hops * links.hop_nanoseconds)
+    gateway_cycles = cycles_of_nanoseconds(machine, gateways * links.gateway_nanoseconds)
+    charge = charge_of(
         machine,
-        (
-            cycles_of_nanoseconds(machine, hops * links.hop_nanoseconds),
-            "links.hop_nanoseconds",
-            "chip.clock_hz",
-        ),
-        (
-            cycles_of_nanoseconds(machine, gateways * links.gateway_nanoseconds),
-            "links.gateway_nanoseconds",
-            "chip.clock_hz",
-        ),
+        (hop_cycles, "links.hop_nanoseconds", "chip.clock_hz"),
+        (gateway_cycles, "links.gateway_nanoseconds", "chip.clock_hz"),
         (data, *keys),
     )
+    if fullest.kind.startswith("gateway"):
+        return charge, LinkCycles(hop_cycles, gateway_cycles + data)
+    return charge, LinkCycles(hop_cycles + data, gateway_cycles)
 
 
 class _Way(NamedTuple):

@@ -182,6 +182,8 @@ class Links:
 class Host:
     """The line of one chassis to its host; packets are what one tile sends or takes at a time."""
 
+    ipus_per_host: Number
+    """IPUs whose lines a host takes all of; more of them on one host share these lines."""
     to_device_bytes_per_second: BytesPerSecond
     from_device_bytes_per_second: BytesPerSecond
     round_trip_nanoseconds: Nanoseconds

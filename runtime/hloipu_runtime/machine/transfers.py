@@ -28,18 +28,16 @@ def host_transfer(
     to_device: bool,
     busiest_tile_bytes: int = 0,
     is_connected: bool = False,
+    hosts: int = 0,
 ) -> Charge:
     """Return the charge of one transfer between the host and some IPUs, numbered from 0.
 
     Round trip, unless the stream `is_connected` before the run, and command; then the slower of
     two: the line that the IPUs of a chassis share, and the packets of the tile that moves most
-    (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs).
+    (osmarks/ipu-stack: crates/ipu-target/src/exchange.rs). `hosts` divide the IPUs among them, and
+    each of them has lines for so many; 0: it is not said, and all have.
     """
-    group = machine.links.ipus_per_machine
-    busiest = max(
-        (sum(bytes_by_ipu[first : first + group]) for first in range(0, len(bytes_by_ipu), group)),
-        default=0,
-    )
+    busiest = _busiest_line(machine, bytes_by_ipu, hosts)
     if busiest <= 0:
         return NOTHING
     host = machine.host
@@ -64,6 +62,19 @@ def host_transfer(
         (host.command_cycles, "host.command_cycles"),
         data,
     )
+
+
+def _busiest_line(machine: Machine, bytes_by_ipu: Sequence[int], hosts: int) -> int:
+    """Return the bytes that the busiest line takes, of a chassis or its share of a host's lines."""
+    group, lines = machine.links.ipus_per_machine, machine.host.ipus_per_host
+
+    def most(ipus: int) -> int:
+        firsts = range(0, len(bytes_by_ipu), ipus)
+        return max((sum(bytes_by_ipu[first : first + ipus]) for first in firsts), default=0)
+
+    if not hosts or len(bytes_by_ipu) <= hosts * lines:
+        return most(group)
+    return max(most(group), over(most(over(len(bytes_by_ipu), hosts)) * group, lines))
 
 
 def host_call(machine: Machine) -> Charge:

@@ -161,6 +161,11 @@ class Program:
     partitioning: Partitioning | None = None
     """Of which arrays each partition has one block: users see them whole; None: partitions are
     given what the caller says, and give each their own."""
+    hosts: int = 0
+    """That feed as many replicas each, in their order, from queues of their own.
+
+    0: it is not said; one host feeds all, over as many lines as they have.
+    """
     keys: tuple[int, ...] = ()
     """Users' numbers of state and loaded parameters that are keys of random numbers, into which a
     session folds the number of each replica (`kernels.replica_keys`)."""
@@ -176,6 +181,11 @@ class Program:
     def participants(self) -> int:
         """Who meets at collectives, numbered replica * partitions + partition."""
         return self.replicas * self.partitions
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether its hosts have equally many replicas."""
+        return self.hosts == 0 or (self.hosts > 0 and self.replicas % self.hosts == 0)
 
     @property
     def has_places(self) -> bool:

@@ -16,6 +16,7 @@ from hloipu_runtime.costs.counting import BlockCounts, spent_of
 from hloipu_runtime.costs.estimate import Estimate, Unknown
 from hloipu_runtime.costs.spent import BUCKETS, DEVICE
 from hloipu_runtime.costs.step_times import step_times
+from hloipu_runtime.machine.links import NO_LINK_CYCLES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record, queues_record
 from hloipu_runtime.report.host import device_alone, host_time
@@ -131,7 +132,18 @@ def _profile(
         host=host_time(costs, counts, alone.total.cycles, about.options),
         replicas=costs.program.replicas,
         partitions=costs.program.partitions,
+        hosts=costs.program.hosts,
+        links=_links(costs, counts),
     )
+
+
+def _links(costs: Costs, counts: BlockCounts) -> dict[str, int]:
+    """Return the cycles of transfers over each kind of link, in all executions of all steps."""
+    total = NO_LINK_CYCLES
+    for block, times in zip(costs.blocks, counts.counts, strict=True):
+        for number in block.steps if times else ():
+            total = total.plus(costs.steps[number].links, times)
+    return total._asdict() if any(total) else {}
 
 
 def _calls(costs: Costs, counts: BlockCounts) -> dict[str, Any]:

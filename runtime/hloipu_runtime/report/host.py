@@ -163,7 +163,11 @@ def _transferred(costs: Costs, variables: Iterable[Variable], *, to_device: bool
         busiest += 0 if variable.role is Role.REMOTE else variable.bytes_per_tile
     sizes = by_ipu * costs.program.participants
     return host_transfer(
-        costs.machine, sizes, to_device=to_device, busiest_tile_bytes=busiest
+        costs.machine,
+        sizes,
+        to_device=to_device,
+        busiest_tile_bytes=busiest,
+        hosts=costs.program.hosts,
     ).cycles
 
 

@@ -110,7 +110,7 @@ def _sent(program: Program, costs: Costs, cost: StepCost, forms: Forms) -> _Sent
     match cost.step:
         case Collective() as step:
             flows: Counter[tuple[int, int]] = Counter()
-            for times, flow in collective_flows(program, step):
+            for times, flow in collective_flows(program, step, machine):
                 if flow.source != flow.target:
                     flows[flow.source, flow.target] += times * flow.size_bytes
             return _Sent("collectives", flows)

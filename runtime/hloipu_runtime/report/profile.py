@@ -134,6 +134,10 @@ class Profile:
     """Copies of the program, each on as many IPUs, at the same time."""
     partitions: int = 1
     """Of each replica, likewise."""
+    hosts: int = 0
+    """That share the replicas; 0: it was not said."""
+    links: Mapping[str, int] = field(default_factory=dict)
+    """Cycles of transfers between IPUs, by kind of link; empty where there are none."""
 
     @property
     def seconds(self) -> float | None:
@@ -172,6 +176,7 @@ class Profile:
                 "ipus": self.ipus,
                 "replicas": self.replicas,
                 "partitions": self.partitions,
+                "hosts": self.hosts,
                 "overrides": dict(sorted(self.overrides.items())),
             },
             "options": dict(sorted(self.options.items())),
@@ -189,6 +194,7 @@ class Profile:
             "seconds": self.seconds,
             "tile_use": self.tile_use,
             "by_bucket": dict(self.by_bucket),
+            "link_cycles": dict(self.links),
             "by_ipu": [row._asdict() for row in self.by_ipu],
             "unknown": [dict(item) for item in self.unknown],
             "steps": [row._asdict() | {"ipus": list(row.ipus)} for row in self.steps],

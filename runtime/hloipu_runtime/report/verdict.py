@@ -74,6 +74,8 @@ def _head(profile: Profile) -> str:
         ipus = f"{profile.partitions} partitions of {ipus}"
     if profile.replicas > 1:
         ipus = f"{profile.replicas} replicas of {ipus}"
+    if profile.hosts:
+        ipus = f"{profile.hosts} host{'s'[: profile.hosts > 1]} with {ipus}"
     return (
         f"{profile.program or 'program'} on {profile.machine}: {ipus} of "
         f"{profile.tiles_per_ipu:,} tiles at {profile.clock_hz / 1e9:g} GHz ({profile.mode})"
@@ -96,7 +98,7 @@ def _costs(profile: Profile) -> Iterator[str]:
     total = profile.device_cycles
     spent = profile.device.items()
     parts = [f"{name} {cycles:,} ({_share(cycles, total)})" for name, cycles in spent if cycles]
-    yield f"  {', '.join(parts)}" if parts else "  nothing to do"
+    yield f"  {', '.join(parts)}{_links(profile)}" if parts else "  nothing to do"
     yield _host(profile)
     if profile.feeds:
         yield feeds_line(profile.feeds)
@@ -104,6 +106,17 @@ def _costs(profile: Profile) -> Iterator[str]:
         source = f"  {row.source}" if row.source else ""
         cycles = row.cycles - row.host_cycles
         yield f"  {cycles:>14,} cycles {_share(cycles, total):>6}  {row.name}{source}"
+
+
+def _links(profile: Profile) -> str:
+    """Say how long IPUs send over which links, where that depends on hosts or gateways."""
+    if not profile.links or not (profile.hosts or profile.links["gateway_links"]):
+        return ""
+    total = profile.device_cycles
+    names = (("IPU-Links", "ipu_links"), ("GW-Links", "gateway_links"))
+    kinds = [(name, profile.links[key]) for name, key in names]
+    said = ", ".join(f"{name} {n:,} ({_share(n, total)})" for name, n in kinds if n)
+    return f"; links {said}"
 
 
 def _host(profile: Profile) -> str:

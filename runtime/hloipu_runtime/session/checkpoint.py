@@ -17,7 +17,7 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program_io.frame.frame import Frame, read_frame, write_frame
+from hloipu_runtime.program_io.frame.frame import Frame, write_frame
 from hloipu_runtime.streams.element import LeafSpec
 
 Array = np.ndarray[Any, Any]
@@ -104,8 +104,14 @@ class Checkpoint:
                 )
 
     def of(self, program: Program, participant: int) -> dict[str, Array]:
-        """Return the state of one participant by name, where it is this program's."""
-        names = [port.name for port in seen_by_users(program).state]
+        """Return the state of one participant by name, where it is this program's.
+
+        Arrays in blocks are those of its replica, whole: its first participant's.
+        """
+        seen = seen_by_users(program)
+        if seen.blocks:
+            participant -= participant % program.partitions
+        names = [port.name for port in seen.state]
         return {
             name: self.arrays.get(of_participant(name, participant), self.arrays[name])
             for name in names
@@ -120,24 +126,19 @@ def of_participant(name: str, number: int) -> str:
     return f"participant {number}: {name}" if number else name
 
 
-def differing(states: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Return the state of all participants as a checkpoint holds it."""
-    found = dict(states[0])
-    for number, state in enumerate(states[1:], 1):
+def differing(states: Sequence[Mapping[str, Array]], numbers: Sequence[int]) -> dict[str, Array]:
+    """Return the state of participants of these numbers as a checkpoint, or its part, holds it."""
+    found = {of_participant(name, numbers[0]): array for name, array in states[0].items()}
+    for number, state in zip(numbers[1:], states[1:], strict=True):
         for name, array in state.items():
             if array.tobytes() != states[0][name].tobytes():
                 found[of_participant(name, number)] = array
     return found
 
 
-def load_checkpoint(path: str | Path) -> Checkpoint:
-    """Return the checkpoint of a file.
-
-    Raises UsageError E3001 where it cannot be read, ArtefactError (E4001 to E4012) where it is not
-    what was written.
-    """
-    frame = read_frame(path, kind=KIND)
-    meta, name = frame.meta, str(path)
+def checkpoint_of(frame: Frame, name: str) -> Checkpoint:
+    """Return the checkpoint that a file holds; ArtefactError E4012 for a frame that is none."""
+    meta = frame.meta
     if meta.keys() != _KEYS or meta["schema"] != SCHEMA:
         raise _refused(name, f"it is not of the schema {SCHEMA}")
     names = meta["names"]

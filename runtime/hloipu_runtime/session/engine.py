@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
-from hloipu_runtime.errors import StreamError
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
@@ -21,6 +21,7 @@ from hloipu_runtime.simulate.participants import check_participants
 from hloipu_runtime.simulate.replicated import ReplicatedEngine
 from hloipu_runtime.simulate.run.host import Counts, require_mode
 from hloipu_runtime.simulate.run.kept_state import streams_before_work
+from hloipu_runtime.simulate.run.meeting import Elsewhere
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.participants import hosts_of_all
 
@@ -49,9 +50,25 @@ class SessionSettings:
     """That it may take of the host's memory."""
     max_iterations: int | None = None
     """Turns that a loop within the step may take each time it is entered; None: any number."""
+    elsewhere: Elsewhere | None = None
+    """Participants that other processes run, those of other hosts; None: all are here."""
 
     def __post_init__(self) -> None:
         require_mode(self.mode)
+        if not isinstance(self.elsewhere, Elsewhere | None):
+            raise UsageError(
+                "E3180",
+                f"elsewhere is {type(self.elsewhere).__name__}, not what other processes run",
+                hint="leave it out; hloipu.hosts.open_session gives it",
+            )
+
+
+def replicas_of(program: Program, elsewhere: Elsewhere | None) -> range:
+    """Return the replicas whose participants are here."""
+    if elsewhere is None:
+        return range(program.replicas)
+    numbers, each = elsewhere.numbers, program.partitions
+    return range(numbers.start // each, numbers.stop // each)
 
 
 class SessionEngine:
@@ -63,7 +80,7 @@ class SessionEngine:
         settings: SessionSettings,
         participants: int,
         host: StreamHost,
-        now: Callable[[], int],
+        now: Callable[[int], int],
         constants: Sequence[Mapping[str, Array]],
     ) -> None:
         self.program = program
@@ -84,6 +101,11 @@ class SessionEngine:
         """Run the program once."""
         with memory_told(self.program, self.settings.mode, self.settings.live_bytes):
             self.engine.run(self.host, counts)
+
+    def counts_of(self, place: int) -> Counts:
+        """Return what one of several participants counted in the last run, or counts in this."""
+        assert isinstance(self.engine, ReplicatedEngine)
+        return self.engine.counts[place]
 
     @property
     def states(self) -> list[dict[str, Array]]:
@@ -133,12 +155,14 @@ class SessionEngine:
                 engines.append(FunctionalEngine(program))
             else:
                 engines.append(ExactEngine(program, poison=self.settings.poison))
-        if self.participants == 1:
+        elsewhere = self.settings.elsewhere
+        if self.participants == 1 and elsewhere is None:
             return engines[0]
         check_participants(self.program)
-        made = ReplicatedEngine(self.program, engines)
+        made = ReplicatedEngine(self.program, engines, elsewhere)
+        replicas = replicas_of(self.program, elsewhere)
         blocks = seen_by_users(self.program).blocks_of_streams
-        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks))
+        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks, replicas))
         return made
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:

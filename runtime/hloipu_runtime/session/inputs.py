@@ -1,6 +1,6 @@
 """Inputs of a session: state, constants of a run and queues."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, of_host
 from hloipu_runtime.streams.structure import LEAF, Structure
 
 
@@ -307,11 +308,18 @@ def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float
 
 
 def opened_infeeds(
-    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+    program: Program,
+    given: Mapping[str, Any],
+    timeout: float,
+    replicas: int = 1,
+    *,
+    host: int = EVERY_HOST,
 ) -> list[InfeedQueue]:
     """Return a queue for each infeed of the program; UsageError E3155 for others than those.
 
-    Replica i of R takes the elements i, i + R, i + 2R and so on.
+    Replica i of R takes the elements i, i + R, i + 2R and so on. What is given by `PerHost` has a
+    queue for each host, of which its replicas take elements so. `host`: the one that is here alone.
+    Raises what `_by_host` raises.
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", given, queues)
@@ -323,78 +331,122 @@ def opened_infeeds(
             hint="give infeeds={name: arrays, iterable, function or source, …}; "
             "on the command line --infeed NAME=FILE",
         )
-    return [
-        own_queue(queue, made, replicas)
-        if isinstance(made := given[name], InfeedQueue)
-        else InfeedQueue(
-            name,
-            spec_of_queue(queue),
-            made,
-            timeout=timeout,
-            replicas=replicas,
-            streams=streams_of_queue(queue),
-        )
-        for name, queue in queues.items()
-    ]
+    found: list[InfeedQueue] = []
+    for name, queue in queues.items():
+        for whose, made, count in _by_host(program, name, given[name], replicas, host):
+            if isinstance(made, InfeedQueue):
+                one = own_queue(queue, made, count, whose)
+            else:
+                one = InfeedQueue(
+                    of_host(name, whose),
+                    spec_of_queue(queue),
+                    made,
+                    timeout=timeout,
+                    replicas=count,
+                    streams=streams_of_queue(queue),
+                )
+            one.host = whose
+            if whose == EVERY_HOST != host:
+                each = count // program.hosts
+                one.served = range(host * each, (host + 1) * each)
+            found.append(one)
+    return found
 
 
 def opened_outfeeds(
-    program: Program, given: Mapping[str, Any], timeout: float, replicas: int = 1
+    program: Program,
+    given: Mapping[str, Any],
+    timeout: float,
+    replicas: int = 1,
+    *,
+    host: int = EVERY_HOST,
+    by_host: bool = False,
 ) -> list[OutfeedQueue]:
     """Return a queue for each outfeed of the program, keeping all elements unless told otherwise.
 
     With several replicas, arrays of an element have one more dimension, the first: of the replicas.
-    Raises UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes.
+    `by_host`: each host has queues of its own; `host`: the one that is here alone. Raises
+    UsageError E3155 for names that no outfeed has, StreamError E2031 for unknown modes, and what
+    `_by_host` raises.
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if not queue.to_device}
     _same_names("outfeed", given, queues)
-    found = []
+    found: list[OutfeedQueue] = []
     for name, queue in queues.items():
-        made = given.get(name, queue.mode or "all")
-        _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
-        if isinstance(made, OutfeedQueue):
-            made.bind(spec_of_queue(queue), streams_of_queue(queue))
-            own_queue(queue, made, replicas)
-        else:
-            made = OutfeedQueue(
-                name,
-                made,
-                spec_of_queue(queue),
-                timeout=timeout,
-                replicas=replicas,
-                streams=streams_of_queue(queue),
-            )
-        found.append(made)
+        asked = given.get(name, queue.mode or "all")
+        if by_host and not isinstance(asked, PerHost | OutfeedQueue):
+            asked = PerHost([asked] * max(program.hosts, 1))
+        for whose, made, count in _by_host(program, name, asked, replicas, host):
+            _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
+            if isinstance(made, OutfeedQueue):
+                made.bind(spec_of_queue(queue), streams_of_queue(queue))
+                own_queue(queue, made, count, whose)
+            else:
+                made = OutfeedQueue(
+                    of_host(name, whose),
+                    made,
+                    spec_of_queue(queue),
+                    timeout=timeout,
+                    replicas=count,
+                    streams=streams_of_queue(queue),
+                )
+            made.host = whose
+            found.append(made)
     return found
+
+
+def _by_host(
+    program: Program, name: str, given: Any, replicas: int, here: int
+) -> Iterator[tuple[int, Any, int]]:
+    """Yield each host that has something of its own, what that is, and how many replicas it feeds.
+
+    `here`: the only host that is here; what others have is left alone. Raises StreamError E2074
+    where it is for another number of hosts, UsageError E2071 where one replica stands for all.
+    """
+    if not isinstance(given, PerHost):
+        yield EVERY_HOST, given, replicas
+        return
+    hosts = max(program.hosts, 1)
+    if replicas % hosts:
+        raise UsageError(
+            "E2071",
+            f"replicas were declared identical, and each host has a queue {name!r} of its own",
+            hint="run every replica, or give one source for all",
+        )
+    if here != EVERY_HOST:
+        yield here, given.of_one(name, here, hosts), replicas // hosts
+        return
+    for host in range(hosts):
+        yield host, given.of_one(name, host, hosts), replicas // hosts
 
 
 Own = TypeVar("Own", InfeedQueue, OutfeedQueue)
 
 
-def own_queue(queue: Queue, made: Own, replicas: int = 1) -> Own:
-    """Return a queue that the user made, its streams being the program's.
+def own_queue(queue: Queue, made: Own, replicas: int = 1, host: int = EVERY_HOST) -> Own:
+    """Return a queue that the user made, its streams being the program's; of one host, or all.
 
     Raises StreamError E2060 where its name or its elements are not those of the program's queue,
     E2070 where it is for another number of replicas.
     """
+    name = of_host(queue.name, host)
     if made.replicas != replicas:
         raise StreamError(
             "E2070",
-            f"the queue given for {queue.name!r} is for {made.replicas} replicas, "
-            f"{replicas} take part",
-            queue=queue.name,
+            f"the queue given for {name!r} is for {made.replicas} replicas, {replicas} take part",
+            queue=name,
             expected=f"replicas={replicas}",
             found=f"replicas={made.replicas}",
             hint=f"make it with replicas={replicas}, or give its source alone",
         )
     wanted, spec = spec_of_queue(queue), made.spec
     found = "" if spec is None else str(ElementSpec(spec.leaves))
-    if (made.name, found) != (queue.name, str(wanted)):
+    if (made.name, found) != (name, str(wanted)):
         raise StreamError(
             "E2060",
-            f"the queue given for {queue.name!r} of {wanted} is named {made.name!r}, of {found}",
-            queue=queue.name,
-            expected=f"{queue.name} of {wanted}",
+            f"the queue given for {name!r} of {wanted} is named {made.name!r}, of {found}",
+            queue=name,
+            expected=f"{name} of {wanted}",
             found=f"{made.name} of {found}",
             hint="make it with the name and the elements of the program's queue, or give its "
             "source alone",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +21,11 @@ from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step, takes_alike
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.checkpoint import Checkpoint, differing, load_checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
 from hloipu_runtime.session.engine import SessionEngine, SessionSettings
+from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
     known_rates,
@@ -40,6 +41,7 @@ from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
     require_alike,
+    require_whole_replicas,
     resumed_states,
 )
 from hloipu_runtime.simulate.participants import check_host_memory, check_participants
@@ -47,7 +49,8 @@ from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
 from hloipu_runtime.simulate.run.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
-from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
+from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, host_of, of_host
 from hloipu_runtime.streams.timing import interval_cycles
 
 
@@ -93,14 +96,18 @@ class Session:
         self.about = about
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
-        self._participants = 1 if self.settings.identical else program.participants
-        """Those that are run."""
+        elsewhere = self.settings.elsewhere
+        self._numbers = range(1 if self.settings.identical else program.participants)
+        """Of the participants that are run here."""
         self._replicas = 1 if self.settings.identical else program.replicas
         if self.settings.identical:
             require_alike(program)
         else:
             check_participants(program)
-        check_host_memory(program, self._participants)
+        if elsewhere is not None:
+            require_whole_replicas(program)
+            self._numbers = elsewhere.numbers
+        check_host_memory(program, len(self._numbers))
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates: dict[str, float] = known_rates(program, self.settings.rates)
@@ -109,6 +116,12 @@ class Session:
         taken = elements_per_step(program)
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
+        given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
+        self._by_host = elsewhere is not None or any(isinstance(x, PerHost) for x in given_queues)
+        """Whether hosts have queues of their own."""
+        for name in self.rates:
+            if isinstance((infeeds or {}).get(name), PerHost):  # each host makes so many
+                self.rates[name] *= max(program.hosts, 1)
         intervals = [
             taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
         ]
@@ -120,7 +133,7 @@ class Session:
         self._calls_done = 0
         load = self.settings.device or Device()
         self._device = load.device if isinstance(load, SharedLoad) else load
-        ipus = program.ipus * self._participants
+        ipus = program.ipus * len(self._numbers)
         self._resident = Resident(program.name, costs.machine, about.memory, ipus)
         self._device.admit(self._resident)
         given = self._named(constants)
@@ -134,26 +147,31 @@ class Session:
         """Of each participant, until the engines have it."""
         if state is not None or not any(port.parameter >= 0 for port in program.state):
             self._state = begun_states(
-                program, {} if state is None else state, self.settings.seed, self._participants
+                program, {} if state is None else state, self.settings.seed, self._numbers
             )
         self._has_state = False
         self._lost = ""
         self._left_at: dict[str, int] | None = None
         """After a run that failed: where each feed stood when the state was made."""
         self._arrays = Arrays(called_with(program, given))
-        self._loaded = loaded_arrays(program, given, self._participants)
+        self._loaded = self._loaded_with(given)
         timeout = self.settings.timeout
+        here = EVERY_HOST if elsewhere is None else elsewhere.host
         self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout, self._replicas),
-            opened_outfeeds(program, outfeeds or {}, timeout, self._replicas),
+            opened_infeeds(program, infeeds or {}, timeout, self._replicas, host=here),
+            opened_outfeeds(
+                program, outfeeds or {}, timeout, self._replicas, host=here, by_host=self._by_host
+            ),
             self._arrays,
+            replica=self._numbers.start // program.partitions,
+            host=max(here, 0),
             clock=self._now,
             split=self._seen.split,
         )
         self._engine = SessionEngine(
             program,
             self.settings,
-            self._participants,
+            len(self._numbers),
             self._host,
             self._now,
             self._loaded,
@@ -190,7 +208,7 @@ class Session:
         """
         self._require_no_run()
         named = self._named(constants)
-        arrays = loaded_arrays(self.program, named, self._participants)
+        arrays = self._loaded_with(named)
         if self._lost:
             self._require_state()
         self._engine.load(arrays)
@@ -199,6 +217,17 @@ class Session:
         if self._shared is not None:
             self._shared.take_constants(named)
             self._shared.wrote(CONSTANT)
+
+    def _loaded_with(
+        self, given: State, known: Sequence[Mapping[str, Array]] = ()
+    ) -> list[dict[str, Array]]:
+        """Return what is loaded for each participant here; see `loaded_arrays`."""
+        count = self._numbers.stop
+        before = [
+            *list(known[:1]) * self._numbers.start,
+            *known,
+        ]  # of those elsewhere, which are let go
+        return loaded_arrays(self.program, given, count, before)[self._numbers.start :]
 
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
@@ -212,7 +241,7 @@ class Session:
             known = self._loaded
             if self._shared is not None:  # others may have written the rest since it was loaded
                 named, known = {**self._shared.constants, **named}, []
-            self._loaded = loaded_arrays(self.program, named, self._participants, known=known)
+            self._loaded = self._loaded_with(named, known)
             self._engine.load(self._loaded)
             streams = {own for stream in anew for own in seen.streams(stream)}
             self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
@@ -337,17 +366,38 @@ class Session:
         return infeeds | {queue.name: queue.counted() for queue in self._host.outfeeds}
 
     @checked
-    def stream(self, name: str) -> OutfeedQueue:
-        """Return the queue of an outfeed, to be read from any thread; UsageError E3155."""
+    def stream(self, name: str, host: int = EVERY_HOST) -> OutfeedQueue:
+        """Return the queue of an outfeed, to be read from any thread; UsageError E3155.
+
+        `host`: whose it is, where each has one of its own.
+        """
+        wanted = of_host(name, host)
         for queue in self._host.outfeeds:
-            if queue.name == name:
+            if queue.name == wanted:
                 return queue
+        if self._by_host and any(host_of(q.name)[1] == name for q in self._host.outfeeds):
+            raise UsageError(
+                "E3155",
+                f"{self.program.hosts} hosts have an outfeed {name!r} each",
+                hint=f"say whose: stream({name!r}, host=0); or arrived({name!r}) for all",
+            )
         names = ", ".join(queue.name for queue in self._host.outfeeds)
         raise UsageError(
             "E3155",
             f"the program has no outfeed {name!r}",
             hint=f"it has {names}" if names else "compile with --outfeed",
         )
+
+    @checked
+    def arrived(self, name: str) -> list[Arrived]:
+        """Return what has arrived of an outfeed and was not read yet, from all hosts together.
+
+        Elements have a row of each replica, where there are several. Raises UsageError E3155.
+        """
+        if not self._by_host:
+            return self.stream(name).drain()
+        queues = [self.stream(name, host) for host in range(max(self.program.hosts, 1))]
+        return together(queues)
 
     @checked
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -367,6 +417,9 @@ class Session:
                 hint=f"the program has {self.program.replicas}, numbered from 0",
             )
         number = 0 if self.settings.identical else replica * self.program.partitions
+        if number not in self._numbers:
+            raise UsageError("E2072", f"replica {replica} is not of this host")
+        number -= self._numbers.start
         return in_users_types(self.program, self._engine.states, number, names)
 
     @checked
@@ -378,7 +431,7 @@ class Session:
         E2061 while a run is going on.
         """
         self._require_no_run()
-        self._state = begun_states(self.program, state, self.settings.seed, self._participants)
+        self._state = begun_states(self.program, state, self.settings.seed, self._numbers)
         self._left_at = None
         self._has_state = False
         self._lost = ""
@@ -387,19 +440,46 @@ class Session:
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once.
 
+        Of several hosts, each writes the part of its replicas into a file beside it.
         Raises UsageError E3156 where the state is lost, or data decided how many elements the step
         that failed had taken; E3004 where it cannot be written.
         """
         self._require_no_run()
         self._require_state()
         self._refresh()
-        positions = self._whole_positions()
+        hosts = 1 if self.settings.identical else self.program.hosts
+        if hosts <= 1:
+            self._part(self._numbers).save(path)
+            return
+        each = len(self._numbers) // hosts
+        parts = [self._part(range(h * each, (h + 1) * each), h) for h in range(hosts)]
+        digests = [save_part(path, part, host, hosts) for host, part in enumerate(parts)]
+        save_index(path, parts[0], digests, len(self._numbers))
+
+    def save_part(self, path: str | Path, host: int) -> tuple[Checkpoint, str]:
+        """Write the part of a host whose replicas are here; return it, and its digest.
+
+        Raises what `save_state` raises.
+        """
+        self._require_no_run()
+        self._require_state()
+        part = self._part(self._numbers, host)
+        return part, save_part(path, part, host, self.program.hosts)
+
+    def _part(self, numbers: range, host: int = EVERY_HOST) -> Checkpoint:
+        """Return the checkpoint of some participants, and of the queues of their host."""
         kept = self._engine.states
-        each = self.program.partitions if self._seen.blocks else 1
-        arrays = differing(
-            [in_users_types(self.program, kept, n) for n in range(0, len(kept), each)]
-        )
-        Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays).save(path)
+        # Arrays in blocks are one for all partitions of a replica: the first one holds them.
+        holders = numbers[:: self.program.partitions if self._seen.blocks else 1]
+        first = self._numbers.start
+        states = [in_users_types(self.program, kept, n - first) for n in holders]
+        positions = {
+            name: position
+            for name, position in self._whole_positions().items()
+            if host == EVERY_HOST or host_of(name)[0] in (EVERY_HOST, host)
+        }
+        arrays = differing(states, holders)
+        return Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
 
     @checked
     def load_state(self, path: str | Path) -> None:
@@ -412,6 +492,10 @@ class Session:
         self._require_no_run()
         found = load_checkpoint(path)
         found.require_for(self.program)
+        if self.settings.elsewhere is not None:
+            here = (EVERY_HOST, self.settings.elsewhere.host)
+            positions = {n: at for n, at in found.positions.items() if host_of(n)[0] in here}
+            found = replace(found, positions=positions)
         found.require_positions(self._taken_by_all())
         moved = [
             (queue, InfeedState(queue.name, found.positions[queue.name]))
@@ -421,7 +505,7 @@ class Session:
         # All of it or nothing: what could fail comes first.
         for queue, place in moved:
             queue.require_resumable(place)
-        state = resumed_states(self.program, found, self._participants)
+        state = resumed_states(self.program, found, self._numbers)
         for queue, place in moved:
             queue.resume(place)
         self._state, self._left_at = state, None
@@ -498,10 +582,13 @@ class Session:
     def _taken_by_all(self) -> dict[str, int]:
         """Return how many elements of each feed a step takes for all replicas that are run.
 
-        Where data decides it, at least.
+        Of one host's, for its replicas. Where data decides it, at least.
         """
-        replicas = self._replicas if takes_alike(self.program) else 0
-        return {queue.name: self._taken[queue.name] * replicas for queue in self._host.infeeds}
+        alike = takes_alike(self.program)
+        return {
+            queue.name: self._taken[host_of(queue.name)[1]] * queue.replicas * alike
+            for queue in self._host.infeeds
+        }
 
     def _whole_positions(self) -> dict[str, int]:
         """Return where the feeds stood when the state was made."""
@@ -558,11 +645,16 @@ class Session:
             self._state = None
             self._has_state = True
 
-    def _now(self) -> int:
+    def _now(self, place: int = 0) -> int:
         """Return the simulated cycle at which this iteration ends: what it gives arrives then.
 
-        Where data decides how long an iteration takes, it is as early as can be.
+        `place`: among the participants here, of the one that is asked about. Where data decides
+        how long an iteration takes, it is as early as can be.
         """
         path = self._times.loop_path
+        if not path:
+            return self._clock.end_of(1)
+        if place:  # whose runs are counted anew in each call
+            return self._clock.end_of(self._engine.counts_of(place).runs[path])
         before = self.program.steps_per_run * self._calls_done
-        return self._clock.end_of(self._counts.runs[path] - before if path else 1)
+        return self._clock.end_of(self._counts.runs[path] - before)

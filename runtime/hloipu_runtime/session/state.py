@@ -19,25 +19,24 @@ States = list[dict[str, Array]]
 """Of each participant, arrays in storage form by name."""
 
 
-def begun_states(program: Program, state: State, seed: int, participants: int) -> States:
+def begun_states(program: Program, state: State, seed: int, participants: Iterable[int]) -> States:
     """Return what each participant begins with: the same but for keys, parts and arrays of its own.
 
     Raises what `given_state` raises.
     """
-    return [given_state(program, state, seed, number) for number in range(participants)]
+    return [given_state(program, state, seed, number) for number in participants]
 
 
-def resumed_states(program: Program, found: Checkpoint, participants: int) -> States:
+def resumed_states(program: Program, found: Checkpoint, participants: Iterable[int]) -> States:
     """Return what each participant goes on with from a checkpoint of this program.
 
     Keys that were saved once for all, by a trainer or a single replica, differ by replica again.
     """
     others = {name for name in found.arrays if name not in found.of(program, 0)}
     own = {name.partition(": ")[2] for name in others}
-    each = 1 if program.partitioning is None else program.partitions
     return [
-        given_state(program, found.of(program, number // each), participant=number, with_own=own)
-        for number in range(participants)
+        given_state(program, found.of(program, number), participant=number, with_own=own)
+        for number in participants
     ]
 
 
@@ -102,6 +101,16 @@ def require_alike(program: Program) -> None:
             "E2071",
             "replicas were declared identical, and each keeps another part of the state",
             hint="run every replica, or compile without --shard-optimizer",
+        )
+
+
+def require_whole_replicas(program: Program) -> None:
+    """Raise UsageError E2075 where hosts cannot be processes of their own."""
+    if any(port.whole for port in program.state):
+        raise UsageError(
+            "E2075",
+            "each replica keeps another part of the state, which no process of one host has whole",
+            hint="run all hosts in one process, or compile without --shard-optimizer",
         )
 
 

@@ -10,7 +10,7 @@ from hloipu_runtime.errors import LimitError
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.simulate.run.meeting import Meeting, MeetingError
+from hloipu_runtime.simulate.run.meeting import Elsewhere, Meeting, MeetingError
 from hloipu_runtime.simulate.run.participant import Participant
 
 T = TypeVar("T")
@@ -60,13 +60,15 @@ def check_host_memory(program: Program, participants: int) -> None:
         )
 
 
-def meeting_participants(program: Program) -> list[Participant]:
-    """Return all participants of a program, with one place to meet at for one run."""
+def meeting_participants(program: Program, elsewhere: Elsewhere | None = None) -> list[Participant]:
+    """Return all participants of a program, with one place to meet at for one run.
+
+    Where others are `elsewhere`, those that are here.
+    """
     check_participants(program)
-    meeting = Meeting(program.participants)
-    return [
-        Participant(number, program.partitions, meeting) for number in range(program.participants)
-    ]
+    numbers = range(program.participants) if elsewhere is None else elsewhere.numbers
+    meeting = Meeting(len(numbers), elsewhere)
+    return [Participant(number, program.partitions, meeting) for number in numbers]
 
 
 def run_together(participants: Sequence[Participant], run: Callable[[Participant], T]) -> list[T]:

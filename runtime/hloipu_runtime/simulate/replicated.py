@@ -10,6 +10,7 @@ from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.participants import meeting_participants, run_together
 from hloipu_runtime.simulate.run.host import Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment
+from hloipu_runtime.simulate.run.meeting import Elsewhere
 from hloipu_runtime.simulate.run.participant import Participant
 
 Engine = FunctionalEngine | ExactEngine
@@ -21,8 +22,12 @@ class ReplicatedEngine:
     Each has state of its own. Between runs none is ahead of another.
     """
 
-    def __init__(self, program: Program, engines: Sequence[Engine]) -> None:
+    def __init__(
+        self, program: Program, engines: Sequence[Engine], elsewhere: Elsewhere | None = None
+    ) -> None:
+        """Take the engines of all, or of those that are here where others are `elsewhere`."""
         self.program = program
+        self.elsewhere = elsewhere
         self.engines = tuple(engines)
         self.hosts: tuple[Host, ...] = ()
         """Of the participants, in place of the one that comes with a run."""
@@ -66,10 +71,13 @@ class ReplicatedEngine:
         hosts = self.hosts or (host,) * len(self.engines)
         self.counts = [counts, *(Counts(limit=counts.limit) for _ in self.engines[1:])]
 
-        def run_one(here: Participant) -> None:
-            engine = self.engines[here.number]
-            engine.here = here
-            engine.run(hosts[here.number], self.counts[here.number])
+        first = 0 if self.elsewhere is None else self.elsewhere.numbers.start
 
-        run_together(meeting_participants(self.program), run_one)
+        def run_one(here: Participant) -> None:
+            place = here.number - first
+            engine = self.engines[place]
+            engine.here = here
+            engine.run(hosts[place], self.counts[place])
+
+        run_together(meeting_participants(self.program, self.elsewhere), run_one)
         return counts

@@ -1,8 +1,9 @@
 """Sources of arrays in memory or mapped from files: element i is row i of every leaf."""
 
+import os
 from collections.abc import Iterator
 from mmap import mmap
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,11 @@ class Rows(Source):
         self._maps = tuple(found for leaf in leaves if (found := _map_of(leaf)) is not None)
         # Plain views of mapped files: each slice of a memmap object costs ten times a view's.
         self._views = [np.asarray(leaf).view(np.ndarray) for leaf in leaves]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to other processes: whole files that are mapped by their names, all else as it is."""
+        leaves = [_File.of(leaf) or np.array(leaf) for leaf in self.leaves]
+        return _rows_from, (leaves, self.structure, self.seed, self.number)
 
     @property
     def count(self) -> int:
@@ -101,6 +107,40 @@ class Rows(Source):
 
     def _element(self, leaves: list[Array]) -> Element:
         return leaves[0] if self.structure.kind == "leaf" else rebuild(self.structure, leaves)
+
+
+class _File(NamedTuple):
+    """An array that is mapped from a file, for a process that has the file, too."""
+
+    path: str
+    dtype: np.dtype[Any]
+    offset: int
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+
+    @classmethod
+    def of(cls, array: Array) -> "_File | None":
+        """Return where an array is mapped from; None for one in memory, or a part of a map."""
+        if not isinstance(array, np.memmap) or not isinstance(array.base, mmap):
+            return None
+        order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
+        path = os.path.abspath(str(array.filename))
+        return cls(path, array.dtype, array.offset, array.shape, order)
+
+    def mapped(self) -> Array:
+        """Return the array here; StreamError E2032 where the file is not, or is too short."""
+        try:
+            found: Array = np.memmap(
+                self.path, self.dtype, "r", self.offset, self.shape, self.order
+            )
+        except (OSError, ValueError) as error:
+            raise unreadable(self.path, str(error)) from error
+        return found
+
+
+def _rows_from(leaves: list[Any], structure: Structure, seed: int | None, number: int) -> Rows:
+    there = [leaf.mapped() if isinstance(leaf, _File) else leaf for leaf in leaves]
+    return Rows(there, structure, seed, number)
 
 
 def _map_of(array: Array) -> tuple[mmap, int, str] | None:

@@ -100,10 +100,10 @@ class Draining:
                 self.changed.wait(min(left, TICK_SECONDS))
         self.refuse(step)
 
-    def take_all(self) -> list[Kept]:
-        """Return what is there."""
+    def take_all(self, most: int | None = None) -> list[Kept]:
+        """Return what is there, of it so many at most."""
         with self.changed:
-            return self._taken()
+            return self._taken(most)
 
     def take_waiting(self, timeout: float | None, *, while_running: bool) -> list[Kept]:
         """Return what is there, waiting for something; nothing at the end.
@@ -140,9 +140,10 @@ class Draining:
             raise faults.again(self.failed)
         return ended
 
-    def _taken(self) -> list[Kept]:
+    def _taken(self, most: int | None = None) -> list[Kept]:
         # One by one: the program may append meanwhile.
-        found = [self.items.popleft() for _ in range(len(self.items))]
+        count = len(self.items) if most is None else min(most, len(self.items))
+        found = [self.items.popleft() for _ in range(count)]
         # What a reader takes, the sink does not get.
         self.unserved = max(0, self.unserved - len(found))
         self.changed.notify_all()

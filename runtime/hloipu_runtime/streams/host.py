@@ -16,6 +16,7 @@ from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Array, Leaves
 from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
+from hloipu_runtime.streams.per_host import EVERY_HOST, host_of
 
 NO_SPLIT: Mapping[str, Split] = MappingProxyType({})
 
@@ -131,7 +132,8 @@ class _Writer:
 class StreamHost:
     """Where a running program's streams begin and end: queues, and arrays for the rest.
 
-    One host serves one replica; hosts of several replicas share the queues.
+    One host serves one replica; hosts of several replicas share the queues, those that only
+    replicas of another host take part in among them.
     """
 
     def __init__(
@@ -141,11 +143,12 @@ class StreamHost:
         arrays: ArrayHost | None = None,
         *,
         replica: int = 0,
+        host: int = 0,
         clock: Clock | None = None,
         streams: Collection[str] | None = None,
         split: Mapping[str, Split] = NO_SPLIT,
     ) -> None:
-        """Bind queues to streams.
+        """Bind the queues of a host to the streams of one of its replicas.
 
         `clock` stamps what arrives. `streams` are those that the program has: leaves of a queue
         that it does not read are left out. `split`: leaves, by their streams, that go through
@@ -158,8 +161,17 @@ class StreamHost:
         self.clock = clock
         self.split = split
         self._lock = threading.Lock()
-        read = chain.from_iterable(_read(queue, replica, streams, split) for queue in infeeds)
-        written = chain.from_iterable(_written(queue, replica, split) for queue in outfeeds)
+        mine = (EVERY_HOST, host)
+        read = chain.from_iterable(
+            _read(queue, replica % queue.replicas, streams, split)
+            for queue in infeeds
+            if queue.host in mine
+        )
+        written = chain.from_iterable(
+            _written(queue, replica % queue.replicas, split)
+            for queue in outfeeds
+            if queue.host in mine
+        )
         self._readers = _by_stream(read)
         self._writers = _by_stream(written)
 
@@ -212,7 +224,7 @@ class StreamHost:
         """
         for source in self.infeeds:
             source.refuse_run()
-            each = None if elements is None else elements.get(source.name)
+            each = None if elements is None else elements.get(host_of(source.name)[1])
             total = None if each is None else source.position + each * source.replicas
             source.expected_total = total
         for queue in self.outfeeds:

@@ -19,6 +19,7 @@ from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import ElementSpec, Leaves
 from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten
 from hloipu_runtime.streams.made import source_of
+from hloipu_runtime.streams.per_host import EVERY_HOST
 from hloipu_runtime.streams.settings import (
     MAX_LEAD,
     positive_seconds,
@@ -77,6 +78,10 @@ class InfeedQueue:
         self.prefetch_depth: int = positive(prefetch_depth, "prefetch_depth")
         self.timeout: float = positive_seconds(timeout, name)
         self.replicas: int = positive(replicas, "replicas")
+        self.host: int = EVERY_HOST
+        """Whose replicas it serves."""
+        self.served: range = range(replicas)
+        """Replicas that take elements here; those of the others are let go."""
         self.streams: tuple[str, ...] = streams_of(name, len(spec.leaves), streams)
         self.inline: bool = self.source.quick if inline is None else inline
         self.waited_seconds: float = 0.0
@@ -97,7 +102,7 @@ class InfeedQueue:
     @property
     def position(self) -> int:
         """Elements taken by the device; what is merely prefetched does not count."""
-        return self._start + min(self._taken) * self.replicas
+        return self._start + min(self._taken[n] for n in self.served) * self.replicas
 
     @property
     def abandoned(self) -> bool:
@@ -182,7 +187,11 @@ class InfeedQueue:
             lane = self._lanes[replica]
             while not lane:
                 number = self._handed
-                other = self._lanes[(number - self._start) % self.replicas]
+                place = (number - self._start) % self.replicas
+                if place not in self.served:
+                    self._next()
+                    continue
+                other = self._lanes[place]
                 if len(other) >= MAX_LEAD:
                     raise faults.too_far_ahead(self.name, number, replica)
                 other.append(self._next())

@@ -6,23 +6,25 @@ Elements are numbered from 0 over all runs and carry the simulated cycle at whic
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, Replicas, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Replicas, checked
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
 from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
 from hloipu_runtime.streams.modes import Mode, parse_mode
+from hloipu_runtime.streams.per_host import EVERY_HOST
 from hloipu_runtime.streams.settings import (
     MAX_LEAD,
     positive_seconds,
     streams_of,
 )
 from hloipu_runtime.streams.source import positive
+from hloipu_runtime.streams.structure import flatten, rebuild
 from hloipu_runtime.streams.worker import GRACE_SECONDS, Worker
 
 
@@ -69,6 +71,8 @@ class OutfeedQueue:
         self._intake = None if spec is None else Intake(spec, name)
         self.timeout: float = positive_seconds(timeout, name)
         self.replicas: int = positive(replicas, "replicas")
+        self.host: int = EVERY_HOST
+        """Whose replicas it serves."""
         self.given_streams: tuple[str, ...] = streams
         self._state = Draining(
             name, None if capacity is None else positive(capacity, "capacity"), drop_oldest
@@ -177,9 +181,15 @@ class OutfeedQueue:
         if self._worker is not None:
             self._waiting(lambda: state.flush(self._worker, self.timeout, self._count))
 
-    def drain(self) -> list[Arrived]:
-        """Return what has arrived and was not read yet; does not wait."""
-        return [_arrived(kept, self._spec()) for kept in self._state.take_all()]
+    @property
+    def unread(self) -> int:
+        """Elements that have arrived and were not read yet."""
+        return len(self._state.items)
+
+    @checked
+    def drain(self, most: Number | None = None) -> list[Arrived]:
+        """Return what has arrived and was not read yet, of it so many at most; does not wait."""
+        return [_arrived(kept, self._spec()) for kept in self._state.take_all(most)]
 
     def latest(self) -> Arrived | None:
         """Return the newest of what has arrived and was not read; drops the others."""
@@ -250,6 +260,28 @@ class OutfeedQueue:
             # A sink that has had its time already is broken off at once.
             self._close(0.0 if fault.code in ("E2028", "E2036") else GRACE_SECONDS)
             raise
+
+
+def together(queues: Sequence[OutfeedQueue]) -> list[Arrived]:
+    """Return what has arrived at the queues of all hosts, their rows put together.
+
+    What the others have not given yet stays for later.
+    """
+    count = min(queue.unread for queue in queues)
+    columns = [queue.drain(count) for queue in queues]
+    return rows_together(columns, are_rows=queues[0].replicas == 1)
+
+
+def rows_together(columns: Sequence[Sequence[Arrived]], *, are_rows: bool) -> list[Arrived]:
+    """Return elements with the rows of those of several hosts; `are_rows`: each is one itself."""
+    if len(columns) == 1:
+        return list(columns[0])
+    join, found = np.stack if are_rows else np.concatenate, []
+    for parts in zip(*columns, strict=True):
+        leaves = [flatten(part.element) for part in parts]
+        rows = [join(column) for column in zip(*(each[0] for each in leaves), strict=True)]
+        found.append(parts[0]._replace(element=rebuild(leaves[0][1], rows)))
+    return found
 
 
 def _arrived(kept: Kept, spec: ElementSpec) -> Arrived:

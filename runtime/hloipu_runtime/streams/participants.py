@@ -6,13 +6,15 @@ else partitions give out is the same for all of them, or theirs alone: the first
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
 from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.streams.element import Array
-from hloipu_runtime.streams.host import Clock, StreamHost
+from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.per_host import host_of_replica
 
 _NO_BLOCKS: Mapping[str, Blocks] = MappingProxyType({})
 
@@ -24,6 +26,8 @@ class _Program(Protocol):
     def replicas(self) -> int: ...
     @property
     def partitions(self) -> int: ...
+    @property
+    def hosts(self) -> int: ...
 
 
 class _SharedStreams:
@@ -95,22 +99,30 @@ Hosts = Sequence[StreamHost | PartitionHost]
 
 
 def hosts_of_all(
-    first: StreamHost, program: _Program, clock: Clock, blocks: Mapping[str, Blocks] = _NO_BLOCKS
+    first: StreamHost,
+    program: _Program,
+    clock: Callable[[int], int],
+    blocks: Mapping[str, Blocks] = _NO_BLOCKS,
+    replicas: range | None = None,
 ) -> Hosts:
     """Return a host for each participant; those of the first replica take from `first`.
 
-    Arrays that no queue carries are the same for all; what the first participant gives is kept.
+    `clock`: the simulated cycle of a participant, by its place among those that are run.
+    `replicas`: those that are run, by default all. Arrays that no queue carries are the same for
+    all; what the first participant gives is kept.
     """
     found: list[StreamHost | PartitionHost] = []
-    for replica in range(program.replicas):
+    replicas = range(program.replicas) if replicas is None else replicas
+    for replica in replicas:
         host = first
-        if replica:
+        if replica != replicas.start:
             host = StreamHost(
                 first.infeeds,
                 first.outfeeds,
                 _Given(first),
                 replica=replica,
-                clock=clock,
+                host=host_of_replica(replica, program.replicas, program.hosts),
+                clock=partial(clock, len(found)),
                 split=first.split,
             )
         if program.partitions == 1:

@@ -4,7 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from hloipu_runtime.costs.collecting import RemotePhase, collective_cost, phases
+from hloipu_runtime.costs.collecting import (
+    RemotePhase,
+    collective_cost,
+    phases,
+    phases_by_level,
+)
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.charges import NOTHING
@@ -114,6 +119,66 @@ def test_replicas_of_two_ipus_lie_two_apart() -> None:
 def test_who_stands_alone_pays_nothing(kind: str) -> None:
     form = CollectiveForm(kind, ((0,), (1,)), monoid="add")
     assert cycles(form, 2) == 0
+
+
+DOMAINS = replace(TINY, links=replace(TINY.links, ipus_per_link_domain=4))
+"""Four IPUs, those of a chassis, in each link domain."""
+
+
+def test_an_all_reduce_by_levels() -> None:
+    # 16,000 bytes on eight members, four in each domain. Within: quarters round two rungs,
+    # up one rail and down the other, whose links carry 2 bytes a cycle. Between: eighths, four
+    # of them over the 2 links of a chassis, in 1000 for the way.
+    form = CollectiveForm(c.ALL_REDUCE, ring(8), monoid="add")
+    program = program_of(form, 8)
+    step = program.body.steps[-1]
+    assert isinstance(step, Collective)
+    cost = collective_cost(program, step, DOMAINS)
+    within, between = 100 + 4000 // 2, 1000 + 4 * 2000 // 2
+    quarter, eighth = ADDING + 2 * (1000 // 8), ADDING + 2 * (500 // 8 + 1)
+    expected = 6 * (SYNC + within) + 3 * quarter + 2 * (SYNC + between) + eighth
+    assert cost.spent.total.cycles == expected
+    assert cost.links == (6 * within, 2 * between)
+    assert cost.moved_bytes == 8 * (6 * 4000 + 2 * 2000)
+
+
+@pytest.mark.parametrize("kind", [c.ALL_GATHER, c.BROADCAST])
+@pytest.mark.parametrize(
+    "groups", [ring(8), ((0, 4, 1, 5), (2, 6, 3, 7)), ((7, 6, 3, 2), (5, 4, 1, 0))]
+)
+def test_levels_bring_all_to_all(kind: str, groups: c.Groups) -> None:
+    domains = [member // 4 for member in range(8)]
+    has = {x: {x} if kind == c.ALL_GATHER else set() for group in groups for x in group}
+    for group in groups:
+        has[group[0]] = {group[0]}
+    handed = {x: set(parts) for x, parts in has.items()}
+    for phase in phases_by_level(CollectiveForm(kind, groups), domains):
+        crosses = {domains[a] != domains[b] for a, b in phase.pairs}
+        assert len(crosses) == 1  # a phase goes over one kind of link
+        handed = {x: set(parts) for x, parts in has.items()}
+        for _ in range(phase.times):
+            came = {b: handed[a] for a, b in phase.pairs}
+            assert all(len(parts) <= phase.copies for parts in came.values())
+            for member, parts in came.items():
+                has[member] |= parts
+            handed = {x: came.get(x, set()) for x in has}
+    for group in groups:
+        wanted = set(group) if kind == c.ALL_GATHER else {group[0]}
+        assert all(has[member] == wanted for member in group)
+
+
+@pytest.mark.parametrize(
+    ("groups", "domains"),
+    [
+        (ring(4), [0, 0, 0, 0]),  # all in one domain
+        (ring(4), [0, 1, 2, 3]),  # each in its own
+        (ring(4), [0, 0, 0, 1]),  # not as many in each
+        (((0, 1), (2, 3)), [0, 1, 0, 0]),  # one group crosses, the other does not
+    ],
+)
+def test_groups_without_levels(groups: c.Groups, domains: list[int]) -> None:
+    form = CollectiveForm(c.ALL_REDUCE, groups, monoid="add")
+    assert not list(phases_by_level(form, domains))
 
 
 def test_more_ipus_than_there_are() -> None:

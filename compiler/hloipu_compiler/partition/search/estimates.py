@@ -7,7 +7,7 @@ Nothing is compiled: see `pricing.survey` for what is known of the step.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -38,6 +38,7 @@ from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.costs.collecting import folded
 from hloipu_runtime.costs.deciding import branches
 from hloipu_runtime.costs.exchange_form import copy_charge
 from hloipu_runtime.machine.charges import over
@@ -351,22 +352,30 @@ class Step:
             return self.known.together[key]
         sizes = np.zeros(ipus)
         np.add.at(sizes, np.array(candidate.ipu_of_stage), cut.gradients)
-        system = ipus * count
-        flows = [
-            [
-                Flow(p * ipus + ipu, (p + 1) % count * ipus + ipu, round(size / count))
-                for p in range(count)
-            ]
-            for ipu, size in enumerate(sizes)
-        ]
-        if (
-            not candidate.shard_optimizer
-        ):  # whose halves the update calls for, one IPU after the other
-            flows = [[flow for several in flows for flow in several]]
-        each = sum(link_transfer(self.machine, several, system).cycles for several in flows)
-        each += len(flows) * sync(self.machine, system).cycles
+        each = min(
+            self._ring_phase(ring, sizes.tolist(), apart=candidate.shard_optimizer)
+            for ring in (range(count), folded(range(count)))
+        )
         found = self.known.together[key] = float(2 * (count - 1) * each)
         return found
+
+    def _ring_phase(self, ring: Sequence[int], sizes: Sequence[float], *, apart: bool) -> int:
+        """Return the cycles in which each replica hands its part of gradients on to the next.
+
+        `sizes`: bytes on each IPU of a replica. `apart`: the update calls for the halves of a
+        sharded optimizer, one IPU after the other.
+        """
+        count, ipus = len(ring), len(sizes)
+        system = ipus * count
+        pairs = list(zip(ring, [*ring[1:], ring[0]], strict=True))
+        flows = [
+            [Flow(a * ipus + ipu, b * ipus + ipu, round(size / count)) for a, b in pairs]
+            for ipu, size in enumerate(sizes)
+        ]
+        if not apart:
+            flows = [[flow for several in flows for flow in several]]
+        each = sum(link_transfer(self.machine, several, system).cycles for several in flows)
+        return each + len(flows) * sync(self.machine, system).cycles
 
 
 def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping]:

@@ -58,6 +58,8 @@ def check_program(program: Program, machine: Machine | None = None, *, name: str
         refuse("the program", f"{program.replicas} replicas of {program.partitions} partitions")
     if not program.has_places:
         refuse("the program", f"places {program.places} in a system of {program.system_ipus}")
+    if not program.has_hosts:
+        refuse("the program", f"{program.hosts} hosts of {program.replicas} replicas")
     _check_variables(program, refuse)
     for number, value in enumerate(program.values):
         check_tensor(value.element_type, value.shape, f"value %{number}", refuse)

@@ -63,6 +63,7 @@ class _Parser:
             places = cursor.items("(", ")", cursor.integer)
             cursor.expect("of")
             system_ipus = cursor.integer()
+        hosts = cursor.integer() if cursor.take("hosts") else 0
         keys = cursor.items("(", ")", cursor.integer) if cursor.take("keys") else ()
         steps_per_run = cursor.integer() if cursor.take("steps") else 1
         parameters = self._table("parameters", self._port)
@@ -110,6 +111,7 @@ class _Parser:
             system_ipus=system_ipus,
             stacks=stacks,
             partitioning=partitioning,
+            hosts=hosts,
             keys=keys,
         )
 

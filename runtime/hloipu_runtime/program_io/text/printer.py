@@ -58,6 +58,7 @@ class _Printer:
         copies += "" if program.partitions == 1 else f" partitions {program.partitions}"
         if program.places:
             copies += f" places ({', '.join(map(str, program.places))}) of {program.system_ipus}"
+        copies += f" hosts {program.hosts}" if program.hosts else ""
         copies += f" keys ({', '.join(map(str, program.keys))})" if program.keys else ""
         turns = "" if program.steps_per_run == 1 else f" steps {program.steps_per_run}"
         yield f"program {_quoted(program.name)} for {machine} ipus {program.ipus}{copies}{turns}"

@@ -6,7 +6,7 @@ Participants are numbered replica * partitions + partition.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,22 @@ class MeetingError(HloipuError):
     """Participants of a collective did not come together."""
 
     exit_code = 7
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Participants that other processes run: those of other hosts."""
+
+    numbers: range
+    """Of the participants that this process runs."""
+    host: int
+    """Whose these are."""
+
+    def exchange(
+        self, name: str, group: tuple[int, ...], operands: dict[int, list[Array]]
+    ) -> dict[int, list[Array]]:
+        """Hand on what the members here bring, by place in the group; return what all bring."""
+        ...
 
 
 @dataclass
@@ -37,7 +53,9 @@ class Meeting:
     ends for everybody at once. No time limit is involved.
     """
 
-    def __init__(self, participants: int) -> None:
+    def __init__(self, participants: int, elsewhere: Elsewhere | None = None) -> None:
+        """Make the place for so many; with others `elsewhere`, for those of this process."""
+        self._elsewhere = elsewhere
         self._condition = Condition()
         self._tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
         self._busy = participants
@@ -65,16 +83,26 @@ class Meeting:
                 raise self._error(name)
             table = self._tables.setdefault(key, _Table())
             table.operands[me] = operands
-            if len(table.operands) < len(group):
+            if len(table.operands) < self._expected(group):
                 return self._results(table, name)[me]
             del self._tables[key]  # the next round finds a new table
-        results = compute([table.operands[i] for i in range(len(group))])
-        table.operands.clear()
+        here = operands_of_all = table.operands
+        if self._elsewhere is not None and len(here) < len(group):
+            operands_of_all = self._elsewhere.exchange(name, group, here)
+        results = compute([operands_of_all[i] for i in range(len(group))])
+        others = len(here) - 1
+        here.clear()
         with self._condition:
             table.results = results
-            self._busy += len(group) - 1
+            self._busy += others
             self._condition.notify_all()
         return results[me]
+
+    def _expected(self, group: tuple[int, ...]) -> int:
+        """Return how many members of a group come to this place."""
+        if self._elsewhere is None:
+            return len(group)
+        return sum(member in self._elsewhere.numbers for member in group)
 
     def leave(self) -> None:
         """Say that a participant has ended well."""

@@ -1,0 +1,128 @@
+"""What goes between the process of the user and those of hosts: messages, and errors in them.
+
+Connections are those of `multiprocessing`, with a key of its own for each session. Messages are
+pickled: they are for networks that one trusts, as Dask's are.
+"""
+
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.errors import HloipuError, HostError, UsageError
+from hloipu_runtime.plain_text import plain_message
+
+Array = np.ndarray[Any, Any]
+Operands = dict[int, list[Array]]
+"""What members of a collective bring, by their places in its group."""
+
+
+class Call(NamedTuple):
+    """To a host: call a method of its session."""
+
+    method: str
+    keywords: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """From a host: what the method returned."""
+
+    value: Any
+
+
+class Failure(NamedTuple):
+    """From a host: what it raised."""
+
+    kind: type[HloipuError]
+    data: Mapping[str, Any]
+
+
+class Met(NamedTuple):
+    """Both ways: what members of a collective bring, from a host and to those that wait there."""
+
+    name: str
+    group: tuple[int, ...]
+    operands: Operands
+
+
+class Stop(NamedTuple):
+    """To a host: another one failed, so that nobody will come to its collectives."""
+
+
+class Line:
+    """One end of a connection, which several threads send over."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def send(self, message: Any) -> None:
+        """Send a message, or one that is bytes already.
+
+        Nothing happens where nobody is there any more: reading tells that.
+        """
+        raw = message if isinstance(message, bytes) else dumped(message)
+        with self._lock, suppress(OSError):
+            self._connection.send_bytes(raw)
+
+    def receive(self) -> Any:
+        """Return the next message; EOFError where the other end is closed."""
+        try:
+            raw = self._connection.recv_bytes()
+            return pickle.loads(raw)  # noqa: S301 - who sends it has the session's key
+        except OSError as error:
+            raise EOFError from error
+
+    def close(self) -> None:
+        """Let the other end know that this one is gone, and a thread that reads here.
+
+        Closing alone does neither, as long as that thread waits.
+        """
+        with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as one:
+            one.shutdown(socket.SHUT_RDWR)
+
+
+def dumped(message: Any) -> bytes:
+    """Return a message as bytes; functions by their code, where `cloudpickle` is installed.
+
+    Raises UsageError E2076 for what cannot be sent to another process.
+    """
+    try:
+        if find_spec("cloudpickle") is None:
+            return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    except Exception as error:  # whatever objects of the user's raise
+        raise UsageError(
+            "E2076",
+            f"what a host is given cannot be sent to its process: {plain_message(error)}",
+            hint="give arrays, files or sources of them, or PerHost with a function of a module",
+        ) from error
+
+
+def failure_of(error: BaseException, host: int) -> Failure:
+    """Return an error as a message; one that is not hloipu's becomes HostError E2082."""
+    if not isinstance(error, HloipuError):
+        error = HostError(
+            "E2082",
+            f"host {host} raised {plain_message(error)}",
+            hosts=(host,),
+            hint="begin again, and load the last checkpoint",
+        )
+    return Failure(type(error), {"message": error.message, **vars(error)})
+
+
+def error_of(failure: Failure) -> HloipuError:
+    """Return the error of a message."""
+    error = failure.kind.__new__(failure.kind)
+    error.args = (failure.data["message"],)
+    vars(error).update(failure.data)
+    return error

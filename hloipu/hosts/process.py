@@ -1,0 +1,174 @@
+"""The process of one host: it runs its replicas, which meet those of other hosts by messages."""
+
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from multiprocessing.connection import Client
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from hloipu.hosts.messages import Answer, Call, Line, Met, Operands, Stop, failure_of
+from hloipu_runtime.compiled import load
+from hloipu_runtime.errors import HloipuError, HostError, UsageError
+from hloipu_runtime.plain_text import plain_message
+from hloipu_runtime.session.session import Session
+
+Key = tuple[str, tuple[int, ...]]
+
+
+class _Elsewhere:
+    """The other hosts, as collectives see them."""
+
+    def __init__(self, line: Line, host: int, numbers: range) -> None:
+        self.host = host
+        self.numbers = numbers
+        self._line = line
+        self._changed = threading.Condition()
+        self._came: dict[Key, Operands] = {}
+        self._stopped = False
+
+    def exchange(self, name: str, group: tuple[int, ...], operands: Operands) -> Operands:
+        """Hand on what the members here bring; return what all bring.
+
+        Raises HostError E2083 where another host failed meanwhile.
+        """
+        self._line.send(Met(name, group, operands))
+        key = (name, group)
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or key in self._came)
+            if key not in self._came:
+                raise HostError("E2083", f"collective {name!r}: another host failed")
+            return operands | self._came.pop(key)
+
+    def came(self, met: Met) -> None:
+        """Take in what members of other hosts bring."""
+        with self._changed:
+            self._came[met.name, met.group] = met.operands
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End all waiting: nobody will come."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
+    """Serve a session as one of its hosts, until its user lets it go or is gone."""
+    line = Line(Client(address, authkey=key))
+    try:
+        line.send(host)
+        begin = _received(line, host)
+        if begin is None:
+            return
+        elsewhere = _Elsewhere(line, host, begin["numbers"])
+        calls: SimpleQueue[Call | None] = SimpleQueue()
+        threading.Thread(target=_read, args=(line, elsewhere, calls), daemon=True).start()
+        try:
+            session = _session(begin, elsewhere)
+        except BaseException as error:
+            # Whatever it is, the user's process is to say it.
+            line.send(failure_of(error, host))
+            return
+        with session:
+            line.send(Answer(None))
+            while (call := calls.get()) is not None:
+                line.send(_answer(session, call, host))
+    except EOFError:
+        pass
+    finally:
+        line.close()
+
+
+def _received(line: Line, host: int) -> Mapping[str, Any] | None:
+    """Return what the session begins with; None where it is told that this cannot be read."""
+    try:
+        found: Mapping[str, Any] = line.receive()
+        return found
+    except EOFError:
+        raise
+    except HloipuError as error:
+        line.send(failure_of(error, host))
+        return None
+    except Exception as error:  # whatever unpickling what is the user's raises
+        fault = UsageError(
+            "E2076",
+            f"host {host} cannot read what it is given: {plain_message(error)}",
+            hint="functions and classes of a script itself need cloudpickle: pip install "
+            "'hloipu[sweep]', or put them into a module that all hosts have",
+        )
+        line.send(failure_of(fault, host))
+        return None
+
+
+def _read(line: Line, elsewhere: _Elsewhere, calls: "SimpleQueue[Call | None]") -> None:
+    try:
+        while True:
+            match line.receive():
+                case Met() as met:
+                    elsewhere.came(met)
+                case Call() as call:
+                    calls.put(call)
+                case Stop():
+                    elsewhere.stop()
+    except EOFError:
+        elsewhere.stop()
+        calls.put(None)
+
+
+def _session(begin: Mapping[str, Any], elsewhere: _Elsewhere) -> Session:
+    with tempfile.TemporaryDirectory(prefix="hloipu-host-") as folder:
+        path = Path(folder) / "program.ipux"
+        path.write_bytes(begin["program"])
+        program = load(path)
+    program = replace(program, **begin["shown"])
+    return program.session(**begin["given"], elsewhere=elsewhere)
+
+
+def _answer(session: Session, call: Call, host: int) -> Any:
+    try:
+        return Answer(_METHODS[call.method](session, **call.keywords))
+    except BaseException as error:
+        # Whatever it is, the user's process is to say it.
+        return failure_of(error, host)
+
+
+def _run(session: Session, **keywords: Any) -> tuple[int, list[Any], int, int, int]:
+    made = session.run(**keywords)
+    return made.steps, made.outputs, made.cycles, session.steps, session.cycles
+
+
+def _load_state(session: Session, path: str) -> tuple[int, int]:
+    session.load_state(path)
+    return session.steps, session.cycles
+
+
+_METHODS: Mapping[str, Any] = {
+    "run": _run,
+    "load_state": _load_state,
+    "save_part": lambda session, path, host: session.save_part(path, host),
+    "save_index": lambda _, **keywords: _save_index(**keywords),
+    "state": lambda session, **keywords: session.state(**keywords),
+    "give_state": lambda session, state: session.give_state(state),
+    "load_constants": lambda session, constants: session.load_constants(constants),
+    "arrived": lambda session, name, host: session.stream(name, host).drain(),
+    "queues": lambda session: session.queues(),
+    "profile": lambda session: session.profile(),
+}
+"""What the user's process may ask for."""
+
+
+def _save_index(**keywords: Any) -> None:
+    from hloipu_runtime.session.host_parts import save_index
+
+    save_index(**keywords)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process has it, and ends this one
+    _ADDRESS, _PORT, _HOST = sys.argv[1:]
+    run_host((_ADDRESS, int(_PORT)), bytes.fromhex(sys.stdin.readline().strip()), int(_HOST))

@@ -1,0 +1,217 @@
+"""A session whose hosts are processes, with the face of one that is in this process alone."""
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hloipu.hosts.hub import Hub
+from hloipu.hosts.messages import dumped
+from hloipu.hosts.places import HERE, Places, places_for
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, State, checked
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.session.session import SessionRun
+from hloipu_runtime.streams.outfeed import Arrived, rows_together
+from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
+
+
+class _Own:
+    """What one host has of its own."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def __call__(self, host: int) -> Any:
+        return self.given
+
+
+@checked
+def open_session(
+    program: CompiledProgram,
+    *,
+    scheduler: str = HERE,
+    infeeds: Mapping[str, Any] | None = None,
+    outfeeds: Mapping[str, Any] | None = None,
+    timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
+    **given: Any,
+) -> "HostsSession":
+    """Return a session of a program compiled with `hosts`, each of which is a process of its own.
+
+    `scheduler`: `local`, processes of this machine, or the address of a Dask scheduler that has a
+    worker for each host. `given` and the others are those of `CompiledProgram.session`. `timeout`
+    is for an element of a feed; twice that hosts wait for each other. Values are those of one
+    process, bit for bit, where all processors compute alike. Raises what sessions raise, UsageError
+    E2075 for programs that cannot be run so, E2076 for what cannot be sent, E3192 and E3193 without
+    Dask, HostError E2080 to E2083 for hosts that are missing, gone or failed.
+    """
+    hosts = program.program.hosts
+    if not hosts:
+        raise UsageError(
+            "E2075", "the program was not compiled for hosts", hint="compile with hosts=N"
+        )
+    odd = sorted({"device", "identical", "elsewhere"} & given.keys())
+    if odd:
+        raise UsageError("E2075", f"{odd[0]!r} is for sessions in one process", hint="leave it out")
+    by_host = [
+        {
+            **given,
+            "infeeds": _of(infeeds or {}, host, hosts),
+            "outfeeds": _of(outfeeds or {}, host, hosts),
+            "timeout": timeout,
+        }
+        for host in range(hosts)
+    ]
+    return HostsSession(program, scheduler, by_host, timeout)
+
+
+def _of(queues: Mapping[str, Any], host: int, hosts: int) -> dict[str, Any]:
+    """Return what one host is given for queues."""
+    return {
+        name: PerHost(_Own(each.of_one(name, host, hosts))) if isinstance(each, PerHost) else each
+        for name, each in queues.items()
+    }
+
+
+class HostsSession:
+    """A session in several processes; close it, or use it as a context.
+
+    A fault of a host ends it: begin another, and load the last checkpoint.
+    """
+
+    def __init__(
+        self,
+        program: CompiledProgram,
+        scheduler: str,
+        by_host: list[dict[str, Any]],
+        timeout: float,
+    ) -> None:
+        """Start the processes; `by_host`: what the session of each is opened with."""
+        self.program: Program = program.program
+        self.steps: int = 0
+        """Steps done, those before a checkpoint that was loaded included."""
+        self.cycles: int = 0
+        """Simulated cycles that they took, on the first host."""
+        self._unread: dict[tuple[str, int], deque[Arrived]] = {}
+        participants = self.program.participants
+        hosts, each = self.program.hosts, participants // self.program.hosts
+        with tempfile.TemporaryDirectory(prefix="hloipu-hosts-") as folder:
+            path = Path(folder) / "program.ipux"
+            program.save(path)
+            raw = path.read_bytes()
+        shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}
+        messages = [
+            dumped(
+                {
+                    "program": raw,
+                    "shown": shown,
+                    "given": given,
+                    "numbers": range(host * each, (host + 1) * each),
+                }
+            )
+            for host, given in enumerate(by_host)
+        ]
+        self.places: Places = places_for(scheduler, hosts)
+        self._hub = Hub(hosts, participants, timeout, self.places.address)
+        try:
+            self.places.start(self._hub.address, self._hub.key, hosts)
+            self._hub.connect(self.places.gone)
+            self._hub.begin(messages)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(
+        self,
+        steps: int | None = None,
+        *,
+        inputs: State | None = None,
+        schedules: Mapping[Any, Any] | None = None,
+        progress: Any = None,
+    ) -> SessionRun:
+        """Do so many steps on all hosts; see `Session.run`. No `progress` is told."""
+        found = self._hub.call("run", steps=steps, inputs=inputs, schedules=schedules)
+        done, outputs, cycles, self.steps, self.cycles = found[0]
+        self._hub.steps = self.steps
+        return SessionRun(done, outputs, cycles, self.profile)
+
+    def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Return copies of a replica's state by name; see `Session.state`."""
+        each = self.program.replicas // self.program.hosts
+        host = min(max(replica // each, 0), self.program.hosts - 1)  # who refuses what is none
+        wanted = None if names is None else list(names)
+        (found,) = self._hub.call_each("state", {host: {"replica": replica, "names": wanted}})
+        return dict(found)
+
+    def give_state(self, state: State) -> None:
+        """Put other arrays in the place of the whole state; see `Session.give_state`."""
+        self._hub.call("give_state", state=state)
+
+    def load_constants(self, constants: State) -> None:
+        """Load other arrays in place of the constants; see `Session.load_constants`."""
+        self._hub.call("load_constants", constants=constants)
+
+    def arrived(self, name: str, host: int = EVERY_HOST) -> list[Arrived]:
+        """Return what has arrived of an outfeed and was not read yet, of one host or of all."""
+        wanted = range(self.program.hosts) if host == EVERY_HOST else [host]
+        asked = {n: {"name": name, "host": n} for n in wanted}
+        for n, found in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
+            self._unread.setdefault((name, n), deque()).extend(found)
+        queues = [self._unread[name, n] for n in wanted]
+        count = min(map(len, queues))
+        columns = [[queue.popleft() for _ in range(count)] for queue in queues]
+        one_each = self.program.replicas == self.program.hosts
+        return rows_together(columns, are_rows=one_each)
+
+    def queues(self) -> dict[str, dict[str, Any]]:
+        """Return what each queue counted, by name; see `Session.queues`."""
+        return {name: row for found in self._hub.call("queues") for name, row in found.items()}
+
+    def profile(self) -> Profile:
+        """Return the profile of all calls of `run`, as the first host has it."""
+        (found,) = self._hub.call_each("profile", {0: {}})
+        made: Profile = found
+        return made
+
+    def save_state(self, path: str | Path) -> None:
+        """Write a checkpoint: each host its part, then the first one the index.
+
+        All hosts need the folder. Raises what `Session.save_state` raises.
+        """
+        place = str(Path(path).absolute())
+        hosts = self.program.hosts
+        asked = {host: {"path": place, "host": host} for host in range(hosts)}
+        found = self._hub.call_each("save_part", asked)
+        index = {
+            "path": place,
+            "part": found[0][0],
+            "digests": [digest for _, digest in found],
+            "participants": self.program.participants,
+        }
+        self._hub.call_each("save_index", {0: index})
+
+    def load_state(self, path: str | Path) -> None:
+        """Go on from a checkpoint, whose parts all hosts can read; see `Session.load_state`."""
+        found = self._hub.call("load_state", path=str(Path(path).absolute()))
+        self.steps, self.cycles = found[0]
+        self._hub.steps = self.steps
+
+    def close(self) -> None:
+        """End the processes."""
+        self._hub.close()
+        self.places.close()
+
+    def __enter__(self) -> "HostsSession":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

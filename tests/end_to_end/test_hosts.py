@@ -1,0 +1,94 @@
+"""Training on several hosts, against one process of JAX with the batches of all together."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from hloipu.hosts import open_session
+from hloipu_runtime.streams.per_host import PerHost
+from tests.support.pipeline_reference import EVERY_STEP
+from tests.support.replica_trials import Copies, compiled
+
+UPDATES = 2
+
+
+def trained(copies: Copies, hosts: int, **options: Any) -> tuple[list[Any], np.ndarray[Any, Any]]:
+    """Return the state and the losses after two updates on data of each host's own."""
+    step, replicas = EVERY_STEP[copies.step], copies.replicas
+    program = compiled(copies, hosts=hosts, **options)
+    own = replicas // hosts
+    data = PerHost(
+        lambda host: [
+            step.batch(update * replicas + host * own + replica)
+            for update in range(UPDATES)
+            for replica in range(own)
+        ]
+    )
+    state = [np.asarray(x) for x in jax.tree.leaves(step.state())]
+    with program.session(state=state, infeeds={"data": data}) as session:
+        session.run(UPDATES)
+        losses = np.array([np.asarray(x.element) for x in session.arrived("loss")])
+        found = [list(session.state(replica).values()) for replica in range(replicas)]
+        for others in found[1:]:
+            for mine, theirs in zip(found[0], others, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+        assert session.profile().hosts == hosts
+        return found[0], losses
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        Copies("mlp_sgd", 4),
+        pytest.param(Copies("mlp_momentum", 16), marks=pytest.mark.large),
+        pytest.param(Copies("transformer_adamw_clipped", 16), marks=pytest.mark.large),
+    ],
+    ids=str,
+)
+def test_hosts_train_as_one_process_with_all_batches(copies: Copies) -> None:
+    found, losses = trained(copies, 2)
+    step = EVERY_STEP[copies.step]
+    state: Any = step.state()
+    for update in range(UPDATES):
+        seeds = range(update * copies.replicas, (update + 1) * copies.replicas)
+        state, loss = step.whole(state, *step.joined(seeds))
+        np.testing.assert_allclose(losses[update].mean(), loss, rtol=1e-5)
+    for mine, theirs in zip(found, jax.tree.leaves(state), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=2e-6)
+    alone, losses_alone = trained(copies, 1)
+    np.testing.assert_array_equal(losses, losses_alone)
+    for mine, theirs in zip(found, alone, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("name", ["mlp_momentum", "transformer_adamw_clipped"])
+def test_two_processes_train_sixteen_replicas_as_one(name: str, tmp_path: Path) -> None:
+    program = compiled(Copies(name, 16), hosts=2)
+    step = EVERY_STEP[name]
+    data = PerHost([[step.batch(host * 16 + n) for n in range(16)] for host in range(2)])
+    given = {"state": jax.tree.leaves(step.state()), "infeeds": {"data": data}}
+    with program.session(**given) as one, open_session(program, **given) as two:
+        for where, session in (("one", one), ("two", two)):
+            session.run(UPDATES)
+            session.save_state(tmp_path / where)
+        for replica in range(16):
+            others = two.state(replica)
+            for key, array in one.state(replica).items():
+                np.testing.assert_array_equal(array, others[key])
+        assert one.cycles == two.cycles
+    for host in range(2):
+        parts = [tmp_path / f"{where}.{UPDATES}.host-{host}-of-2" for where in ("one", "two")]
+        assert parts[0].read_bytes() == parts[1].read_bytes()
+
+
+def test_gateways_between_hosts_are_told_apart() -> None:
+    copies = Copies("mlp_momentum", 8)
+    near = compiled(copies, hosts=2).profile()
+    far = compiled(copies, hosts=2, set={"ipus_per_link_domain": 4}).profile()
+    assert near.links["gateway_links"] == 0 < near.links["ipu_links"]
+    assert far.links["gateway_links"] > 0 < far.links["ipu_links"]
+    assert sum(far.links.values()) <= far.by_bucket["exchange"]

@@ -1,0 +1,150 @@
+"""Hosts in processes of their own: the values of one process, and faults that name the host."""
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu.hosts import HostsSession, open_session
+from hloipu.hosts.places import ProcessesHere
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import HloipuError, HostError, StreamError, UsageError
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.streams.per_host import PerHost
+from tests.runtime.test_replicated_session import elements, program
+
+FIRST, SECOND = elements(8), elements(8) + 100
+ZEROS = [np.zeros(6, np.float32)] * 2
+
+
+def compiled() -> CompiledProgram:
+    """Return a program of four replicas on two hosts."""
+    return CompiledProgram(replace(program(4), hosts=2), load_machine("tiny"))
+
+
+def opened(**keywords: Any) -> HostsSession:
+    data = PerHost([FIRST, SECOND])
+    return open_session(compiled(), **{"state": ZEROS, "infeeds": {"data": data}, **keywords})
+
+
+def signalled(session: HostsSession, host: int, number: int) -> None:
+    assert isinstance(session.places, ProcessesHere)
+    os.kill(session.places.pids[host], number)
+
+
+def test_processes_compute_what_one_process_does(tmp_path: Path) -> None:
+    data = PerHost([FIRST, SECOND])
+    with compiled().session(state=ZEROS, infeeds={"data": data}) as alone, opened() as session:
+        for place, each in (("alone", alone), ("apart", session)):
+            each.run(2)
+            (tmp_path / place).mkdir()
+            each.save_state(tmp_path / place / "c")
+            each.run(2)
+        for replica in range(4):
+            for name, array in alone.state(replica).items():
+                np.testing.assert_array_equal(session.state(replica)[name], array)
+        assert (session.steps, session.cycles) == (alone.steps, alone.cycles)
+        assert session.queues().keys() == alone.queues().keys()
+        for mine, theirs in zip(session.arrived("out"), alone.arrived("out"), strict=True):
+            assert mine[:2] == theirs[:2]
+            np.testing.assert_array_equal(mine.element, theirs.element)
+        wanted = {name: row for name, row in alone.profile().record().items() if name != "queues"}
+        found = session.profile().record()
+        assert {name: found[name] for name in wanted} == wanted
+        with pytest.raises(UsageError) as error:
+            session.state(4)
+        assert error.value.code == "E2072"
+    files = sorted(x.name for x in (tmp_path / "alone").iterdir())
+    for name in files:
+        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "apart" / name).read_bytes()
+    assert files == sorted(x.name for x in (tmp_path / "apart").iterdir())
+
+
+def test_one_source_for_all_hosts_and_its_end() -> None:
+    data = elements(16)
+    with opened(infeeds={"data": data}) as session:
+        session.run(4)
+        for replica in range(4):
+            np.testing.assert_array_equal(session.state(replica)["own"], data[replica::4].sum(0))
+        with pytest.raises(StreamError) as error:
+            session.run(2)
+        assert (error.value.code, error.value.queue) == ("E2020", "data")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGKILL, "E2081"),
+        pytest.param(signal.SIGSTOP, "E2080", marks=pytest.mark.large),
+    ],
+)
+def test_a_lost_host_is_named_and_training_goes_on(tmp_path: Path, number: int, code: str) -> None:
+    with opened(timeout=0.5) as session:
+        session.run(2)
+        session.save_state(tmp_path / "c")
+        signalled(session, 1, number)
+        with pytest.raises(HostError) as error:
+            session.run(2)
+        assert (error.value.code, error.value.hosts) == (code, (1,))
+        with pytest.raises(HostError):  # nothing goes on without it
+            session.run(2)
+        if number == signal.SIGSTOP:
+            signalled(session, 1, signal.SIGCONT)
+    with opened() as session:
+        session.load_state(tmp_path / "c")
+        session.run(2)
+        for replica in range(4):
+            mine = (FIRST, SECOND)[replica // 2][replica % 2 :: 2]
+            np.testing.assert_array_equal(session.state(replica)["own"], mine.sum(0))
+
+
+@pytest.mark.large
+def test_workers_of_dask_are_hosts() -> None:
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=":0"
+    ) as cluster:
+        address = cluster.scheduler_address
+        data = PerHost(lambda host: (FIRST, SECOND)[host])
+        for _ in range(2):  # workers are free again after the first
+            with opened(scheduler=address, infeeds={"data": data}) as session:
+                session.run(4)
+                for replica in range(4):
+                    mine = (FIRST, SECOND)[replica // 2][replica % 2 :: 2]
+                    np.testing.assert_array_equal(session.state(replica)["own"], mine.sum(0))
+        with opened(scheduler=address, timeout=1.0) as session:
+            session.run(2)
+            os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+            with pytest.raises(HostError) as error:
+                session.run(2)
+            assert error.value.code == "E2081"
+
+
+def _not_for_hosts() -> HostsSession:
+    return open_session(CompiledProgram(program(4), load_machine("tiny")), state=ZEROS)
+
+
+@pytest.mark.parametrize(
+    ("open_it", "code"),
+    [
+        (_not_for_hosts, "E2075"),
+        (lambda: opened(identical=True), "E2075"),
+        (lambda: opened(infeeds={"data": PerHost([FIRST])}), "E2074"),
+        (lambda: opened(infeeds={"data": (x for x in FIRST)}), "E2076"),
+        (lambda: opened(infeeds={}), "E3155"),
+    ],
+)
+def test_refusals(open_it: Callable[[], HostsSession], code: str) -> None:
+    with pytest.raises(HloipuError) as error, open_it() as session:
+        session.run(2)
+    assert error.value.code == code
+
+
+def test_hosts_is_part_of_hloipu() -> None:
+    assert hloipu.hosts.open_session is open_session
