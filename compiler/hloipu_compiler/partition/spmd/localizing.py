@@ -21,7 +21,7 @@ from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.scans.pieces_following import combining
 from hloipu_compiler.partition.spmd.axes import MOST_LISTED
-from hloipu_compiler.partition.spmd.links import factor_places
+from hloipu_compiler.partition.spmd.links import StatePairs, factor_places
 from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -55,10 +55,18 @@ class _Block:
     split: Split
 
 
-def entry_splits(module: Module, known: Propagated) -> tuple[Splits, Splits]:
-    """Return how the program of one device divides the entry's parameters and results."""
+def entry_splits(
+    module: Module, known: Propagated, state: StatePairs = ()
+) -> tuple[Splits, Splits]:
+    """Return how the program of one device divides the entry's parameters and results.
+
+    `state`: parameters, and the results that are their next values and are divided as they are.
+    """
     localizing, name = _Localizing(module, known), module.entry.name
-    return localizing.parameter_splits(name), localizing.root_splits(name)
+    given, results = localizing.parameter_splits(name), list(localizing.root_splits(name))
+    for parameter, result in state:
+        results[result] = given[parameter]
+    return given, tuple(results)
 
 
 def for_one_device(module: Module, known: Propagated, results: Splits | None = None) -> Module:

@@ -41,12 +41,12 @@ def matched_arrays(
     not divide it evenly.
     """
     arrays = parameter_arrays(module)
-    names = _names(module, arrays)
+    names = names_of_arrays(module)
     found: dict[int, Rule] = {}
     for rule in rules:
         pattern = rule[0]
         _check_axes(rule, sizes)
-        each = _matches(pattern, arrays, names)
+        each = matching(pattern, names)
         new = [number for number in each if number not in found]
         if not new:
             raise _nothing(pattern, arrays, bool(each))
@@ -57,9 +57,12 @@ def matched_arrays(
     return found
 
 
-def _names(module: Module, arrays: Sequence[EntryArray]) -> list[list[str]]:
-    """Return all names of each array."""
-    entry = module.entry
+def names_of_arrays(module: Module) -> list[list[str]]:
+    """Return what each array of the entry's parameters may be called.
+
+    As users call it, with slashes, the argument that it is part of, and its parameter's name.
+    """
+    entry, arrays = module.entry, parameter_arrays(module)
     owners = [
         entry.instructions[position].name
         for position in entry.parameters
@@ -72,10 +75,9 @@ def _names(module: Module, arrays: Sequence[EntryArray]) -> list[list[str]]:
     ]
 
 
-def _matches(
-    pattern: str, arrays: Sequence[EntryArray], names: Sequence[Sequence[str]]
-) -> list[int]:
-    if pattern.isdecimal() and int(pattern) < len(arrays):
+def matching(pattern: str, names: Sequence[Sequence[str]]) -> list[int]:
+    """Return the numbers of the arrays that a pattern matches, of which `names` are all names."""
+    if pattern.isdecimal() and int(pattern) < len(names):
         return [int(pattern)]
     parts = {"*": ".*", "?": "."}
     text = "".join(parts.get(c) or re.escape(c) for c in pattern)

@@ -1,0 +1,188 @@
+"""The ways to divide a module's parameters, and what each is worth: tried as it would be compiled.
+
+A choice says of each class of parameters which axes divide which dimension, or nothing: then
+propagation decides. What a choice is worth tells the program of one device that comes of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+
+from hloipu_compiler.hlo.attributes.mesh import Mesh
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
+from hloipu_compiler.partition.sharding_search.alike import alike_parameters
+from hloipu_compiler.partition.sharding_search.candidate import Candidate
+from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
+from hloipu_compiler.partition.spmd.annotating import MeshSizes
+from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
+from hloipu_compiler.partition.spmd.links import StatePairs
+from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
+from hloipu_compiler.partition.spmd.parameter_rules import Spec
+from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
+from hloipu_compiler.partition.spmd.reading import Stated
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import seconds
+from hloipu_runtime.memory.plan import available_bytes
+
+Choice = tuple[Spec | None, ...]
+"""Of each class of parameters; None: propagation decides."""
+
+_ROOM = 85
+"""Percent of an IPU's memory that arrays may take: the rest is for code, copies and what does not
+come out even. Assumed."""
+
+
+@dataclass(frozen=True)
+class System:
+    """What a search is for."""
+
+    machine: Machine
+    ipus: int
+    state: StatePairs = ()
+    """Parameters that stay on the device, and the results that are their next values."""
+    tuning: Tuning = DEFAULT_TUNING
+    assumed_trips: int = 1
+    """Of loops that data decides."""
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of an IPU that arrays may take."""
+        tiles = self.machine.chip.tiles_per_ipu
+        return tiles * available_bytes(self.machine) * _ROOM // 100
+
+
+class Space:
+    """All choices for one module; each is worth the same whenever it is asked for."""
+
+    def __init__(self, module: Module, system: System) -> None:
+        self.module, self.system = module, system
+        self.classes = alike_parameters(module)
+        self.prices = BlockPrices(
+            system.machine, system.tuning, system.ipus, system.assumed_trips
+        )
+        self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
+
+    @cached_property
+    def shapes(self) -> list[ArrayShape]:
+        """The shape of each class."""
+        entry = self.module.entry
+        found = [entry.instructions[entry.parameters[c[0]]].shape for c in self.classes]
+        return [shape for shape in found if isinstance(shape, ArrayShape)]
+
+    @cached_property
+    def bytes_of(self) -> list[int]:
+        """Bytes of all parameters of each class."""
+        pairs = zip(self.classes, self.shapes, strict=True)
+        return [len(c) * shape.byte_count for c, shape in pairs]
+
+    def specs(self, number: int, mesh: MeshSizes) -> Iterator[Spec]:
+        """Yield all specs of a class: each axis divides one dimension or none, none unevenly."""
+        shape, sizes = self.shapes[number], dict(mesh)
+        rank = len(shape.dimensions)
+
+        def further(axes: Sequence[str], spec: Spec) -> Iterator[Spec]:
+            if not axes:
+                yield spec
+                return
+            yield from further(axes[1:], spec)
+            for d in range(rank):
+                if axes[0] in spec[d]:
+                    continue
+                for longer in ((*spec[d], axes[0]), (axes[0], *spec[d])):
+                    if shape.dimensions[d] % prod(sizes[a] for a in longer) == 0:
+                        yield from further(axes[1:], (*spec[:d], longer, *spec[d + 1 :]))
+                    if not spec[d]:
+                        break
+
+        yield from further([name for name, _ in mesh], ((),) * rank)
+
+    def candidate(self, mesh: MeshSizes, choice: Choice) -> Candidate:
+        """Return what a choice is worth, with the shardings of all parameters that come of it.
+
+        Raises UnsupportedError E0479 for a module that cannot be divided.
+        """
+        key = (mesh, choice)
+        if key not in self.known:
+            self.known[key] = self._tried(mesh, choice)
+        return self.known[key]
+
+    def settled(self, candidate: Candidate) -> Candidate:
+        """Return a candidate whose shardings are said in full, as its flags will say them."""
+        entry = self.module.entry
+        said: dict[int, Spec] = {}
+        number = 0
+        for parameter, position in enumerate(entry.parameters):
+            shape = entry.instructions[position].shape
+            if isinstance(shape, ArrayShape):
+                said[parameter] = candidate.specs[number]
+            number += sum(leaf.element_type.name != "token" for leaf in leaves_of(shape))
+        return self._priced(candidate.mesh, said)
+
+    def _tried(self, mesh: MeshSizes, choice: Choice) -> Candidate:
+        pairs = zip(self.classes, choice, strict=True)
+        said = {n: spec for numbers, spec in pairs if spec is not None for n in numbers}
+        return self._priced(mesh, said)
+
+    def _priced(self, mesh: MeshSizes, said: dict[int, Spec]) -> Candidate:
+        """Return the program of one device, priced, where parameters are divided so."""
+        system, entry = self.system, self.module.entry
+        axes, parts = _axes_of(mesh)
+        shardings = {
+            (entry.name, entry.parameters[number]): (_sharding(spec, parts),)
+            for number, spec in said.items()
+        }
+        stated = Stated(axes, True, shardings, {}, {})
+        known = propagated(self.module, stated, system.state)
+        results = entry_splits(self.module, known, system.state)[1]
+        local = for_one_device(self.module, known, results)
+        spent = self.prices.spent(local)
+        return Candidate(
+            mesh,
+            tuple(_specs_of(self.module, known, parts)),
+            spent,
+            needed_bytes(local),
+            system.budget_bytes,
+            seconds(system.machine, spent.cycles),
+        )
+
+
+def _axes_of(mesh: MeshSizes) -> tuple[DeviceAxes, dict[str, tuple[int, ...]]]:
+    """Return a mesh's parts, and those of each axis."""
+    names, sizes = zip(*mesh, strict=True)
+    digits = axis_digits(Mesh(names, sizes), ())
+    axes = device_axes((d for group in digits for d in group), prod(sizes), ())
+    parts = {name: axes.parts(own) for name, own in zip(names, digits, strict=True)}
+    return replace(axes, names=tuple(parts.items())), parts
+
+
+def _sharding(spec: Spec, parts: dict[str, tuple[int, ...]]) -> AxisSharding:
+    dimensions = tuple(tuple(p for name in names for p in parts[name]) for names in spec)
+    return AxisSharding(dimensions, (True,) * len(spec))
+
+
+def _specs_of(
+    module: Module, known: Propagated, parts: dict[str, tuple[int, ...]]
+) -> Iterator[Spec]:
+    """Yield the sharding of each array of the parameters by whole axes."""
+    entry = module.entry
+    for position in entry.parameters:
+        leaves = leaves_of(entry.instructions[position].shape)
+        for leaf, sharding in zip(leaves, known.result((entry.name, position)), strict=True):
+            if leaf.element_type.name != "token":
+                yield tuple(_names(own, parts) for own in sharding.dimensions)
+
+
+def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the axes whose parts these are, as far as they are whole."""
+    found: list[str] = []
+    while own:
+        name = next((n for n, each in parts.items() if each and own[: len(each)] == each), None)
+        if name is None:
+            break
+        found.append(name)
+        own = own[len(parts[name]) :]
+    return tuple(found)
