@@ -1,22 +1,19 @@
-"""Which of the entry's parameters share one decision: those that equal layers use alike.
+"""Which of the entry's arrays share one decision: parameters that equal layers use alike.
 
 Parameters are alike whose surroundings are: ops, shapes and places of operands up to some ops away.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 
 _ROUNDS = 3
 """Ops away that are looked at: a product, what it multiplies, and what that is made from."""
 
 
 def alike_parameters(module: Module) -> list[tuple[int, ...]]:
-    """Return the numbers of parameters that are arrays of dimensions, those alike together.
-
-    In the order of their first ones.
-    """
+    """Return the numbers of parameters that are arrays with dimensions, those alike together."""
     entry = module.entry
     looks: list[Hashable] = [
         hash((x.opcode, str(x.shape), tuple(sorted(map(str, x.attributes)))))
@@ -40,4 +37,21 @@ def alike_parameters(module: Module) -> list[tuple[int, ...]]:
         shape = entry.instructions[position].shape
         if isinstance(shape, ArrayShape) and shape.dimensions:
             found.setdefault(looks[position], []).append(number)
+    return [tuple(numbers) for numbers in found.values()]
+
+
+def large_results(
+    module: Module, state: Collection[int], least_bytes: int
+) -> list[tuple[int, ...]]:
+    """Return the numbers of large results that are no state, those of one type and shape together.
+
+    `least_bytes`: of one that is large. A result that is not made from parameters that are divided,
+    as a cache that begins with zeros, is divided where somebody says so.
+    """
+    entry = module.entry
+    shapes = leaves_of(entry.instructions[entry.root].shape)
+    found: dict[Hashable, list[int]] = {}
+    for number, shape in enumerate(shapes):
+        if number not in state and shape.dimensions and shape.byte_count >= least_bytes:
+            found.setdefault((shape.element_type.name, shape.dimensions), []).append(number)
     return [tuple(numbers) for numbers in found.values()]

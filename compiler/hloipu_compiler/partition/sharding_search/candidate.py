@@ -1,7 +1,7 @@
 """One way to divide the parameters of a module over a mesh: its price, and the flags that ask."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from shlex import quote
 from typing import Any
 
@@ -15,6 +15,7 @@ from hloipu_compiler.partition.spmd.parameter_rules import (
     names_of_arrays,
     spec_text,
 )
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.frozen import dataclass
 
 _DIGITS = re.compile(r"\d+")
@@ -25,8 +26,8 @@ class Candidate:
     """Shardings of all parameters that are arrays, and what one device takes with them."""
 
     mesh: MeshSizes
-    specs: tuple[Spec, ...]
-    """Of the arrays of the entry's parameters, in order."""
+    specs: tuple[Spec | None, ...]
+    """Of the arrays of the entry's parameters and of its results; None: propagation decides."""
     spent: Spent
     needed_bytes: int
     """Of one IPU at its fullest moment, by estimate."""
@@ -85,16 +86,19 @@ def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
     return found
 
 
-def rules_of(module: Module, specs: Sequence[Spec]) -> tuple[Rule, ...]:
-    """Return rules that give every array its spec; what is whole has one rule, the last."""
+def rules_of(module: Module, specs: Sequence[Spec | None]) -> tuple[Rule, ...]:
+    """Return rules that give every array its spec; parameters that are whole have the last one."""
     names = names_of_arrays(module)
+    parameters = len(parameter_arrays(module))
     groups: dict[Spec, set[int]] = {}
     for number, spec in enumerate(specs):
-        groups.setdefault(_short(spec), set()).add(number)
-    whole = groups.pop((), set())
+        if spec is not None:
+            groups.setdefault(_short(spec), set()).add(number)
+    whole = {number for number in groups.get((), ()) if number < parameters}
+    groups[()] = groups.get((), set()) - whole
     rules: list[Rule] = []
     done: set[int] = set()
-    for spec, group in sorted(groups.items(), key=lambda each: min(each[1])):
+    for spec, group in sorted(groups.items(), key=lambda each: min(each[1], default=0)):
         for number in sorted(group):
             if number not in done:
                 pattern, matched = _pattern(number, names, group - done, done)
@@ -118,7 +122,7 @@ def _pattern(
 
     With any digits where that matches more.
     """
-    parts = names[number][1].split("/")
+    parts = names[number][min(1, len(names[number]) - 1)].split("/")
     for count in range(1, len(parts) + 1):
         end = "/".join(parts[-count:])
         start = "" if count == len(parts) else "*/"

@@ -48,9 +48,7 @@ class Spent(NamedTuple):
 
     def plus(self, other: "Spent", times: int = 1) -> "Spent":
         """Return the cycles of both, one of them several times."""
-        return Spent(
-            self.computing + other.computing * times, self.meeting + other.meeting * times
-        )
+        return Spent(self.computing + other.computing * times, self.meeting + other.meeting * times)
 
 
 class BlockPrices:

@@ -1,4 +1,4 @@
-"""Searches for the best way to divide a module over IPUs: beams of tactics, then one class at a time.
+"""Searches for the best way to divide a module over IPUs: beams of tactics, then class by class.
 
 A tactic divides one dimension of one class of parameters by one axis; propagation does the rest, as
 one decision about a weight decides about its layer. Or it divides all large parameters at once, as
@@ -18,7 +18,6 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.sharding_search.candidate import Candidate, front_of
 from hloipu_compiler.partition.sharding_search.space import Choice, Space, System
 from hloipu_compiler.partition.spmd.annotating import MeshSizes
-from hloipu_compiler.partition.spmd.parameter_rules import Spec
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import current_search, telling
 
@@ -38,8 +37,6 @@ _MOST_OPS = 300_000
 """Ops that are written for a device and priced, all candidates together: half a minute."""
 _LEAST, _MOST = 120, 3_000
 """Candidates of a search, whatever they cost."""
-_LARGE = 100
-"""A class is large whose bytes are at least one in so many of all parameters' bytes. Assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +80,10 @@ class _Searching:
         self.most = self.left
         self.search = current_search()
         self.tried: dict[tuple[MeshSizes, Choice], Candidate] = {}
-        total = sum(space.bytes_of)
-        self.large = [n for n, size in enumerate(space.bytes_of) if size * _LARGE >= total]
+        pairs = enumerate(zip(space.classes, space.bytes_of, strict=True))
+        self.large = [
+            n for n, (c, size) in pairs if size >= space.large_bytes and c[0] < space.results
+        ]
 
     def found(self) -> Found:
         """Search, and say the shardings of the best ones in full."""

@@ -1,7 +1,8 @@
-"""The ways to divide a module's parameters, and what each is worth: tried as it would be compiled.
+"""The ways to divide a module's arrays, and what each is worth: tried as it would be compiled.
 
-A choice says of each class of parameters which axes divide which dimension, or nothing: then
-propagation decides. What a choice is worth tells the program of one device that comes of it.
+A choice says of each class of parameters, and of large results, which axes divide which dimension,
+or nothing: then propagation decides. What a choice is worth tells the program of one device that
+comes of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,17 +12,18 @@ from math import prod
 
 from hloipu_compiler.hlo.attributes.mesh import Mesh
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
-from hloipu_compiler.partition.sharding_search.alike import alike_parameters
+from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
+from hloipu_compiler.partition.sharding_search.alike import alike_parameters, large_results
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
 from hloipu_compiler.partition.spmd.annotating import MeshSizes
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
-from hloipu_compiler.partition.spmd.links import StatePairs
+from hloipu_compiler.partition.spmd.links import Links, StatePairs, links_of
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.parameter_rules import Spec
-from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
-from hloipu_compiler.partition.spmd.reading import Stated
+from hloipu_compiler.partition.spmd.propagating import propagated
+from hloipu_compiler.partition.spmd.reading import Key, Stated
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
@@ -29,8 +31,10 @@ from hloipu_runtime.machine.transfers import seconds
 from hloipu_runtime.memory.plan import available_bytes
 
 Choice = tuple[Spec | None, ...]
-"""Of each class of parameters; None: propagation decides."""
+"""Of each class of arrays; None: propagation decides."""
 
+_LARGE = 100
+"""An array is large whose bytes are one in so many of an IPU's, or of all parameters'. Assumed."""
 _ROOM = 85
 """Percent of an IPU's memory that arrays may take: the rest is for code, copies and what does not
 come out even. Assumed."""
@@ -60,22 +64,36 @@ class Space:
 
     def __init__(self, module: Module, system: System) -> None:
         self.module, self.system = module, system
-        self.classes = alike_parameters(module)
-        self.prices = BlockPrices(
-            system.machine, system.tuning, system.ipus, system.assumed_trips
-        )
+        self.places = _places(module)
+        first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
+        numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
+        self.classes = [tuple(numbers[p] for p in c) for c in alike_parameters(module)]
+        self.results = len(parameter_arrays(module))
+        """The number of the first result among the arrays."""
+        state = {result for _, result in system.state}
+        given = sum(byte_count(module.entry.instructions[i].shape) for i in module.entry.parameters)
+        self.large_bytes = min(given, system.budget_bytes) // _LARGE
+        """Of an array that is large."""
+        results = large_results(module, state, self.large_bytes)
+        self.classes += [tuple(self.results + n for n in c) for c in results]
+        self.links: dict[bool, Links] = {}
+        """Of the module, without and with results that are divided."""
+        self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
         self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
 
     @cached_property
     def shapes(self) -> list[ArrayShape]:
         """The shape of each class."""
-        entry = self.module.entry
-        found = [entry.instructions[entry.parameters[c[0]]].shape for c in self.classes]
-        return [shape for shape in found if isinstance(shape, ArrayShape)]
+        computation = self.module.entry
+        found = []
+        for numbers in self.classes:
+            (_, position), leaf = self.places[numbers[0]]
+            found.append(leaves_of(computation.instructions[position].shape)[leaf])
+        return found
 
     @cached_property
     def bytes_of(self) -> list[int]:
-        """Bytes of all parameters of each class."""
+        """Bytes of all arrays of each class."""
         pairs = zip(self.classes, self.shapes, strict=True)
         return [len(c) * shape.byte_count for c, shape in pairs]
 
@@ -112,14 +130,7 @@ class Space:
 
     def settled(self, candidate: Candidate) -> Candidate:
         """Return a candidate whose shardings are said in full, as its flags will say them."""
-        entry = self.module.entry
-        said: dict[int, Spec] = {}
-        number = 0
-        for parameter, position in enumerate(entry.parameters):
-            shape = entry.instructions[position].shape
-            if isinstance(shape, ArrayShape):
-                said[parameter] = candidate.specs[number]
-            number += sum(leaf.element_type.name != "token" for leaf in leaves_of(shape))
+        said = {n: spec for n, spec in enumerate(candidate.specs) if spec is not None}
         return self._priced(candidate.mesh, said)
 
     def _tried(self, mesh: MeshSizes, choice: Choice) -> Candidate:
@@ -128,26 +139,51 @@ class Space:
         return self._priced(mesh, said)
 
     def _priced(self, mesh: MeshSizes, said: dict[int, Spec]) -> Candidate:
-        """Return the program of one device, priced, where parameters are divided so."""
+        """Return the program of one device, priced, where arrays are divided so."""
         system, entry = self.system, self.module.entry
         axes, parts = _axes_of(mesh)
-        shardings = {
-            (entry.name, entry.parameters[number]): (_sharding(spec, parts),)
-            for number, spec in said.items()
-        }
-        stated = Stated(axes, True, shardings, {}, {})
-        known = propagated(self.module, stated, system.state)
+        stated: dict[Key, list[AxisSharding | None]] = {}
+        for number, spec in said.items():
+            key, leaf = self.places[number]
+            count = len(leaves_of(entry.instructions[key[1]].shape))
+            stated.setdefault(key, [None] * count)[leaf] = _sharding(spec, parts)
+        shardings = {key: tuple(each) for key, each in stated.items()}
+        said_of_results = (entry.name, entry.root) in shardings
+        whole = Stated(axes, True, shardings, {}, {})
+        links = self.links.get(said_of_results)
+        if links is None:
+            links = links_of(self.module, whole, system.state)
+            self.links[said_of_results] = links
+        known = propagated(self.module, whole, system.state, links)
         results = entry_splits(self.module, known, system.state)[1]
         local = for_one_device(self.module, known, results)
         spent = self.prices.spent(local)
+        specs = [
+            said.get(number)
+            if number >= self.results
+            else tuple(_names(own, parts) for own in known.result(key)[leaf].dimensions)
+            for number, (key, leaf) in enumerate(self.places)
+        ]
         return Candidate(
             mesh,
-            tuple(_specs_of(self.module, known, parts)),
+            tuple(specs),
             spent,
             needed_bytes(local),
             system.budget_bytes,
             seconds(system.machine, spent.cycles),
         )
+
+
+def _places(module: Module) -> list[tuple[Key, int]]:
+    """Return where each array of the entry is: of parameters, without tokens, then of results."""
+    entry = module.entry
+    found = []
+    for position in entry.parameters:
+        for leaf, shape in enumerate(leaves_of(entry.instructions[position].shape)):
+            if shape.element_type.name != "token":
+                found.append(((entry.name, position), leaf))
+    count = len(leaves_of(entry.instructions[entry.root].shape))
+    return [*found, *(((entry.name, entry.root), leaf) for leaf in range(count))]
 
 
 def _axes_of(mesh: MeshSizes) -> tuple[DeviceAxes, dict[str, tuple[int, ...]]]:
@@ -162,18 +198,6 @@ def _axes_of(mesh: MeshSizes) -> tuple[DeviceAxes, dict[str, tuple[int, ...]]]:
 def _sharding(spec: Spec, parts: dict[str, tuple[int, ...]]) -> AxisSharding:
     dimensions = tuple(tuple(p for name in names for p in parts[name]) for names in spec)
     return AxisSharding(dimensions, (True,) * len(spec))
-
-
-def _specs_of(
-    module: Module, known: Propagated, parts: dict[str, tuple[int, ...]]
-) -> Iterator[Spec]:
-    """Yield the sharding of each array of the parameters by whole axes."""
-    entry = module.entry
-    for position in entry.parameters:
-        leaves = leaves_of(entry.instructions[position].shape)
-        for leaf, sharding in zip(leaves, known.result((entry.name, position)), strict=True):
-            if leaf.element_type.name != "token":
-                yield tuple(_names(own, parts) for own in sharding.dimensions)
 
 
 def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Writes a mesh, and shardings of parameters by rules, into a module's text as JAX writes them.
+"""Writes a mesh, and shardings of parameters and results by rules, into a text as JAX writes them.
 
-Parameters that no rule matches keep what the text states of them; where it states nothing,
+Arrays that no rule matches keep what the text states of them; where it states nothing,
 propagation decides. Texts without shardings become Shardy's, with XLA's tile assignments beside
 them; texts that have tile assignments alone keep to these. Of a text for one device with named axes
 the axes get sizes, and what it states without naming any is dropped: JAX leaves out axes of size 1.
@@ -28,14 +28,24 @@ from hloipu_compiler.partition.spmd.axes import (
     from_named,
     to_tiles,
 )
-from hloipu_compiler.partition.spmd.parameter_rules import OPEN, Rule, Spec, matched_arrays
+from hloipu_compiler.partition.spmd.parameter_rules import (
+    OPEN,
+    Rule,
+    Spec,
+    entry_arrays,
+    matched_arrays,
+)
 from hloipu_compiler.partition.spmd.reading import (
+    CONSTRAINT,
     MESHES,
+    RESULT,
     once_escaped,
     require_whole,
     stated_shardings,
 )
 from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.rewriting import Draft
+from hloipu_compiler.plan.entry_arrays import result_arrays
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 
@@ -140,8 +150,9 @@ class _Annotating:
         count = self.mesh.device_count
         self.lines.insert(0, f"mesh: {axes or 'no axes'}, {count} device{'s' * (count != 1)}")
         entry, ruled = self.module.entry, self._ruled(matched)
+        results = self._ruled_results(matched)
         computations = tuple(
-            replace(c, instructions=self._instructions(c, ruled if c is entry else {}))
+            self._computation(c, ruled, results) if c is entry else self._computation(c, {}, ())
             for c in self.module.computations
         )
         made = replace(self.module, computations=computations)
@@ -180,9 +191,19 @@ class _Annotating:
                 found[position] = own
         return found
 
-    def _instructions(
-        self, computation: Computation, ruled: Mapping[int, Sequence[Spec | None]]
-    ) -> tuple[Instruction, ...]:
+    def _ruled_results(self, matched: Mapping[int, Rule]) -> list[Spec | None]:
+        """Return what rules say of the leaves of the result; none where they say nothing."""
+        leaves = result_arrays(self.module)
+        first = len(entry_arrays(self.module)) - len(leaves)
+        rules = [matched.get(first + x.number) for x in leaves]
+        return [rule and rule[1] for rule in rules] if any(rules) else []
+
+    def _computation(
+        self,
+        computation: Computation,
+        ruled: Mapping[int, Sequence[Spec | None]],
+        results: Sequence[Spec | None],
+    ) -> Computation:
         made = []
         for position, x in enumerate(computation.instructions):
             before = x.attributes
@@ -193,7 +214,40 @@ class _Annotating:
             elif self.tiled_over < 2:
                 x = x._replace(attributes=self._renewed(before))
             made.append(x)
-        return tuple(made)
+        made_one = replace(computation, instructions=tuple(made))
+        return self._with_results(made_one, results) if results else made_one
+
+    def _with_results(self, entry: Computation, specs: Sequence[Spec | None]) -> Computation:
+        """Return the entry whose results state how they are divided, as JAX writes them."""
+        draft = Draft(self.module, entry)
+        for x in entry.instructions:
+            draft.append(x)
+        like, leaves = entry.instructions[entry.root], iter(specs)
+
+        def marked(at: int) -> int:
+            shape = draft.shape(at)
+            if isinstance(shape, TupleShape):
+                is_made_here = draft.made[at].opcode == "tuple"
+                parts = draft.made[at].operands if is_made_here else elements(at, shape)
+                return draft.add(like, "tuple", shape, [marked(part) for part in parts])
+            spec = next(leaves)
+            if spec is None:
+                return at
+            call = draft.add(like, "custom-call", shape, (at,), target)
+            draft.made[call] = self._divided(draft.made[call], [spec])
+            return call
+
+        def elements(at: int, shape: TupleShape) -> list[int]:
+            return [
+                draft.add(like, "get-tuple-element", part, (at,), Attributes({"index": n}))
+                for n, part in enumerate(shape.elements)
+            ]
+
+        target = Attributes({"custom_call_target": CONSTRAINT})
+        if self.tiled_over < 2:
+            target = Attributes({"custom_call_target": RESULT, "custom_call_has_side_effect": True})
+        root = marked(entry.root)
+        return replace(entry, instructions=tuple(draft.made), root=root)
 
     def _divided(self, x: Instruction, specs: Sequence[Spec | None]) -> Instruction:
         """Return a parameter that states what rules say of its leaves."""
@@ -207,7 +261,7 @@ class _Annotating:
             return x._replace(attributes=x.attributes.replaced(sharding=_tile_text(x, tiles)))
         known = read_frontend_attributes(x.attributes.text("frontend_attributes"))
         texts = [_named_text(n, next(iter(self.old), _MESH_NAME)) for n in named]
-        is_tuple = isinstance(x.shape, TupleShape)
+        is_tuple = isinstance(x.shape, TupleShape) or x.parameter_number < 0
         text = f"_per_value<[{', '.join(texts)}]>" if is_tuple else texts[0]
         known[_SHARDING] = f"#sdy.sharding{text}"
         return x._replace(

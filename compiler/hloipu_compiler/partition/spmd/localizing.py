@@ -297,8 +297,9 @@ class _Writer:
     def _computed(self, x: Instruction, given: Sequence[_Block], wanted: Splits) -> list[_Block]:
         rule = rule_in(self.old, x)
         chosen: dict[int, Axes] = {}
-        if self._works_on_blocks(x):
-            chosen = self._chosen(x, rule, [*(b.split for b in given), *wanted])
+        everything = [*(b.split for b in given), *wanted]
+        if self._works_on_blocks(x) and any(map(any, everything)):
+            chosen = self._chosen(x, rule, everything)
         arrays = (*rule.operands, *rule.results)
         splits = [
             tuple(tuple(p for f in numbers for p in chosen.get(f, ())) for numbers in dimensions)
@@ -373,12 +374,13 @@ class _Writer:
     def _without_strides(self, rule: DimensionRule, chosen: dict[int, Axes]) -> None:
         """Drop what is minor to a factor of its dimension that is not divided to the end."""
         axes = self.known.axes
-        again = True
+        arrays = (*rule.operands, *rule.results)
+        again = any(len(numbers) > 1 for dimensions in arrays for numbers in dimensions)
         while again:
             again = False
             for places in factor_places(rule):
                 for array, d, k in places:
-                    numbers = (*rule.operands, *rule.results)[array][d]
+                    numbers = arrays[array][d]
                     full = all(
                         axes.extent(chosen.get(f, ())) == rule.factors[f].size for f in numbers[:k]
                     )

@@ -1,8 +1,9 @@
-"""Rules that divide parameters by name: which rule holds for which array, and whether it fits.
+"""Rules that divide parameters and results by name: which holds for which array, if it fits.
 
 A pattern is a parameter's number, or a name in which `*` and `?` stand for any characters. It is
 compared with what users call the parameter (JAX's path, `params['w']['kernel']`, also written
 `params/w/kernel`), with every argument that contains it (`params`), and with its name in the text.
+Results are called `out_0`, `out_1` and so on, and only patterns that begin with `out_` match them.
 The first rule that matches holds. Scalars are whole, whatever matches them.
 """
 
@@ -12,7 +13,7 @@ from math import prod
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import leaves_of
-from hloipu_compiler.plan.entry_arrays import parameter_arrays
+from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
 from hloipu_compiler.plan.wrapping import EntryArray
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.nearest import did_you_mean
@@ -22,6 +23,7 @@ Spec = tuple[tuple[str, ...], ...]
 Rule = tuple[str, Spec]
 
 OPEN = "?"
+_OUT = "out_"
 _BRACKET = re.compile(r"\[['\"]?([^'\"\[\]]*)['\"]?\]")
 
 
@@ -34,13 +36,14 @@ def spec_text(spec: Spec) -> str:
 def matched_arrays(
     module: Module, rules: Sequence[Rule], sizes: Mapping[str, int]
 ) -> dict[int, Rule]:
-    """Return the rule that holds for each array of the entry's parameters, where one does.
+    """Return the rule that holds for each array of the entry, where one does.
 
+    Arrays are the parameters', then the results'.
     `sizes`: of the mesh's axes. Raises UsageError E0487 for a rule that holds for nothing, E0488
     for one that has axes that the mesh has not, more dimensions than an array, or blocks that do
     not divide it evenly.
     """
-    arrays = parameter_arrays(module)
+    arrays = entry_arrays(module)
     names = names_of_arrays(module)
     found: dict[int, Rule] = {}
     for rule in rules:
@@ -57,22 +60,31 @@ def matched_arrays(
     return found
 
 
-def names_of_arrays(module: Module) -> list[list[str]]:
-    """Return what each array of the entry's parameters may be called.
+def entry_arrays(module: Module) -> list[EntryArray]:
+    """Return the arrays of the entry's parameters, then those of its results."""
+    parameters = parameter_arrays(module)
+    results = [x._replace(name=f"{_OUT}{x.number}") for x in result_arrays(module)]
+    return [*parameters, *(x._replace(number=len(parameters) + x.number) for x in results)]
 
-    As users call it, with slashes, the argument that it is part of, and its parameter's name.
+
+def names_of_arrays(module: Module) -> list[list[str]]:
+    """Return what each array of the entry may be called.
+
+    A parameter as users call it, with slashes, the argument that it is part of, and its name in the
+    text.
     """
-    entry, arrays = module.entry, parameter_arrays(module)
+    entry = module.entry
     owners = [
         entry.instructions[position].name
         for position in entry.parameters
         for leaf in leaves_of(entry.instructions[position].shape)
         if leaf.element_type.name != "token"
     ]
-    return [
-        [x.name, _BRACKET.sub(r"/\1", x.name).replace("//", "/"), x.group, owner]
-        for x, owner in zip(arrays, owners, strict=True)
-    ]
+    found = []
+    for n, x in enumerate(entry_arrays(module)):
+        more = [_BRACKET.sub(r"/\1", x.name).replace("//", "/"), x.group, *owners[n : n + 1]]
+        found.append([x.name, *more] if n < len(owners) else [x.name])
+    return found
 
 
 def matching(pattern: str, names: Sequence[Sequence[str]]) -> list[int]:
@@ -82,7 +94,13 @@ def matching(pattern: str, names: Sequence[Sequence[str]]) -> list[int]:
     parts = {"*": ".*", "?": "."}
     text = "".join(parts.get(c) or re.escape(c) for c in pattern)
     whole = re.compile(text + r"(?:[.\[/].*)?", re.DOTALL)
-    return [n for n, each in enumerate(names) if any(whole.fullmatch(name) for name in each)]
+    of_results = pattern.startswith(_OUT)
+    return [
+        n
+        for n, each in enumerate(names)
+        if any(whole.fullmatch(name) for name in each)
+        and (of_results or not each[0].startswith(_OUT))
+    ]
 
 
 def _nothing(pattern: str, arrays: Sequence[EntryArray], is_late: bool) -> UsageError:
@@ -95,7 +113,7 @@ def _nothing(pattern: str, arrays: Sequence[EntryArray], is_late: bool) -> Usage
     names = [x.name for x in arrays]
     return UsageError(
         "E0487",
-        f"the shard rule {pattern!r} matches none of {len(arrays)} parameters",
+        f"the shard rule {pattern!r} matches none of {len(arrays)} parameters and results",
         hint=did_you_mean(pattern, names, "`hloipu show` lists the parameters"),
     )
 

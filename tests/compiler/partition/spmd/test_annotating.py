@@ -53,6 +53,9 @@ ONE_DEVICE = (
 TILED = MLP.replace(
     "parameter(0)", "parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}"
 )
+TWO = MLP.replace("ROOT r", "r").replace(
+    "multiply(y, v)", "multiply(y, v)\n  ROOT q = (f32[8,16], f32[8,32]) tuple(r, t)"
+)
 CASES: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], dict[str, int]]] = {
     "Megatron": (MLP, MESH, (MEGATRON[0], ("params/up/kernel", ((), ("model",))), MEGATRON[2]),
                  {"all-reduce": 1}),
@@ -63,6 +66,10 @@ CASES: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], dict[str, int]]] = {
     ),
     "open": (MLP, MESH, (("x", (("data", "?"), ("?",))), ("w1", ((), ("model",)))),
              {"all-reduce": 1}),
+    "a result": (MLP, MESH, (("w2", ((), ("model",))), ("out_0", (("data",), ("model",)))),
+                 {}),
+    "a result of tiles": (TILED, MESH, (("out_*", (("data",), ("model",))),), {}),
+    "several results": (TWO, MESH, (("out_1", ((), ("data",))),), {"all-reduce": 1}),
     "a mesh of one device gets sizes": (
         ONE_DEVICE, MESH, (("x", (("data",),)), ("w2", (("model",),))), {"all-reduce": 1}),
     "tile assignments stay": (TILED, MESH, (("w1", ((), ("model",))),), {"all-reduce": 1}),
@@ -82,7 +89,7 @@ def test_values_and_text(name: str, oracle: Oracle) -> None:
     rng = np.random.default_rng(1)
     shapes = [module.entry.instructions[i].shape.dimensions for i in module.entry.parameters]  # type: ignore[union-attr]
     arguments = [np.asarray(rng.standard_normal(s), np.float32) for s in shapes]
-    local = check_on_devices(again, arguments, oracle.run(MLP, arguments))
+    local = check_on_devices(again, arguments, oracle.run(text if text == TWO else MLP, arguments))
     found = [x.opcode for c in local.computations for x in c.instructions]
     assert {o: found.count(o) for o in COLLECTIVES if o in found} == collectives
 
@@ -90,7 +97,7 @@ def test_values_and_text(name: str, oracle: Oracle) -> None:
 FAULTS: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], str, str]] = {
     "no mesh": (MLP, (), (("x", (("data",),)),), "E0486", "no meshes"),
     "tiles of fewer devices": (TILED, (("data", 4),), (), "E0486", "over 8 devices"),
-    "nothing of that name": (MLP, MESH, (("params/upp", ()),), "E0487", "none of 5"),
+    "nothing of that name": (MLP, MESH, (("params/upp", ()),), "E0487", "none of 6"),
     "too late": (MLP, MESH, (("*", ()), ("x", (("data",),))), "E0487", "rules before it"),
     "no such axis": (MLP, MESH, (("x", (("dat",),)),), "E0488", "'dat'"),
     "an axis twice": (MLP, MESH, (("x", (("data",), ("data",))),), "E0488", "twice"),
