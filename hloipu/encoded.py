@@ -41,7 +41,7 @@ def plain_step(
     which come before what the module says; it states its own in its header. `config`: the
     configuration file, if one is named. Custom calls are replaced by their definitions first.
     Raises what `defined` raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
-    What options say of shardings is written into it first; raises what `annotated` raises.
+    What options say of shardings is written into it first; raises what `with_shardings` raises.
     """
     module = defined(module, given, config)
     module, said = with_shardings_written(module, given, config)
@@ -68,16 +68,15 @@ def with_shardings_written(
     """Return a verified module with the mesh and the shardings that options ask for.
 
     And what was written, for people. The same module, where options say nothing of it. `given`: the
-    options of the call. Raises what `annotated` raises.
+    options of the call. Raises what `with_shardings` raises.
     """
     own = {name: given[name] for name in ("mesh", "shard") if given.get(name) is not None}
     asked = resolve("compile", own, config=config).options
     if asked.mesh is None and not asked.shard:
         return module, []
-    from hloipu_compiler.partition.spmd.annotating import annotated
+    from hloipu.sharding import with_shardings  # few ask for it
 
-    assert not isinstance(asked.mesh, str)
-    made = annotated(module, asked.mesh or (), asked.shard)
+    made = with_shardings(module, given, config)
     return made.module, list(made.lines)
 
 

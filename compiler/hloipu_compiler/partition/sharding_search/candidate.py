@@ -41,6 +41,11 @@ class Candidate:
         return self.needed_bytes <= self.budget_bytes
 
     @property
+    def is_divided(self) -> bool:
+        """Whether any array is."""
+        return any(axes for spec in self.specs for axes in spec or ())
+
+    @property
     def link_share(self) -> float:
         """Share of the cycles in which IPUs meet over links."""
         return self.spent.meeting / max(self.spent.cycles, 1)
@@ -131,5 +136,6 @@ def _pattern(
             if "=" not in text and number in matched and matched <= wanted | done:
                 wide = start + _DIGITS.sub("*", end)
                 more = set(matching(wide, names))
-                return (wide, more) if matched < more <= wanted | done else (start + text, matched)
+                is_wider = matched - done < more - done and more <= wanted | done
+                return (wide, more) if is_wider else (start + text, matched)
     return str(number), {number}

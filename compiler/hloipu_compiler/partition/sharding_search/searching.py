@@ -17,14 +17,13 @@ from typing import NamedTuple, TypeVar
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.sharding_search.candidate import Candidate, front_of
 from hloipu_compiler.partition.sharding_search.space import Choice, Space, System
-from hloipu_compiler.partition.spmd.annotating import MeshSizes
+from hloipu_compiler.partition.spmd.annotating import MeshSizes, free_axis_names
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import current_search, telling
 
 T = TypeVar("T")
 
-AXES = ("data", "model")
-"""Names of a mesh's axes, major to minor."""
 _WIDTH = 4
 """Choices that each round of tactics goes on with. Assumed."""
 _FURTHER = 16
@@ -56,17 +55,17 @@ class _Tactic(NamedTuple):
 
 
 def found_shardings(module: Module, system: System) -> Found:
-    """Return the best ways to divide a verified module's parameters over a system's IPUs.
+    """Return the best ways to divide a verified module's arrays over a system's IPUs.
 
     Where the current search ends early, the best until then. Raises UnsupportedError E0479 for a
-    module that cannot be divided.
+    module that cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
     """
     return _Searching(Space(module, system)).found()
 
 
-def mesh_shapes(devices: int) -> list[MeshSizes]:
-    """Return meshes of one axis and of two, the most alike axes first."""
-    name, minor = AXES
+def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
+    """Return meshes of two axes, the most alike first, and of one; axes have these names."""
+    name, minor = names
     pairs = [(a, devices // a) for a in range(2, devices) if devices % a == 0]
     pairs.sort(key=lambda pair: (max(pair), pair))
     return [*(((name, a), (minor, b)) for a, b in pairs), ((name, devices),)]
@@ -87,7 +86,7 @@ class _Searching:
 
     def found(self) -> Found:
         """Search, and say the shardings of the best ones in full."""
-        shapes = mesh_shapes(self.space.system.ipus)
+        shapes = mesh_shapes(self.space.system.ipus, free_axis_names(self.space.module))
         nothing: Choice = (None,) * len(self.space.classes)
         self._try(shapes[0], nothing, always=True)
         with self.search.improving():
@@ -100,8 +99,15 @@ class _Searching:
             for mesh, choice in self._best_keys(_IMPROVED):
                 self._improve(mesh, choice)
         settled = [self.space.settled(each) for each in front_of(list(self.tried.values()))]
-        settled.append(self.space.settled(min(self.tried.values(), key=lambda x: x.score)))
-        best = min(settled, key=lambda x: x.score)
+        divided = sorted((x for x in self.tried.values() if x.is_divided), key=lambda x: x.score)
+        if not divided:
+            raise UsageError(
+                "E0486",
+                f"{shapes[-1][0][1]} IPUs divide no parameter or large result evenly",
+                hint="ask for a number that divides a dimension",
+            )
+        settled.append(self.space.settled(divided[0]))
+        best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
         return Found(tuple(front_of(settled)), best, len(self.tried))
 
     def _try(self, mesh: MeshSizes, choice: Choice, *, always: bool = False) -> Candidate | None:

@@ -54,6 +54,7 @@ MeshSizes = tuple[tuple[str, int], ...]
 
 _SHARDING = "xla.sdy.sharding"
 _MESH_NAME = "mesh"
+_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,29 @@ def annotated(module: Module, sizes: MeshSizes, rules: Sequence[Rule] = ()) -> A
     """
     require_whole(module)
     return _Annotating(module, sizes).annotated(rules)
+
+
+def require_undivided(module: Module) -> None:
+    """Raise UsageError E0486 for a verified module that states how several devices divide arrays.
+
+    And E0477 for one that is partitioned already.
+    """
+    require_whole(module)
+    found = _Annotating(module, ((_MESH_NAME, 1),))
+    if not found.was_one_device or found.tiled_over > 1:
+        raise UsageError(
+            "E0486",
+            "the text says already how arrays are divided",
+            hint="leave --mesh auto out; --mesh AXIS=N gives its axes other sizes, and --shard "
+            "other parameters other axes",
+        )
+
+
+def free_axis_names(module: Module) -> tuple[str, str]:
+    """Return names for two axes that the meshes of a module's text do not have."""
+    known = _Annotating(module, ((_MESH_NAME, 1),)).mesh.axis_names
+    pairs = (("data", "model"), ("outer", "inner"), ("outer_axis", "inner_axis"))
+    return next((p for p in pairs if not set(p) & set(known)), pairs[-1])
 
 
 class _Annotating:
@@ -205,15 +229,22 @@ class _Annotating:
         results: Sequence[Spec | None],
     ) -> Computation:
         made = []
+        anew: list[str] = []
         for position, x in enumerate(computation.instructions):
             before = x.attributes
             if position in ruled:
                 x = self._divided(x, ruled[position])
                 if any(key in before for key in ("sharding", "frontend_attributes")):
-                    self.lines.append(f"{x.name}: --shard says it anew, the text no longer counts")
+                    anew.append(x.name)
             elif self.tiled_over < 2:
                 x = x._replace(attributes=self._renewed(before))
             made.append(x)
+        if anew:
+            more = f" and {len(anew) - _MOST_SHOWN} more" if len(anew) > _MOST_SHOWN else ""
+            self.lines.append(
+                f"what the text says of {', '.join(anew[:_MOST_SHOWN])}{more} no longer counts: "
+                "--shard says it anew"
+            )
         made_one = replace(computation, instructions=tuple(made))
         return self._with_results(made_one, results) if results else made_one
 

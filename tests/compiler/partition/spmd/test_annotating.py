@@ -120,7 +120,8 @@ def test_flags_win_over_the_text_and_it_is_said() -> None:
     first = annotated(parse(MLP), MESH, MEGATRON)
     again = annotated(first.module, (), (("w1", (("model",),)),))
     assert again.lines == (
-        "mesh: data=2, model=4, 8 devices", "w1: --shard says it anew, the text no longer counts"
+        "mesh: data=2, model=4, 8 devices",
+        "what the text says of w1 no longer counts: --shard says it anew",
     )  # fmt: skip
     w1, w2 = (again.module.entry.instructions[i] for i in (1, 3))
     assert "devices=[4,1,2]" in str(w1.attributes["sharding"])
