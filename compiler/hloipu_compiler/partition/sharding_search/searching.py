@@ -10,7 +10,7 @@ meshes of two axes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 from math import prod
 from typing import NamedTuple, TypeVar
 
@@ -32,6 +32,10 @@ _CARRIED = 6
 """Choices that are tried on every shape of mesh. Assumed."""
 _IMPROVED = 3
 """Choices that are improved class by class. Assumed."""
+_STARTS = 8
+"""Choices for less and less memory that are improved likewise. Assumed."""
+_MOST_PAIRS = 200
+"""Ways to change two classes together that are tried of each start. Assumed."""
 _MOST_OPS = 300_000
 """Ops that are written for a device and priced, all candidates together: half a minute."""
 _LEAST, _MOST = 120, 3_000
@@ -98,6 +102,12 @@ class _Searching:
                     self._try(mesh, choice)
             for mesh, choice in self._best_keys(_IMPROVED):
                 self._improve(mesh, choice)
+            # What propagation has decided is decided anew, and what needs less memory is a start.
+            for mesh, choice in (*self._best_keys(_IMPROVED), *self._front_keys(_STARTS)):
+                self._improve(mesh, self._in_full(mesh, choice))
+            for mesh, choice in self._front_keys(_STARTS):
+                if self._pair_count(mesh) <= _MOST_PAIRS:
+                    self._improve(mesh, self._in_full(mesh, choice), together=2)
         settled = [self.space.settled(each) for each in front_of(list(self.tried.values()))]
         divided = sorted((x for x in self.tried.values() if x.is_divided), key=lambda x: x.score)
         if not divided:
@@ -181,23 +191,44 @@ class _Searching:
 
     # ---- one class at a time ----------------------------------------------------------------
 
-    def _improve(self, mesh: MeshSizes, choice: Choice) -> None:
-        """Change one class at a time, as long as that is better."""
+    def _improve(self, mesh: MeshSizes, choice: Choice, together: int = 1) -> None:
+        """Change one class at a time, or two together, as long as that is better."""
         best = self._try(mesh, choice)
         order = sorted(range(len(choice)), key=lambda n: -self.space.bytes_of[n])
         is_better = True
         while is_better and best is not None:
             is_better = False
-            for number in order:
-                for spec in (None, *self.space.specs(number, mesh)):
-                    other = (*choice[:number], spec, *choice[number + 1 :])
+            for numbers in combinations(order, together):
+                for specs in product(*((None, *self.space.specs(n, mesh)) for n in numbers)):
+                    changed = dict(zip(numbers, specs, strict=True))
+                    other = tuple(changed.get(n, spec) for n, spec in enumerate(choice))
                     tried = self._try(mesh, other)
                     if tried is not None and tried.score < best.score:
                         best, choice, is_better = tried, other, True
+                if self.left <= 0:
+                    return
+
+    def _pair_count(self, mesh: MeshSizes) -> int:
+        """Return in how many ways two classes can be changed together."""
+        counts = [
+            1 + sum(1 for _ in self.space.specs(n, mesh)) for n in range(len(self.space.classes))
+        ]
+        return sum(a * b for a, b in combinations(counts, 2))
+
+    def _in_full(self, mesh: MeshSizes, choice: Choice) -> Choice:
+        """Return a choice that says of every class what comes of it."""
+        specs = self.tried[mesh, choice].specs
+        return tuple(specs[numbers[0]] for numbers in self.space.classes)
 
     def _best_keys(self, count: int) -> list[tuple[MeshSizes, Choice]]:
         order = sorted(self.tried, key=lambda key: self.tried[key].score)
         return _distinct(order, lambda key: self.tried[key], count)
+
+    def _front_keys(self, count: int) -> list[tuple[MeshSizes, Choice]]:
+        """Return choices that no other beats, evenly from the fastest to the leanest."""
+        keys = {id(candidate): key for key, candidate in self.tried.items()}
+        front = [keys[id(x)] for x in front_of([x for x in self.tried.values() if x.is_divided])]
+        return front[:: max(1, len(front) // count)][:count]
 
     def _best_choices(self, count: int) -> list[Choice]:
         return [choice for _, choice in self._best_keys(count)]
