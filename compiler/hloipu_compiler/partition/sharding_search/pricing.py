@@ -16,11 +16,9 @@ from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, byte_count
-from hloipu_compiler.planners.dot_grids import dot_grid
-from hloipu_compiler.planners.dot_placement import dot_codelet
+from hloipu_compiler.ir.shapes import Shape, byte_count
+from hloipu_compiler.planners.dot_placement import product_cycles
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.costs.collecting import phases
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import beginning, sync
@@ -100,10 +98,9 @@ class BlockPrices:
         if found is None:
             if x.opcode in COLLECTIVES:
                 found = Spent(0, self._collective(x, byte_count_of(shapes)))
-            elif x.opcode == "dot":
-                found = Spent(self._dot(x, shapes))
             else:
-                found = Spent(self._other(costs, computation, x))
+                cycles = product_cycles(self.machine, self.tuning, x, shapes)
+                found = Spent(self._other(costs, computation, x) if cycles is None else cycles)
             self.known[key] = found
         return found
 
@@ -123,16 +120,6 @@ class BlockPrices:
             total += cycles * phase.times
         return total
 
-    def _dot(self, x: Instruction, shapes: tuple[Shape, ...]) -> int:
-        lhs, rhs, result = (
-            Tensor(s.element_type.name, s.dimensions)
-            for s in (*shapes, x.shape)
-            if isinstance(s, ArrayShape)
-        )
-        if not all(lhs.shape) or not all(rhs.shape):
-            return 0
-        return dot_grid(self.machine, dot_codelet(x), lhs, rhs, result, self.tuning).cycles
-
     def _other(self, costs: OpCosts, computation: Computation, x: Instruction) -> int:
         cost = costs.of(computation, x)
         moved = cost.bytes_read + cost.bytes_written
@@ -140,7 +127,7 @@ class BlockPrices:
             return self._on_vectors(moved) + over(cost.transcendentals, self.tiles)
         amp = self.machine.amp
         products = amp.f32_channels_per_group * amp.f32_conv_units // amp.f32_position_slots
-        rate = 2 * products if x.opcode == "convolution" else 2
+        rate = 2 * products if "dim_labels" in x.attributes else 2  # convolutions
         received = over(over(moved, self.tiles), self.machine.exchange.receive_bytes_per_cycle)
         start = beginning(self.machine).cycles + sync(self.machine).cycles
         return start + received + over(cost.flops + cost.transcendentals, rate * self.tiles)

@@ -5,7 +5,7 @@ or nothing: then propagation decides. What a choice is worth tells the program o
 comes of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -13,7 +13,6 @@ from math import prod
 from hloipu_compiler.hlo.attributes.mesh import Mesh
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
-from hloipu_compiler.partition.sharding_search.alike import alike_parameters, large_results
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
 from hloipu_compiler.partition.spmd.annotating import MeshSizes
@@ -33,6 +32,9 @@ from hloipu_runtime.memory.plan import available_bytes
 Choice = tuple[Spec | None, ...]
 """Of each class of arrays; None: propagation decides."""
 
+_ROUNDS = 3
+"""Ops away that are looked at to see whether parameters are alike: a product, what it multiplies,
+and what that is made from."""
 _LARGE = 100
 """An array is large whose bytes are one in so many of an IPU's, or of all parameters'. Assumed."""
 _ROOM = 85
@@ -67,14 +69,14 @@ class Space:
         self.places = _places(module)
         first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
         numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
-        self.classes = [tuple(numbers[p] for p in c) for c in alike_parameters(module)]
+        self.classes = [tuple(numbers[p] for p in c) for c in _alike_parameters(module)]
         self.results = len(parameter_arrays(module))
         """The number of the first result among the arrays."""
         state = {result for _, result in system.state}
         given = sum(byte_count(module.entry.instructions[i].shape) for i in module.entry.parameters)
         self.large_bytes = min(given, system.budget_bytes) // _LARGE
         """Of an array that is large."""
-        results = large_results(module, state, self.large_bytes)
+        results = _large_results(module, state, self.large_bytes)
         self.classes += [tuple(self.results + n for n in c) for c in results]
         self.links: dict[bool, Links] = {}
         """Of the module, without and with results that are divided."""
@@ -210,3 +212,52 @@ def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str
         found.append(name)
         own = own[len(parts[name]) :]
     return tuple(found)
+
+
+def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
+    """Return the numbers of parameters that are arrays with dimensions, those alike together.
+
+    Alike are those whose surroundings are, as with equal layers: ops, shapes and places of operands
+    up to some ops away.
+    """
+    entry = module.entry
+    looks: list[Hashable] = [
+        hash((x.opcode, str(x.shape), tuple(sorted(map(str, x.attributes)))))
+        for x in entry.instructions
+    ]
+    users: list[list[tuple[int, int]]] = [[] for _ in entry.instructions]
+    for position, x in enumerate(entry.instructions):
+        for slot, i in enumerate(x.operands):
+            users[i].append((position, slot))
+    for _ in range(_ROUNDS):
+        looks = [
+            hash((
+                looks[position],
+                tuple([looks[i] for i in x.operands]),
+                tuple(sorted([(slot, looks[user]) for user, slot in users[position]])),
+            ))
+            for position, x in enumerate(entry.instructions)
+        ]  # fmt: skip
+    found: dict[Hashable, list[int]] = {}
+    for number, position in enumerate(entry.parameters):
+        shape = entry.instructions[position].shape
+        if isinstance(shape, ArrayShape) and shape.dimensions:
+            found.setdefault(looks[position], []).append(number)
+    return [tuple(numbers) for numbers in found.values()]
+
+
+def _large_results(
+    module: Module, state: Collection[int], least_bytes: int
+) -> list[tuple[int, ...]]:
+    """Return the numbers of large results that are no state, those of one type and shape together.
+
+    `least_bytes`: of one that is large. A result that is not made from parameters that are divided,
+    as a cache that begins with zeros, is divided where somebody says so.
+    """
+    entry = module.entry
+    shapes = leaves_of(entry.instructions[entry.root].shape)
+    found: dict[Hashable, list[int]] = {}
+    for number, shape in enumerate(shapes):
+        if number not in state and shape.dimensions and shape.byte_count >= least_bytes:
+            found.setdefault((shape.element_type.name, shape.dimensions), []).append(number)
+    return [tuple(numbers) for numbers in found.values()]
