@@ -50,6 +50,13 @@ def plain_step(
     bare = annotations_removed(module)
     found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if found is not None:
+        if said:
+            raise UnsupportedError(
+                "E0481",
+                "--mesh and --shard divide arrays between IPUs, which does not go with the loops "
+                "or the encoding of this module yet",
+                hint="leave them out, or print the module as a plain step",
+            )
         return found.module, lines + found.stated.lines()
     return (module if keeps else bare), lines
 
