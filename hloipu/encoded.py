@@ -41,24 +41,22 @@ def plain_step(
     which come before what the module says; it states its own in its header. `config`: the
     configuration file, if one is named. Custom calls are replaced by their definitions first.
     Raises what `defined` raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
-    What options say of shardings is written into it first; raises what `with_shardings` raises.
+    What options say of shardings is written into it; raises what `with_shardings` raises.
     """
     module = defined(module, given, config)
-    module, said = with_shardings_written(module, given, config)
-    keeps = may_be_divided(module) and given.get("partition") != "off"
-    lines = said + module_notes(module, is_divided=keeps and may_be_followed(module))
     bare = annotations_removed(module)
     found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if found is not None:
-        if said:
-            raise UnsupportedError(
-                "E0481",
-                "--mesh and --shard divide arrays between IPUs, which does not go with the loops "
-                "or the encoding of this module yet",
-                hint="leave them out, or print the module as a plain step",
-            )
-        return found.module, lines + found.stated.lines()
-    return (module if keeps else bare), lines
+        plain, said = with_shardings_written(found.module, given, config)
+        return plain, [*said, *_notes(module, given), *found.stated.lines()]
+    module, said = with_shardings_written(module, given, config)
+    keeps = may_be_divided(module) and given.get("partition") != "off"
+    return (module if keeps else annotations_removed(module)), said + _notes(module, given)
+
+
+def _notes(module: Module, given: Mapping[str, object]) -> list[str]:
+    keeps = may_be_divided(module) and given.get("partition") != "off"
+    return module_notes(module, is_divided=keeps and may_be_followed(module))
 
 
 def may_be_followed(module: Module) -> bool:

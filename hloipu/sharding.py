@@ -92,6 +92,8 @@ def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[
         lines.append(f"… and {len(found.front) - most} more")
     fits = "fits by estimate" if found.best.fits else "nothing fits; this is fast for its memory"
     lines.append(f"best of {found.looked_at} ({fits}): {found.best.flags(module)}")
+    if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
+        lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines
 
 
