@@ -14,6 +14,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.partition.sharding_search import searching
 from hloipu_compiler.partition.sharding_search.candidate import Candidate, rules_of
+from hloipu_compiler.partition.sharding_search.pricing import needed_bytes
 from hloipu_compiler.partition.sharding_search.searching import (
     Found,
     found_shardings,
@@ -176,9 +177,13 @@ def test_state_and_batch_of_a_step_that_lacks_room_as_in_fsdp() -> None:
 
 def test_flags_give_what_was_found(tmp_path: Path) -> None:
     module = graph_module(GRAPHS["two products"])
-    found = found_shardings(module, system_of(module, 4, 1472))
+    system = system_of(module, 4, 1472)
+    found, prices = found_shardings(module, system), Space(module, system).prices
     for row in found.front:
         rules = row.rules(module)
+        text = annotated(module, row.mesh, rules).module
+        local = partitioned(text).module if row.is_divided else module
+        assert (prices.spent(local), needed_bytes(local)) == (row.spent, row.needed_bytes)
         specs: list[Spec | None] = [None] * len(row.specs)
         for number, rule in matched_arrays(module, rules, dict(row.mesh)).items():
             specs[number] = rule[1]

@@ -150,5 +150,8 @@ def test_the_command_line_and_the_call_say_the_same(tmp_path: Path) -> None:
         ("x", (("data",), ("?",))), ("params/up/kernel", ((), ("model",)))
     )  # fmt: skip
     assert said.out == print_module(annotated(parse(MLP), MESH, rules).module)
+    checked = run("check", str(path), *flags, "--target", "gc200").err
+    assert "mesh: data=2, model=4, 8 devices" in checked
+    assert "agrees with" in checked
     who = run("explain", "sharding", "t", str(path), *flags)
     assert "w1: dimension 1 in 4 blocks (model): stated by the text" in who.out
