@@ -30,12 +30,18 @@ def with_shardings(
     """Return a verified module with the mesh and the shardings that the options of a call ask for.
 
     With `mesh="auto"` those that are found to be best, by estimate. Raises what `annotated` raises;
-    UsageError E0486 where nothing is left to be found; UnsupportedError E0479 for a module that
-    cannot be divided, MachineError E3210 where the machine has not so many IPUs.
+    UsageError E0486 where nothing is left to be found, and with `partition="off"`; UnsupportedError
+    E0479 for a module that cannot be divided, MachineError E3210 for more IPUs than a machine has.
     """
     attributes = read_frontend_attributes(module.attributes.text("frontend_attributes"))
     known = {name: value for name, value in given.items() if name not in ("define", "opaque")}
     options = resolve("compile", known, attributes=attributes, config=config).options
+    if options.partition == "off":
+        raise UsageError(
+            "E0486",
+            "--mesh and --shard divide arrays, which --partition off leaves whole",
+            hint="leave the one or the other out",
+        )
     if options.mesh != AUTO:
         assert not isinstance(options.mesh, str)
         return annotated(module, options.mesh or (), options.shard)

@@ -198,3 +198,4 @@ def test_flags_give_what_was_found(tmp_path: Path) -> None:
     assert step.attributes.integer("num_partitions") == 4
     assert "E0486" in run("estimate", str(path), "--mesh", "auto").err
     assert "E0486" in run("emit", str(path), "--mesh", "auto", "--ipus", "7").err
+    assert "E0486" in run("compile", str(path), "--mesh", "data=2", "--partition", "off").err
