@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu.definitions import defined
+from hloipu.options.resolve import resolve
 from hloipu_compiler.analysis.module_notes import module_notes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import flat_step, is_divided, may_be_divided
@@ -40,15 +41,22 @@ def plain_step(
     which come before what the module says; it states its own in its header. `config`: the
     configuration file, if one is named. Custom calls are replaced by their definitions first.
     Raises what `defined` raises, FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
+    What options say of shardings is written into it; raises what `with_shardings` raises.
     """
     module = defined(module, given, config)
-    keeps = may_be_divided(module) and given.get("partition") != "off"
-    lines = module_notes(module, is_divided=keeps and may_be_followed(module))
     bare = annotations_removed(module)
     found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if found is not None:
-        return found.module, lines + found.stated.lines()
-    return (module if keeps else bare), lines
+        plain, said = with_shardings_written(found.module, given, config)
+        return plain, [*said, *_notes(module, given), *found.stated.lines()]
+    module, said = with_shardings_written(module, given, config)
+    keeps = may_be_divided(module) and given.get("partition") != "off"
+    return (module if keeps else annotations_removed(module)), said + _notes(module, given)
+
+
+def _notes(module: Module, given: Mapping[str, object]) -> list[str]:
+    keeps = may_be_divided(module) and given.get("partition") != "off"
+    return module_notes(module, is_divided=keeps and may_be_followed(module))
 
 
 def may_be_followed(module: Module) -> bool:
@@ -57,6 +65,24 @@ def may_be_followed(module: Module) -> bool:
         return is_divided(module)
     except UnsupportedError:
         return True
+
+
+def with_shardings_written(
+    module: Module, given: Mapping[str, object], config: str | None = None
+) -> tuple[Module, list[str]]:
+    """Return a verified module with the mesh and the shardings that options ask for.
+
+    And what was written, for people. The same module, where options say nothing of it. `given`: the
+    options of the call. Raises what `with_shardings` raises.
+    """
+    own = {name: given[name] for name in ("mesh", "shard") if given.get(name) is not None}
+    asked = resolve("compile", own, config=config).options
+    if asked.mesh is None and not asked.shard:
+        return module, []
+    from hloipu.sharding import with_shardings  # few ask for it
+
+    made = with_shardings(module, given, config)
+    return made.module, list(made.lines)
 
 
 def _count(given: Mapping[str, object]) -> int | None:

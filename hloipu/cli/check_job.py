@@ -43,6 +43,8 @@ class Job:
     options: Options | None
     """How to compile it; None: its values are the evaluator's."""
     limits: EvaluationLimits
+    divided: Module | None = None
+    """What is compiled: the module with annotations that divide its arrays, where it has some."""
 
     def check(self, *, isolate: bool, working: Working) -> list[OutputReport]:
         """Say how each result compares; then name the op at fault. Return the results' reports.
@@ -52,7 +54,7 @@ class Job:
         tiles = None
         if self.options is not None:
             with working("compiling"):
-                tiles = on_tiles(self.module, self.options)
+                tiles = on_tiles(self.divided or self.module, self.options)
         reports = self.compared(tiles, working)
         for report in reports:
             say(line(report))

@@ -1,7 +1,8 @@
-"""Kinds of option values that have parts: lists, pairs, and the map of stages to devices."""
+"""Kinds of option values that have parts: lists, pairs, maps of devices, and axes of meshes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,6 +11,13 @@ from hloipu_runtime.frozen import dataclass
 
 MOST_PARTS = 65_536
 """As many parts as a value may have."""
+
+_MOST_AXES = 64
+"""Axes of a mesh, and dimensions of an array."""
+_MARKS = frozenset("+,?=-{}\"'")
+"""What no name of an axis has: specs are written with these."""
+_AUTO = "auto"
+_OPEN = "?"
 
 _DEVICE = re.compile(r"[0-9]{1,6}|\[[0-9]{1,6}(?:,[0-9]{1,6})*\]", re.ASCII)
 
@@ -278,3 +286,126 @@ class Settings(Pairs):
     def same_key(self, key: str) -> str:
         """Return the key without its section, which is optional."""
         return key.rpartition(".")[2]
+
+
+def _axis(name: object) -> str | None:
+    fits = isinstance(name, str) and name.isprintable() and not _MARKS.intersection(name)
+    return name.strip() or None if fits and isinstance(name, str) else None
+
+
+class MeshAxes(Kind):
+    """Axes of a mesh of devices with their sizes, major to minor, or `auto`."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "AXIS=N,…|auto"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return "axes and their sizes, such as data=2,model=4, or auto"
+
+    def read(self, text: str) -> object:
+        """Return the axes between commas."""
+        if text.strip() == _AUTO:
+            return _AUTO
+        if len(text) > MOST_CHARACTERS:
+            return None
+        pairs = [part.partition("=")[::2] for part in text.split(",")]
+        return self.check([(name, Integer(1, 2**31).read(size.strip())) for name, size in pairs])
+
+    def check(self, value: object) -> object:
+        """Return a mapping, pairs or a text as a tuple of pairs, or `auto`."""
+        if isinstance(value, str):
+            return self.read(value)
+        given = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(given, list | tuple) or not 0 < len(given) <= _MOST_AXES:
+            return None
+        found = []
+        for pair in given:
+            if not isinstance(pair, list | tuple) or len(pair) != 2:
+                return None
+            name, size = _axis(pair[0]), Integer(1, 2**31).check(pair[1])
+            if name is None or size is None:
+                return None
+            found.append((name, size))
+        return tuple(found) if len(dict(found)) == len(found) else None
+
+    def write(self, value: object) -> str:
+        """Return the axes as `read` takes them."""
+        if not isinstance(value, tuple):
+            return str(value)
+        return ",".join(f"{name}={size}" for name, size in value)
+
+
+class DimensionAxes(Kind):
+    """The axes of each dimension of an array: `data,-,model+rest?`."""
+
+    __slots__ = ()
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in a help text."""
+        return "AXES,…"
+
+    @property
+    def expected(self) -> str:
+        """What a value is."""
+        return (
+            "the axes of each dimension between commas, several with + and none as -; a last ? "
+            "leaves more open: data,-,model"
+        )
+
+    def read(self, text: str) -> object:
+        """Return the axes of each dimension; a text of nothing divides none."""
+        if len(text) > MOST_CHARACTERS:
+            return None
+        parts = text.split(",") if text.strip() else []
+        return self.check([_dimension(part.strip()) for part in parts])
+
+    def check(self, value: object) -> object:
+        """Return a JAX PartitionSpec, or a sequence of names, of None and of tuples, as a tuple."""
+        if isinstance(value, str):
+            return self.read(value)
+        if isinstance(value, Mapping) or not isinstance(value, Iterable):
+            return None
+        found: list[tuple[str, ...]] = []
+        for part in islice(iter(value), _MOST_AXES + 1):
+            axes = _axes(part)
+            if axes is None:
+                return None
+            found.append(axes)
+        return tuple(found) if len(found) <= _MOST_AXES else None
+
+    def write(self, value: object) -> str:
+        """Return the axes as `read` takes them."""
+        from hloipu_compiler.partition.spmd.parameter_rules import spec_text
+
+        return spec_text(value) if isinstance(value, tuple) else ""
+
+
+def _dimension(text: str) -> tuple[str, ...]:
+    """Return the axes of one dimension, a `?` for more as the last."""
+    is_open = text.endswith(_OPEN)
+    bare = text.removesuffix(_OPEN)
+    names = () if bare in ("", "-") else tuple(name.strip() for name in bare.split("+"))
+    return names + (_OPEN,) * is_open
+
+
+def _axes(part: object) -> tuple[str, ...] | None:
+    """Return the axes of one dimension, as JAX or this table writes them."""
+    if part is None:
+        return ()
+    if repr(part) == "UNCONSTRAINED":  # jax.sharding.PartitionSpec.UNCONSTRAINED
+        return (_OPEN,)
+    if isinstance(part, str):
+        part = (part,)
+    if not isinstance(part, list | tuple) or len(part) > _MOST_AXES:
+        return None
+    names = [name if name == _OPEN else _axis(name) for name in part]
+    if None in names or _OPEN in names[:-1]:
+        return None
+    return tuple(str(name) for name in names)

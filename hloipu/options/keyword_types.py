@@ -9,9 +9,11 @@ from textwrap import fill
 
 from hloipu.options.composite_kinds import (
     DeviceMap,
+    DimensionAxes,
     Files,
     FilesByName,
     Integers,
+    MeshAxes,
     Names,
     Number,
     Pairs,
@@ -84,6 +86,10 @@ def annotation(kind: Kind) -> str:
             return "int | str"
         case DeviceMap():
             return "str | Sequence[int | Sequence[int]]"
+        case MeshAxes():
+            return "str | Mapping[str, int]"
+        case DimensionAxes():
+            return "Any"  # jax.sharding.PartitionSpec, or tuples that look like it
         case Integers():
             return "int | Sequence[int]"
         case FilesByName():

@@ -32,6 +32,12 @@ class PlainOptions(TypedDict, total=False):
     shards: int | Literal["auto"] | None
     """IPUs to place the ops of a step without stages on; auto: as few as have room; by default
     those it is annotated with."""
+    mesh: str | Mapping[str, int] | None
+    """Axes of the mesh of IPUs that arrays are divided over, major to minor; auto: find axes and
+    shardings for as many IPUs as --ipus says; by default those of the module."""
+    shard: Mapping[str, Any] | Sequence[str | tuple[str, Any]]
+    """Axes of the mesh that divide the dimensions of a parameter, of all in a group or that match
+    NAM*; the first match counts; repeatable."""
     stages: int | None
     """Pipeline stages to cut the step into; by default those it is annotated with, or one."""
     schedule: Literal["grouped", "interleaved", "sequential"]

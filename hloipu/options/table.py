@@ -10,9 +10,11 @@ from typing import Annotated, get_type_hints
 
 from hloipu.options.composite_kinds import (
     DeviceMap,
+    DimensionAxes,
     Files,
     FilesByName,
     Integers,
+    MeshAxes,
     Names,
     Number,
     Pairs,
@@ -169,6 +171,24 @@ class Options:
             "default those it is annotated with.",
         ),
     ] = None
+    mesh: Annotated[
+        tuple[tuple[str, int], ...] | str | None,
+        About(
+            MeshAxes(),
+            _ALL,
+            "Axes of the mesh of IPUs that arrays are divided over, major to minor; auto: find "
+            "axes and shardings for as many IPUs as --ipus says; by default those of the module.",
+        ),
+    ] = None
+    shard: Annotated[
+        tuple[tuple[str, tuple[tuple[str, ...], ...]], ...],
+        About(
+            Pairs("PARAMETER", DimensionAxes()),
+            _ALL,
+            "Axes of the mesh that divide the dimensions of a parameter, of all in a group or that "
+            "match NAM*; the first match counts; repeatable.",
+        ),
+    ] = ()
     stages: Annotated[
         int | None,
         _wraps(

@@ -1,9 +1,11 @@
 """The dot product of an instruction, placed on its cheapest grid; what was chosen, for people."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_compiler.planners.dot_grids import (
     DEPTH,
     DotGrid,
@@ -46,6 +48,19 @@ def dot_codelet(x: Instruction) -> Dot:
         attributes.integers("rhs_contracting_dims"),
         x.shape.element_type.name,  # type: ignore[union-attr]
     )
+
+
+def product_cycles(
+    machine: Machine, tuning: Tuning, x: Instruction, operands: Sequence[Shape]
+) -> int | None:
+    """Return the cycles of an instruction on its cheapest grid; None where it is no dot product."""
+    arrays = [shape for shape in (*operands, x.shape) if isinstance(shape, ArrayShape)]
+    if x.opcode != "dot" or len(arrays) != 3:
+        return None
+    lhs, rhs, result = (Tensor(s.element_type.name, s.dimensions) for s in arrays)
+    if not all(lhs.shape) or not all(rhs.shape):
+        return 0
+    return dot_grid(machine, dot_codelet(x), lhs, rhs, result, tuning).cycles
 
 
 def dot_placement(

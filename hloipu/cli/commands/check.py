@@ -18,11 +18,14 @@ from hloipu.cli.progress import Working
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, feeding_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
-from hloipu.encoded import with_plain_loops
+from hloipu.encoded import plain_step, with_plain_loops
+from hloipu.options.table import Options
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import EvaluationLimits
+from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.on_demand import is_divided
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import LimitError, UsageError
 from hloipu_runtime.plain_text import printable
@@ -96,6 +99,7 @@ def command(
                 hint="give --loop N, and --feed and --outfeed",
             )
         refuse_infeeds(plain)
+        divided = _divided(module, asked, options, fill)
         seed = 0 if random is None and inputs is None else random
         for iteration in range(iterations if inputs is None else 1):
             draw = None if seed is None else seed + iteration
@@ -103,10 +107,24 @@ def command(
             if draw is not None:
                 with working("drawing arguments"):
                     leaves = drawn_leaves(filled, draw, values)
-            job = Job(filled, leaves, reference, options, values)
+            job = Job(filled, leaves, reference, options, values, divided)
             refuse_unjudged(job.check(isolate=isolate, working=working), against)
         where = "" if options is None else f" on {options.target}, {options.mode}"
         say(f"agrees with {against}{where}", err=True)
+
+
+def _divided(
+    module: Module, asked: Asked, options: Options | None, fill: int | None
+) -> Module | None:
+    """Return the module with annotations that divide its arrays, where it or options have some."""
+    if options is None or options.partition != "auto":
+        return None
+    compiled, lines = plain_step(module, asked.given, asked.config)
+    if not is_divided(compiled):
+        return None
+    for text in lines:
+        say(text, err=True)
+    return compiled if fill is None else fill_elided(compiled, fill)
 
 
 def drawn_leaves(module: Module, seed: int, limits: EvaluationLimits) -> list[Array]:

@@ -14,7 +14,7 @@ from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
-from hloipu.encoded import plain_step
+from hloipu.encoded import plain_step, with_shardings_written
 from hloipu.showing import Phases
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.dot_text import MOST_NODES, dot_module
@@ -103,7 +103,8 @@ class Asking:
     type=click.Choice(STAGES),
     default="hlo",
     show_default=True,
-    help="hlo: as read; step: one micro-batch and its update, of a module in Graphcore's encoding; "
+    help="hlo: as read, with what --mesh and --shard say; "
+    "step: one micro-batch and its update, of a module in Graphcore's encoding; "
     "shardings: with the sharding of every op, as annotations spread; "
     "partitioned: the program of one device, on blocks, with collectives; "
     "front: after the passes; plans: how ops are spread over tiles, and why; "
@@ -172,10 +173,11 @@ def stage_text(
     module = parse(read_input(file, limits), limits=limits)
     if verifies or stage != "hlo":
         verify(module)
-    if stage == "hlo":
-        return hlo_text(module, asking)
-    if stage in ("shardings", "partitioned"):
-        return hlo_text(_divided(module, stage), asking)
+    if stage in ("hlo", "shardings", "partitioned"):
+        module, lines = with_shardings_written(module, asked.given, asked.config)
+        for line in lines:
+            say(line, err=True)
+        return hlo_text(module if stage == "hlo" else _divided(module, stage), asking)
     module, _ = plain_step(module, asked.given, asked.config)
     if stage == "step":
         return hlo_text(module, asking)

@@ -10,6 +10,7 @@ from hloipu.api import module_attributes, planned, settled_options
 from hloipu.cli.inputs import limit_option, read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.saying import say
+from hloipu.encoded import with_shardings_written
 from hloipu_compiler.explanations import all_codes, explain
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
@@ -33,7 +34,8 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
     `plan OP FILE`: how the instruction OP of FILE, HLO text (- for standard input), is spread over
     tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.
 
-    `sharding OP FILE`: how the result of OP is divided over devices, and which annotations decided.
+    `sharding OP FILE`: how the result of OP is divided over devices, and which annotations decided,
+    those that --mesh and --shard make included.
     """
     if asked.print_config:
         say(config_text(asked.resolved(), as_json))
@@ -45,7 +47,7 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
         if words[0] == "plan":
             _explain_plan(words[1], words[2], limits, asked, as_json=as_json)
         else:
-            _explain_sharding(words[1], words[2], limits, as_json=as_json)
+            _explain_sharding(words[1], words[2], limits, asked, as_json=as_json)
     elif len(words) > 1:
         raise click.UsageError(
             f"`explain` takes one code, `plan OP FILE` or `sharding OP FILE`, not {words[1]!r}."
@@ -70,11 +72,14 @@ def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: 
         say(plans_text(found), nl=False)
 
 
-def _explain_sharding(op: str, file: str, limits: Limits, *, as_json: bool) -> None:
+def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
     from hloipu_compiler.partition.spmd.deciding import explained, shardings_of
 
     module = parse(read_input(file, limits), limits=limits)
     verify(module)
+    module, lines = with_shardings_written(module, asked.given, asked.config)
+    for line in lines:
+        say(line, err=True)
     found = explained(module, shardings_of(module), op)
     if not found:
         known = [x.name for c in module.computations for x in c.instructions]

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from hloipu.options.composite_kinds import (
     DeviceMap,
+    DimensionAxes,
     Files,
     Integers,
+    MeshAxes,
     Names,
     Number,
     Pairs,
@@ -20,6 +23,7 @@ SIZE = Size(2**50)
 ROLES = Pairs("PARAMETER", Choice(("weight", "data")))
 FEEDS = Pairs("NAME", Integers(0, 100))
 SETTINGS = Settings("KEY", Number())
+OF_JAX = (("data",), (), ("a", "b"), ("?",))
 
 READ = [
     (Kind(), "a,b{k=v}", "a,b{k=v}"),
@@ -46,6 +50,11 @@ READ = [
     (ROLES, "0=weight", (("0", "weight"),)),
     (FEEDS, "data=2,3", (("data", (2, 3)),)),
     (SETTINGS, "chip.tiles_per_ipu=64", (("chip.tiles_per_ipu", "64"),)),
+    (MeshAxes(), "data=2, model=4", (("data", 2), ("model", 4))),
+    (MeshAxes(), "auto", "auto"),
+    (DimensionAxes(), "data,-,model+rest?", (("data",), (), ("model", "rest", "?"))),
+    (DimensionAxes(), "?", (("?",),)),
+    (DimensionAxes(), "", ()),
 ]
 
 NOT_READ = [
@@ -81,6 +90,12 @@ NOT_READ = [
     (ROLES, "0=wight"),
     (FEEDS, "data="),
     (SETTINGS, "tiles_per_ipu=many"),
+    (MeshAxes(), "data"),
+    (MeshAxes(), "data=0"),
+    (MeshAxes(), "data=2,data=4"),
+    (MeshAxes(), "a+b=2"),
+    (DimensionAxes(), "a??"),
+    (DimensionAxes(), "a+"),
 ]
 
 
@@ -111,6 +126,9 @@ CHECKED = [
     (FEEDS, {"data": (2, 3), "more": 4}, (("data", (2, 3)), ("more", (4,)))),
     (SETTINGS, {"tiles_per_ipu": 64}, (("tiles_per_ipu", "64"),)),
     (SETTINGS, ["a=1", "b = 2"], (("a", "1"), ("b", "2"))),
+    (MeshAxes(), {"data": np.int64(2)}, (("data", 2),)),
+    (DimensionAxes(), P("data", None, ("a", "b"), P.UNCONSTRAINED), OF_JAX),
+    (DimensionAxes(), ["data", (), ["a", "b"], "?"], OF_JAX),
 ]
 
 NOT_CHECKED = [
@@ -139,6 +157,10 @@ NOT_CHECKED = [
     (SETTINGS, {"tiles_per_ipu": True}),
     (SETTINGS, {3: 4}),
     (SETTINGS, "tiles_per_ipu=1"),
+    (MeshAxes(), {"data": True}),
+    (MeshAxes(), {}),
+    (DimensionAxes(), {"data": 1}),
+    (DimensionAxes(), [1]),
 ]
 
 

@@ -11,8 +11,7 @@ from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.spmd.axes import AxisSharding, to_tiles
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
-from hloipu_compiler.partition.spmd.reading import Key, partitioned_already, stated_shardings
-from hloipu_runtime.errors import UsageError
+from hloipu_compiler.partition.spmd.reading import Key, require_whole, stated_shardings
 from hloipu_runtime.frozen import dataclass
 
 _LONGEST_CHAIN = 64
@@ -27,14 +26,7 @@ def shardings_of(module: Module, state: StatePairs = ()) -> Propagated:
     Raises UsageError E0477 for a module that is partitioned already, UnsupportedError E0476 where
     its shardings have no mesh in common.
     """
-    reason = partitioned_already(module)
-    if reason:
-        raise UsageError(
-            "E0477",
-            f"the module is written for each device already: {reason}",
-            hint="its shardings are of whole arrays and its shapes of blocks; dump the module "
-            "before partitioning to see how shardings spread",
-        )
+    require_whole(module)
     return propagated(module, stated_shardings(module), state)
 
 

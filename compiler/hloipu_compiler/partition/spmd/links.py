@@ -56,6 +56,8 @@ class Links:
     uses: dict[int, list[int]]
     """Of each constant's array, those of its uses."""
     links: list[Link]
+    places: dict[int, list[list[tuple[int, int, int]]]]
+    """Of the factors of each rule that was looked at, by its identity."""
 
 
 StatePairs = Sequence[tuple[int, int]]
@@ -86,7 +88,7 @@ class _Linking:
     def __init__(self, module: Module, stated: Stated) -> None:
         self.module = module
         self.stated = stated
-        self.found = Links([], [], {}, {}, [])
+        self.found = Links([], [], {}, {}, [], {})
         self.identities: dict[ArrayShape, DimensionRule] = {}
 
     def links(self, state: StatePairs) -> Links:

@@ -21,7 +21,7 @@ from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.scans.pieces_following import combining
 from hloipu_compiler.partition.spmd.axes import MOST_LISTED
-from hloipu_compiler.partition.spmd.links import factor_places
+from hloipu_compiler.partition.spmd.links import StatePairs, factor_places
 from hloipu_compiler.partition.spmd.propagating import Propagated, parts_along
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -55,10 +55,18 @@ class _Block:
     split: Split
 
 
-def entry_splits(module: Module, known: Propagated) -> tuple[Splits, Splits]:
-    """Return how the program of one device divides the entry's parameters and results."""
+def entry_splits(
+    module: Module, known: Propagated, state: StatePairs = ()
+) -> tuple[Splits, Splits]:
+    """Return how the program of one device divides the entry's parameters and results.
+
+    `state`: parameters, and the results that are their next values and are divided as they are.
+    """
     localizing, name = _Localizing(module, known), module.entry.name
-    return localizing.parameter_splits(name), localizing.root_splits(name)
+    given, results = localizing.parameter_splits(name), list(localizing.root_splits(name))
+    for parameter, result in state:
+        results[result] = given[parameter]
+    return given, tuple(results)
 
 
 def for_one_device(module: Module, known: Propagated, results: Splits | None = None) -> Module:
@@ -289,8 +297,9 @@ class _Writer:
     def _computed(self, x: Instruction, given: Sequence[_Block], wanted: Splits) -> list[_Block]:
         rule = rule_in(self.old, x)
         chosen: dict[int, Axes] = {}
-        if self._works_on_blocks(x):
-            chosen = self._chosen(x, rule, [*(b.split for b in given), *wanted])
+        everything = [*(b.split for b in given), *wanted]
+        if self._works_on_blocks(x) and any(map(any, everything)):
+            chosen = self._chosen(x, rule, everything)
         arrays = (*rule.operands, *rule.results)
         splits = [
             tuple(tuple(p for f in numbers for p in chosen.get(f, ())) for numbers in dimensions)
@@ -365,12 +374,13 @@ class _Writer:
     def _without_strides(self, rule: DimensionRule, chosen: dict[int, Axes]) -> None:
         """Drop what is minor to a factor of its dimension that is not divided to the end."""
         axes = self.known.axes
-        again = True
+        arrays = (*rule.operands, *rule.results)
+        again = any(len(numbers) > 1 for dimensions in arrays for numbers in dimensions)
         while again:
             again = False
             for places in factor_places(rule):
                 for array, d, k in places:
-                    numbers = (*rule.operands, *rule.results)[array][d]
+                    numbers = arrays[array][d]
                     full = all(
                         axes.extent(chosen.get(f, ())) == rule.factors[f].size for f in numbers[:k]
                     )

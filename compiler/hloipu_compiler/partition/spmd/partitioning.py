@@ -104,11 +104,7 @@ PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 
 def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
     known = propagated(module, stated_shardings(module), state)
-    given, made = entry_splits(module, known)
-    results = list(made)
-    for parameter, result in state:
-        results[result] = given[parameter]
-    made = tuple(results)
+    given, made = entry_splits(module, known, state)
     local = for_one_device(module, known, made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:

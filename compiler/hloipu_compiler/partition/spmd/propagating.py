@@ -89,13 +89,15 @@ class Propagated:
         return tuple(self.shardings[a] for a in self.links.results.get(key, ()))
 
 
-def propagated(module: Module, stated: Stated, state: StatePairs = ()) -> Propagated:
+def propagated(
+    module: Module, stated: Stated, state: StatePairs = (), links: Links | None = None
+) -> Propagated:
     """Return shardings of all arrays of a verified module from those that it states.
 
-    `state`: parameters and results of the entry that are to be divided alike.
+    `state`: parameters and results of the entry that are to be divided alike. `links`: those of the
+    module, where it has no borders and they are known.
     """
-    links = links_of(module, stated, state)
-    engine = _Engine(links, stated, module)
+    engine = _Engine(links or links_of(module, stated, state), stated, module)
     engine.run()
     return engine.result()
 
@@ -114,8 +116,7 @@ class _Engine:
         self.decisions: list[list[Decision]] = [[] for _ in range(count)]
         self.waiting: list[dict[int, None]] = [{} for _ in range(_ROUNDS)]
         """Links to look at, for each round."""
-        self.places: dict[int, list[list[tuple[int, int, int]]]] = {}
-        """Of each rule, by its identity."""
+        self.places = links.places
         self.all_links = list(links.links)
         self.priorities: set[int] = {0}
         self._state()

@@ -40,7 +40,7 @@ from hloipu_compiler.partition.spmd.axes import (
     tile_digits,
 )
 from hloipu_compiler.verify.sharding_forms import leaf_shardings
-from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.errors import UnsupportedError, UsageError
 from hloipu_runtime.frozen import dataclass
 
 Key = tuple[str, int]
@@ -95,6 +95,17 @@ def partitioned_already(module: Module) -> str:
     return ""
 
 
+def require_whole(module: Module) -> None:
+    """Raise UsageError E0477 for a module that is partitioned already."""
+    if reason := partitioned_already(module):
+        raise UsageError(
+            "E0477",
+            f"the module is written for each device already: {reason}",
+            hint="its shardings are of whole arrays and its shapes of blocks; take the text from "
+            "before partitioning",
+        )
+
+
 def stated_shardings(module: Module) -> Stated:
     """Return what a verified module states about shardings.
 
@@ -113,7 +124,7 @@ class _Reader:
         self.meshes: dict[str, Mesh] = {}
         if self.is_shardy:
             try:
-                self.meshes = read_meshes(_once_escaped(header[MESHES]))
+                self.meshes = read_meshes(once_escaped(header[MESHES]))
             except SdyFault as error:
                 raise self._fault(str(error), None) from error
         self.texts: dict[str, tuple[AnySharding, ...]] = {}
@@ -170,10 +181,10 @@ class _Reader:
         name = {SHARDY_IN: "xla.sdy.in_shardings", SHARDY_OUT: "xla.sdy.out_shardings"}
         text = said.get(name.get(target, "xla.sdy.sharding"), "")
         if text:
-            self.given[key] = self._cached(_once_escaped(text), x)
+            self.given[key] = self._cached(once_escaped(text), x)
         if target in name:
             axes = said.get("xla.sdy.manual_axes", "#sdy<manual_axes{}>")
-            self.manual_names[key] = read_manual_axes(_once_escaped(axes))
+            self.manual_names[key] = read_manual_axes(once_escaped(axes))
 
     def _cached(self, text: str, x: Instruction) -> tuple[AnySharding, ...]:
         known = self.texts.get(text)
@@ -258,7 +269,7 @@ class _Reader:
         raise self._fault(f"no mesh has the axes {', '.join(names)}", x)
 
 
-def _once_escaped(text: str) -> str:
+def once_escaped(text: str) -> str:
     """Undo a second escaping of quotes, which texts of 2024 have."""
     return text.replace('\\"', '"')
 

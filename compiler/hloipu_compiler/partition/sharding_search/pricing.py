@@ -1,0 +1,158 @@
+"""What the program of one device takes: cycles of its ops and of its links, and bytes at its peak.
+
+Products have the price of their cheapest grid, collectives that of their phases over the links, as
+when compiled. Other ops are priced by what they read and write, each tile its share: elementwise
+ops load and store, all others move it between tiles, and what they count runs beside that on
+vectors. Nothing overlaps. Prices are kept by what an op looks like, so that a candidate that
+changes a few ops costs a few prices.
+"""
+
+from typing import NamedTuple
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.live_bytes import peak_bytes
+from hloipu_compiler.analysis.op_cost import CALLS, FREE, OpCosts
+from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
+from hloipu_compiler.analysis.trip_count import trip_count
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
+from hloipu_compiler.ir.shapes import Shape, byte_count
+from hloipu_compiler.planners.dot_placement import product_cycles
+from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.costs.collecting import phases
+from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import beginning, sync
+from hloipu_runtime.machine.links import Flow, link_transfer
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.collective import REDUCING, CollectiveForm
+
+_NO_WORK = FREE | frozenset("reshape broadcast iota copy".split())
+"""Beside what computes nothing: ops that lie where their operand does, or come with their users."""
+_VIEWS = frozenset("partition-id replica-id".split())
+
+
+class Spent(NamedTuple):
+    """Cycles of one device, once through a program."""
+
+    computing: int = 0
+    """On the chip: products, vectors, exchange between tiles, and their barriers."""
+    meeting: int = 0
+    """Over links between IPUs, with the barriers of their phases."""
+
+    @property
+    def cycles(self) -> int:
+        """All of them: nothing overlaps."""
+        return self.computing + self.meeting
+
+    def plus(self, other: "Spent", times: int = 1) -> "Spent":
+        """Return the cycles of both, one of them several times."""
+        return Spent(self.computing + other.computing * times, self.meeting + other.meeting * times)
+
+
+class BlockPrices:
+    """Prices of programs of one device on a machine, for one number of devices."""
+
+    def __init__(
+        self, machine: Machine, tuning: Tuning, devices: int, assumed_trips: int = 1
+    ) -> None:
+        self.machine, self.tuning, self.devices = machine, tuning, devices
+        self.assumed_trips = assumed_trips
+        self.tiles = machine.chip.tiles_per_ipu
+        self.known: dict[tuple[object, ...], Spent] = {}
+
+    def spent(self, module: Module) -> Spent:
+        """Return the cycles of a module's entry, those of loops as often as they turn."""
+        costs = OpCosts(module)
+        done: dict[str, Spent] = {}
+        for computation in callees_first(module, only_reachable=True):
+            total = Spent()
+            for x in computation.instructions:
+                if x.opcode not in CALLS:
+                    total = total.plus(self._op(costs, computation, x))
+                    continue
+                called = [done[name] for name in x.attributes.called]
+                if x.opcode == "conditional":
+                    total = total.plus(max(called, key=lambda spent: spent.cycles))
+                    continue
+                times = self._trips(module, computation, x) if x.opcode == "while" else 1
+                for spent in called:
+                    total = total.plus(spent, times)
+            done[computation.name] = total
+        return done[module.entry.name]
+
+    def _trips(self, module: Module, computation: Computation, x: Instruction) -> int:
+        trips = trip_count(module, computation, x)
+        return self.assumed_trips if trips is None else trips
+
+    def _op(self, costs: OpCosts, computation: Computation, x: Instruction) -> Spent:
+        """Return the cycles of one op; equal ones are priced once."""
+        if x.opcode in _NO_WORK or x.opcode in _VIEWS:
+            return Spent()
+        shapes = tuple([computation.instructions[i].shape for i in x.operands])
+        key = (x.opcode, x.attributes, x.shape, shapes)
+        if x.opcode in COLLECTIVES:
+            # The channel is another one each time.
+            said = (x.attributes.get("replica_groups"), x.attributes.get("source_target_pairs"))
+            key = (x.opcode, *said, byte_count_of(shapes))  # type: ignore[assignment]
+        found = self.known.get(key)
+        if found is None:
+            if x.opcode in COLLECTIVES:
+                found = Spent(0, self._collective(x, byte_count_of(shapes)))
+            else:
+                cycles = product_cycles(self.machine, self.tuning, x, shapes)
+                found = Spent(self._other(costs, computation, x) if cycles is None else cycles)
+            self.known[key] = found
+        return found
+
+    def _collective(self, x: Instruction, size_bytes: int) -> int:
+        """Return the cycles of a collective, as `costs.collecting` counts them."""
+        groups = groups_of(x, 1, self.devices)
+        permutes = x.opcode == "collective-permute"
+        pairs = pairs_of(x, 1, self.devices) if permutes else ()
+        total = 0
+        for phase in phases(CollectiveForm(x.opcode, groups, pairs)):
+            part = over(size_bytes, phase.parts)
+            flows = [Flow(source, target, part) for source, target in phase.pairs]
+            cycles = link_transfer(self.machine, flows, self.devices).cycles
+            cycles += sync(self.machine, self.devices).cycles
+            if phase.reduces and x.opcode in REDUCING:
+                cycles += self._on_vectors(2 * part)
+            total += cycles * phase.times
+        return total
+
+    def _other(self, costs: OpCosts, computation: Computation, x: Instruction) -> int:
+        cost = costs.of(computation, x)
+        moved = cost.bytes_read + cost.bytes_written
+        if x.opcode in ELEMENTWISE:
+            return self._on_vectors(moved) + over(cost.transcendentals, self.tiles)
+        amp = self.machine.amp
+        products = amp.f32_channels_per_group * amp.f32_conv_units // amp.f32_position_slots
+        rate = 2 * products if "dim_labels" in x.attributes else 2  # convolutions
+        received = over(over(moved, self.tiles), self.machine.exchange.receive_bytes_per_cycle)
+        start = beginning(self.machine).cycles + sync(self.machine).cycles
+        return start + received + over(cost.flops + cost.transcendentals, rate * self.tiles)
+
+    def _on_vectors(self, moved_bytes: int) -> int:
+        """Return the cycles in which all tiles load and store so much, each its share."""
+        tile = self.machine.tile
+        start = tile.supervisor_vertex_cycles + tile.run_workers_cycles
+        return start + over(over(moved_bytes, self.tiles), tile.store_bytes_per_cycle)
+
+
+def byte_count_of(shapes: tuple[Shape, ...]) -> int:
+    """Return the bytes of some operands."""
+    return sum(map(byte_count, shapes))
+
+
+def needed_bytes(module: Module) -> int:
+    """Return the bytes of one device at the fullest moment, with its constants.
+
+    Code and what a plan copies are no part.
+    """
+    constants = sum(
+        byte_count(x.shape)
+        for c in module.computations
+        for x in c.instructions
+        if x.opcode == "constant"
+    )
+    return peak_bytes(module) + constants

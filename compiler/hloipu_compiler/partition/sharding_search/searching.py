@@ -1,0 +1,276 @@
+"""Searches for the best way to divide a module over IPUs: beams of tactics, then class by class.
+
+A tactic divides one dimension of one class of parameters by one axis; propagation does the rest, as
+one decision about a weight decides about its layer. Or it divides all large parameters at once, as
+FSDP does. The first mesh has two axes as alike as can be. What is good there is tried on meshes of
+all other shapes, together with what is good on one axis, and the best are improved class by class
+until nothing is better. How much is tried goes by how many ops a candidate costs.
+Sources: PartIR (Alabed et al., 2024), for tactics and propagation; Alpa (Zheng et al., 2022), for
+meshes of two axes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from typing import NamedTuple, TypeVar
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.sharding_search.candidate import Candidate, front_of
+from hloipu_compiler.partition.sharding_search.space import Choice, Space, System
+from hloipu_compiler.partition.spmd.annotating import MeshSizes, free_axis_names
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.watching import current_search, telling
+
+T = TypeVar("T")
+
+_WIDTH = 4
+"""Choices that each round of tactics goes on with. Assumed."""
+_FURTHER = 16
+"""Tactics of the first round that later ones add: the best alone. Assumed."""
+_CARRIED = 6
+"""Choices that are tried on every shape of mesh. Assumed."""
+_IMPROVED = 3
+"""Choices that are improved class by class. Assumed."""
+_STARTS = 8
+"""Choices for less and less memory that are improved likewise. Assumed."""
+_MOST_PAIRS = 200
+"""Ways to change two classes together that are tried of each start. Assumed."""
+_MOST_OPS = 300_000
+"""Ops that are written for a device and priced, all candidates together: half a minute."""
+_LEAST, _MOST = 40, 3_000
+"""Candidates of a search, whatever they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found."""
+
+    front: tuple[Candidate, ...]
+    """Those that no other beats in cycles and bytes, the fastest first."""
+    best: Candidate
+    looked_at: int
+
+
+class _Tactic(NamedTuple):
+    classes: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    """Of each class, which the axis divides."""
+
+
+def found_shardings(module: Module, system: System) -> Found:
+    """Return the best ways to divide a verified module's arrays over a system's IPUs.
+
+    Where the current search ends early, the best until then. Raises UnsupportedError E0479 for a
+    module that cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
+    """
+    return _Searching(Space(module, system)).found()
+
+
+def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
+    """Return meshes of two axes, the most alike first, and of one; axes have these names."""
+    name, minor = names
+    pairs = [(a, devices // a) for a in range(2, devices) if devices % a == 0]
+    pairs.sort(key=lambda pair: (max(pair), pair))
+    return [*(((name, a), (minor, b)) for a, b in pairs), ((name, devices),)]
+
+
+class _Searching:
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        size = sum(len(c.instructions) for c in space.module.computations)
+        self.left = min(max(_MOST_OPS // max(size, 1), _LEAST), _MOST)
+        self.most = self.left
+        self.search = current_search()
+        self.tried: dict[tuple[MeshSizes, Choice], Candidate] = {}
+        pairs = enumerate(zip(space.classes, space.bytes_of, strict=True))
+        self.large = [
+            n for n, (c, size) in pairs if size >= space.large_bytes and c[0] < space.results
+        ]
+
+    def found(self) -> Found:
+        """Search, and say the shardings of the best ones in full."""
+        shapes = mesh_shapes(self.space.system.ipus, free_axis_names(self.space.module))
+        nothing: Choice = (None,) * len(self.space.classes)
+        self._try(shapes[0], nothing, always=True)
+        with self.search.improving():
+            self._beam(shapes[0], self.left * 2 // 5)
+            if len(shapes) > 1:
+                self._beam(shapes[-1], self.left // 3)
+            for mesh in shapes[1:]:
+                for choice in self._best_choices(_CARRIED):
+                    self._try(mesh, choice)
+            for mesh, choice in self._best_keys(_IMPROVED):
+                self._improve(mesh, choice)
+            # What propagation has decided is decided anew, and what needs less memory is a start.
+            for mesh, choice in (*self._best_keys(_IMPROVED), *self._front_keys(_STARTS)):
+                self._improve(mesh, self._in_full(mesh, choice))
+            for mesh, choice in self._front_keys(_STARTS):
+                if self._pair_count(mesh) <= _MOST_PAIRS:
+                    self._improve(mesh, self._in_full(mesh, choice), together=2)
+        settled = [self.space.settled(each) for each in front_of(list(self.tried.values()))]
+        divided = sorted((x for x in self.tried.values() if x.is_divided), key=lambda x: x.score)
+        if not divided:
+            raise UsageError(
+                "E0486",
+                f"{shapes[-1][0][1]} IPUs divide no parameter or large result evenly",
+                hint="ask for a number that divides a dimension",
+            )
+        settled.append(self.space.settled(divided[0]))
+        best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
+        return Found(tuple(front_of(settled)), best, len(self.tried))
+
+    def _try(self, mesh: MeshSizes, choice: Choice, *, always: bool = False) -> Candidate | None:
+        """Return what a choice is worth; None where it does not fit the mesh, or time is up."""
+        key = (mesh, choice)
+        if key in self.tried:
+            return self.tried[key]
+        if not always and (self.left <= 0 or self.search.is_over() or not self._fits(*key)):
+            return None
+        self.left -= 1
+        telling("shardings", self.most - self.left, self.most)
+        self.tried[key] = self.space.candidate(mesh, choice)
+        return self.tried[key]
+
+    def _fits(self, mesh: MeshSizes, choice: Choice) -> bool:
+        """Whether a mesh has the axes of a choice, and they divide every dimension evenly."""
+        sizes = dict(mesh)
+        for spec, shape in zip(choice, self.space.shapes, strict=True):
+            for axes, size in zip(spec or (), shape.dimensions, strict=False):
+                if any(a not in sizes for a in axes) or size % prod(sizes[a] for a in axes):
+                    return False
+        return True
+
+    # ---- tactics ----------------------------------------------------------------------------
+
+    def _beam(self, mesh: MeshSizes, most: int) -> None:
+        """Add tactics to the best choices, round by round, as long as that makes them better."""
+        end = self.left - most
+        nothing: Choice = (None,) * len(self.space.classes)
+        axes = [name for name, _ in reversed(mesh)]
+        moves = list(product(self._tactics(), axes))
+        ranks: dict[tuple[_Tactic, str], tuple[bool, float]] = {}
+        beam: list[tuple[Candidate, Choice]] = []
+        self._try(mesh, nothing)
+        for tactic, axis in moves:
+            if self.left <= end + most // 3 and ranks:
+                break
+            choice = _with(nothing, tactic, axis, self.space)
+            tried = self._try(mesh, choice) if choice else None
+            if tried is not None and choice is not None:
+                ranks[tactic, axis] = tried.score
+                beam.append((tried, choice))
+        chosen = sorted(ranks, key=lambda move: ranks[move])[:_FURTHER]
+        moves = [(tactic, axis) for tactic in dict.fromkeys(t for t, _ in chosen) for axis in axes]
+        beam = _narrow(beam)
+        while beam and self.left > end:
+            more = []
+            for _, choice in beam:
+                for tactic, axis in moves:
+                    longer = _with(choice, tactic, axis, self.space)
+                    tried = self._try(mesh, longer) if longer and self.left > end else None
+                    if tried is not None and longer is not None:
+                        more.append((tried, longer))
+            wider = _narrow([*beam, *more])
+            if [choice for _, choice in wider] == [choice for _, choice in beam]:
+                return
+            beam = wider
+
+    def _tactics(self) -> Iterator[_Tactic]:
+        """Yield tactics: large parameters all at once, then each class, the largest first."""
+        shapes = self.space.shapes
+        for of in (_longest, _first, _last):
+            yield _Tactic(tuple(self.large), tuple(of(shapes[n].dimensions) for n in self.large))
+        order = sorted(range(len(shapes)), key=lambda n: -self.space.bytes_of[n])
+        # What is small may divide the batch: the largest and the smallest in turn.
+        halves = zip(order, reversed(order), strict=True)
+        for number in dict.fromkeys(n for pair in halves for n in pair):
+            for d, size in enumerate(shapes[number].dimensions):
+                if size > 1:
+                    yield _Tactic((number,), (d,))
+
+    # ---- one class at a time ----------------------------------------------------------------
+
+    def _improve(self, mesh: MeshSizes, choice: Choice, together: int = 1) -> None:
+        """Change one class at a time, or two together, as long as that is better."""
+        best = self._try(mesh, choice)
+        order = sorted(range(len(choice)), key=lambda n: -self.space.bytes_of[n])
+        is_better = True
+        while is_better and best is not None:
+            is_better = False
+            for numbers in combinations(order, together):
+                for specs in product(*((None, *self.space.specs(n, mesh)) for n in numbers)):
+                    changed = dict(zip(numbers, specs, strict=True))
+                    other = tuple(changed.get(n, spec) for n, spec in enumerate(choice))
+                    tried = self._try(mesh, other)
+                    if tried is not None and tried.score < best.score:
+                        best, choice, is_better = tried, other, True
+                if self.left <= 0:
+                    return
+
+    def _pair_count(self, mesh: MeshSizes) -> int:
+        """Return in how many ways two classes can be changed together."""
+        counts = [
+            1 + sum(1 for _ in self.space.specs(n, mesh)) for n in range(len(self.space.classes))
+        ]
+        return sum(a * b for a, b in combinations(counts, 2))
+
+    def _in_full(self, mesh: MeshSizes, choice: Choice) -> Choice:
+        """Return a choice that says of every class what comes of it."""
+        specs = self.tried[mesh, choice].specs
+        return tuple(specs[numbers[0]] for numbers in self.space.classes)
+
+    def _best_keys(self, count: int) -> list[tuple[MeshSizes, Choice]]:
+        order = sorted(self.tried, key=lambda key: self.tried[key].score)
+        return _distinct(order, lambda key: self.tried[key], count)
+
+    def _front_keys(self, count: int) -> list[tuple[MeshSizes, Choice]]:
+        """Return choices that no other beats, evenly from the fastest to the leanest."""
+        keys = {id(candidate): key for key, candidate in self.tried.items()}
+        front = [keys[id(x)] for x in front_of([x for x in self.tried.values() if x.is_divided])]
+        return front[:: max(1, len(front) // count)][:count]
+
+    def _best_choices(self, count: int) -> list[Choice]:
+        return [choice for _, choice in self._best_keys(count)]
+
+
+def _with(choice: Choice, tactic: _Tactic, axis: str, space: Space) -> Choice | None:
+    """Return a choice with a tactic on an axis; None where that changes nothing or is used."""
+    made = list(choice)
+    for number, d in zip(*tactic, strict=True):
+        spec = made[number] or ((),) * len(space.shapes[number].dimensions)
+        if any(axis in axes for axes in spec):
+            if len(tactic.classes) == 1:
+                return None
+            continue
+        made[number] = (*spec[:d], (*spec[d], axis), *spec[d + 1 :])
+    return tuple(made) if tuple(made) != choice else None
+
+
+def _narrow(beam: Iterable[tuple[Candidate, Choice]]) -> list[tuple[Candidate, Choice]]:
+    """Return the best few of different worth."""
+    order = sorted(beam, key=lambda each: each[0].score)
+    return _distinct(order, lambda each: each[0], _WIDTH)
+
+
+def _distinct(order: Sequence[T], worth: Callable[[T], Candidate], count: int) -> list[T]:
+    """Return the first few of different cycles or bytes."""
+    found: dict[tuple[int, int], T] = {}
+    for each in order:
+        candidate = worth(each)
+        found.setdefault((candidate.spent.cycles, candidate.needed_bytes), each)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def _longest(sizes: Sequence[int]) -> int:
+    return max(range(len(sizes)), key=lambda d: sizes[d])
+
+
+def _first(sizes: Sequence[int]) -> int:
+    return next((d for d, size in enumerate(sizes) if size > 1), 0)
+
+
+def _last(sizes: Sequence[int]) -> int:
+    return max((d for d, size in enumerate(sizes) if size > 1), default=0)

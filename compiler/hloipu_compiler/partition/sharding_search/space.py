@@ -1,0 +1,263 @@
+"""The ways to divide a module's arrays, and what each is worth: tried as it would be compiled.
+
+A choice says of each class of parameters, and of large results, which axes divide which dimension,
+or nothing: then propagation decides. What a choice is worth tells the program of one device that
+comes of it.
+"""
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from math import prod
+
+from hloipu_compiler.hlo.attributes.mesh import Mesh
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
+from hloipu_compiler.partition.sharding_search.candidate import Candidate
+from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
+from hloipu_compiler.partition.spmd.annotating import MeshSizes
+from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
+from hloipu_compiler.partition.spmd.links import Links, StatePairs, links_of
+from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
+from hloipu_compiler.partition.spmd.parameter_rules import Spec
+from hloipu_compiler.partition.spmd.propagating import propagated
+from hloipu_compiler.partition.spmd.reading import Key, Stated
+from hloipu_compiler.plan.entry_arrays import parameter_arrays
+from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.machine.transfers import seconds
+from hloipu_runtime.memory.plan import available_bytes
+
+Choice = tuple[Spec | None, ...]
+"""Of each class of arrays; None: propagation decides."""
+
+_ROUNDS = 3
+"""Ops away that are looked at to see whether parameters are alike: a product, what it multiplies,
+and what that is made from."""
+_LARGE = 100
+"""An array is large whose bytes are one in so many of an IPU's, or of all parameters'. Assumed."""
+_ROOM = 85
+"""Percent of an IPU's memory that arrays may take: the rest is for code, copies and what does not
+come out even. Assumed."""
+
+
+@dataclass(frozen=True)
+class System:
+    """What a search is for."""
+
+    machine: Machine
+    ipus: int
+    state: StatePairs = ()
+    """Parameters that stay on the device, and the results that are their next values."""
+    tuning: Tuning = DEFAULT_TUNING
+    assumed_trips: int = 1
+    """Of loops that data decides."""
+
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes of an IPU that arrays may take."""
+        tiles = self.machine.chip.tiles_per_ipu
+        return tiles * available_bytes(self.machine) * _ROOM // 100
+
+
+class Space:
+    """All choices for one module; each is worth the same whenever it is asked for."""
+
+    def __init__(self, module: Module, system: System) -> None:
+        self.module, self.system = module, system
+        self.places = _places(module)
+        first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
+        numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
+        self.classes = [tuple(numbers[p] for p in c) for c in _alike_parameters(module)]
+        self.results = len(parameter_arrays(module))
+        """The number of the first result among the arrays."""
+        state = {result for _, result in system.state}
+        given = sum(byte_count(module.entry.instructions[i].shape) for i in module.entry.parameters)
+        self.large_bytes = min(given, system.budget_bytes) // _LARGE
+        """Of an array that is large."""
+        results = _large_results(module, state, self.large_bytes)
+        self.classes += [tuple(self.results + n for n in c) for c in results]
+        self.links: dict[bool, Links] = {}
+        """Of the module, without and with results that are divided."""
+        self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
+        self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
+
+    @cached_property
+    def shapes(self) -> list[ArrayShape]:
+        """The shape of each class."""
+        computation = self.module.entry
+        found = []
+        for numbers in self.classes:
+            (_, position), leaf = self.places[numbers[0]]
+            found.append(leaves_of(computation.instructions[position].shape)[leaf])
+        return found
+
+    @cached_property
+    def bytes_of(self) -> list[int]:
+        """Bytes of all arrays of each class."""
+        pairs = zip(self.classes, self.shapes, strict=True)
+        return [len(c) * shape.byte_count for c, shape in pairs]
+
+    def specs(self, number: int, mesh: MeshSizes) -> Iterator[Spec]:
+        """Yield all specs of a class: each axis divides one dimension or none, none unevenly."""
+        shape, sizes = self.shapes[number], dict(mesh)
+        rank = len(shape.dimensions)
+
+        def further(axes: Sequence[str], spec: Spec) -> Iterator[Spec]:
+            if not axes:
+                yield spec
+                return
+            yield from further(axes[1:], spec)
+            for d in range(rank):
+                if axes[0] in spec[d]:
+                    continue
+                for longer in ((*spec[d], axes[0]), (axes[0], *spec[d])):
+                    if shape.dimensions[d] % prod(sizes[a] for a in longer) == 0:
+                        yield from further(axes[1:], (*spec[:d], longer, *spec[d + 1 :]))
+                    if not spec[d]:
+                        break
+
+        yield from further([name for name, _ in mesh], ((),) * rank)
+
+    def candidate(self, mesh: MeshSizes, choice: Choice) -> Candidate:
+        """Return what a choice is worth, with the shardings of all parameters that come of it.
+
+        Raises UnsupportedError E0479 for a module that cannot be divided.
+        """
+        key = (mesh, choice)
+        if key not in self.known:
+            self.known[key] = self._tried(mesh, choice)
+        return self.known[key]
+
+    def settled(self, candidate: Candidate) -> Candidate:
+        """Return a candidate whose shardings are said in full, as its flags will say them."""
+        said = {n: spec for n, spec in enumerate(candidate.specs) if spec is not None}
+        return self._priced(candidate.mesh, said)
+
+    def _tried(self, mesh: MeshSizes, choice: Choice) -> Candidate:
+        pairs = zip(self.classes, choice, strict=True)
+        said = {n: spec for numbers, spec in pairs if spec is not None for n in numbers}
+        return self._priced(mesh, said)
+
+    def _priced(self, mesh: MeshSizes, said: dict[int, Spec]) -> Candidate:
+        """Return the program of one device, priced, where arrays are divided so."""
+        system, entry = self.system, self.module.entry
+        axes, parts = _axes_of(mesh)
+        stated: dict[Key, list[AxisSharding | None]] = {}
+        for number, spec in said.items():
+            key, leaf = self.places[number]
+            count = len(leaves_of(entry.instructions[key[1]].shape))
+            stated.setdefault(key, [None] * count)[leaf] = _sharding(spec, parts)
+        shardings = {key: tuple(each) for key, each in stated.items()}
+        said_of_results = (entry.name, entry.root) in shardings
+        whole = Stated(axes, True, shardings, {}, {})
+        links = self.links.get(said_of_results)
+        if links is None:
+            links = links_of(self.module, whole, system.state)
+            self.links[said_of_results] = links
+        known = propagated(self.module, whole, system.state, links)
+        results = entry_splits(self.module, known, system.state)[1]
+        local = for_one_device(self.module, known, results)
+        spent = self.prices.spent(local)
+        specs = [
+            said.get(number)
+            if number >= self.results
+            else tuple(_names(own, parts) for own in known.result(key)[leaf].dimensions)
+            for number, (key, leaf) in enumerate(self.places)
+        ]
+        return Candidate(
+            mesh,
+            tuple(specs),
+            spent,
+            needed_bytes(local),
+            system.budget_bytes,
+            seconds(system.machine, spent.cycles),
+        )
+
+
+def _places(module: Module) -> list[tuple[Key, int]]:
+    """Return where each array of the entry is: of parameters, without tokens, then of results."""
+    entry = module.entry
+    found = []
+    for position in entry.parameters:
+        for leaf, shape in enumerate(leaves_of(entry.instructions[position].shape)):
+            if shape.element_type.name != "token":
+                found.append(((entry.name, position), leaf))
+    count = len(leaves_of(entry.instructions[entry.root].shape))
+    return [*found, *(((entry.name, entry.root), leaf) for leaf in range(count))]
+
+
+def _axes_of(mesh: MeshSizes) -> tuple[DeviceAxes, dict[str, tuple[int, ...]]]:
+    """Return a mesh's parts, and those of each axis."""
+    names, sizes = zip(*mesh, strict=True)
+    digits = axis_digits(Mesh(names, sizes), ())
+    axes = device_axes((d for group in digits for d in group), prod(sizes), ())
+    parts = {name: axes.parts(own) for name, own in zip(names, digits, strict=True)}
+    return replace(axes, names=tuple(parts.items())), parts
+
+
+def _sharding(spec: Spec, parts: dict[str, tuple[int, ...]]) -> AxisSharding:
+    dimensions = tuple(tuple(p for name in names for p in parts[name]) for names in spec)
+    return AxisSharding(dimensions, (True,) * len(spec))
+
+
+def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the axes whose parts these are, as far as they are whole."""
+    found: list[str] = []
+    while own:
+        name = next((n for n, each in parts.items() if each and own[: len(each)] == each), None)
+        if name is None:
+            break
+        found.append(name)
+        own = own[len(parts[name]) :]
+    return tuple(found)
+
+
+def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
+    """Return the numbers of parameters that are arrays with dimensions, those alike together.
+
+    Alike are those whose surroundings are, as with equal layers: ops, shapes and places of operands
+    up to some ops away.
+    """
+    entry = module.entry
+    looks: list[Hashable] = [
+        hash((x.opcode, str(x.shape), tuple(sorted(map(str, x.attributes)))))
+        for x in entry.instructions
+    ]
+    users: list[list[tuple[int, int]]] = [[] for _ in entry.instructions]
+    for position, x in enumerate(entry.instructions):
+        for slot, i in enumerate(x.operands):
+            users[i].append((position, slot))
+    for _ in range(_ROUNDS):
+        looks = [
+            hash((
+                looks[position],
+                tuple([looks[i] for i in x.operands]),
+                tuple(sorted([(slot, looks[user]) for user, slot in users[position]])),
+            ))
+            for position, x in enumerate(entry.instructions)
+        ]  # fmt: skip
+    found: dict[Hashable, list[int]] = {}
+    for number, position in enumerate(entry.parameters):
+        shape = entry.instructions[position].shape
+        if isinstance(shape, ArrayShape) and shape.dimensions:
+            found.setdefault(looks[position], []).append(number)
+    return [tuple(numbers) for numbers in found.values()]
+
+
+def _large_results(
+    module: Module, state: Collection[int], least_bytes: int
+) -> list[tuple[int, ...]]:
+    """Return the numbers of large results that are no state, those of one type and shape together.
+
+    `least_bytes`: of one that is large. A result that is not made from parameters that are divided,
+    as a cache that begins with zeros, is divided where somebody says so.
+    """
+    entry = module.entry
+    shapes = leaves_of(entry.instructions[entry.root].shape)
+    found: dict[Hashable, list[int]] = {}
+    for number, shape in enumerate(shapes):
+        if number not in state and shape.dimensions and shape.byte_count >= least_bytes:
+            found.setdefault((shape.element_type.name, shape.dimensions), []).append(number)
+    return [tuple(numbers) for numbers in found.values()]

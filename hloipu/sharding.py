@@ -1,0 +1,113 @@
+"""What options say of dividing arrays over a mesh of IPUs, and what is found for `auto`."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from hloipu.options.resolve import resolve
+from hloipu.options.table import Options
+from hloipu.wrapping import wrapping_request
+from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.machine.links import check_system
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.watching import current_search, doing
+
+if TYPE_CHECKING:
+    from hloipu_compiler.partition.sharding_search.candidate import Candidate
+    from hloipu_compiler.partition.sharding_search.searching import Found
+
+AUTO = "auto"
+_MOST_ROWS = 12
+_HEAD = ("runs/s", "needed on an IPU", "links", "fits", "flags")
+
+
+def with_shardings(
+    module: Module, given: Mapping[str, object], config: str | PathLike[str] | None = None
+) -> Annotated:
+    """Return a verified module with the mesh and the shardings that the options of a call ask for.
+
+    With `mesh="auto"` those that are found to be best, by estimate. Raises what `annotated` raises;
+    UsageError E0486 where nothing is left to be found, and with `partition="off"`; UnsupportedError
+    E0479 for a module that cannot be divided, MachineError E3210 for more IPUs than a machine has.
+    """
+    attributes = read_frontend_attributes(module.attributes.text("frontend_attributes"))
+    known = {name: value for name, value in given.items() if name not in ("define", "opaque")}
+    options = resolve("compile", known, attributes=attributes, config=config).options
+    if options.partition == "off":
+        raise UsageError(
+            "E0486",
+            "--mesh and --shard divide arrays, which --partition off leaves whole",
+            hint="leave the one or the other out",
+        )
+    if options.mesh != AUTO:
+        assert not isinstance(options.mesh, str)
+        return annotated(module, options.mesh or (), options.shard)
+    return _found(module, options)
+
+
+def _found(module: Module, options: Options) -> Annotated:
+    require_undivided(module)
+    if options.shard or options.ipus < 2:
+        raise UsageError(
+            "E0486",
+            "--mesh auto finds axes and shardings, and --shard states them"
+            if options.shard
+            else "--mesh auto takes the number of IPUs to divide arrays over",
+            hint="name the axes: --mesh data=2,model=4" if options.shard else "add --ipus N",
+        )
+    from hloipu_compiler.partition.sharding_search.searching import found_shardings
+
+    current_search().limit(options.time_limit)
+    with doing("looking for shardings"):
+        found = found_shardings(module, _system(module, options))
+    made = annotated(module, found.best.mesh, found.best.rules(module))
+    return Annotated(made.module, (*front_lines(module, found), *made.lines))
+
+
+def _system(module: Module, options: Options) -> Any:
+    """Return what a search is for: the machine, and what stays on the device."""
+    from hloipu_compiler.partition.sharding_search.space import System
+    from hloipu_compiler.plan.entry_arrays import aliased
+    from hloipu_compiler.plan.roles import wrapping_of
+    from hloipu_compiler.planners.tuning import Tuning
+
+    machine = load_machine(options.target, dict(options.set))
+    check_system(machine, options.ipus)
+    wrapping = wrapping_of(module, wrapping_request(options))
+    pairs = {(x.parameter, x.result) for x in aliased(module)}
+    pairs |= {(x.parameter, x.result) for x in (wrapping.state if wrapping else ())}
+    share = round(100 * options.available_memory_proportion)
+    return System(
+        machine,
+        options.ipus,
+        tuple(sorted(pairs)),
+        Tuning(options.partials_type, share),
+        options.assume_trips if options.assume_trips is not None else 1,
+    )
+
+
+def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[str]:
+    """Return the candidates that no other beats as a table, and the best one, for people."""
+    rows = [_HEAD, *(_row(module, each) for each in found.front[:most])]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD) - 1)]
+    lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
+    if len(found.front) > most:
+        lines.append(f"… and {len(found.front) - most} more")
+    fits = "fits by estimate" if found.best.fits else "nothing fits; this is fast for its memory"
+    lines.append(f"best of {found.looked_at} ({fits}): {found.best.flags(module)}")
+    if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
+        lines.append("  undivided, on one IPU, it is faster by estimate")
+    return lines
+
+
+def _row(module: Module, each: "Candidate") -> Sequence[str]:
+    return (
+        f"{1 / each.seconds:,.1f}" if each.seconds else "-",
+        f"{each.needed_bytes / 2**20:,.1f} MiB",
+        f"{each.link_share:.0%}",
+        "yes" if each.fits else "no",
+        each.flags(module),
+    )
