@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
+from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
@@ -22,12 +23,17 @@ from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
+from hloipu_runtime.kernels.native.library import is_there
+from hloipu_runtime.kernels.native.settings import settings
 
 _WALKED_ELEMENTS = 1 << 14
 """From here on values between nodes stand in buffers."""
 
 _FEW_OPS_ELEMENTS = 1 << 17
 """The same where there are two nodes at most: what is between them is written and read once."""
+
+NATIVE_ELEMENTS = 1 << 13
+"""From here on a compiled kernel's call, some 20 us, is paid for by what it saves."""
 
 Shape = tuple[int, ...]
 
@@ -62,6 +68,9 @@ class Plan:
     """Whether numpy may have something to say about the floats."""
     walks: bool
     """Whether large arrays are walked in blocks: all but single ops, which walk by themselves."""
+    expression: Expression
+    gains: bool
+    """Whether a compiled kernel may be quicker than numpy: it saves passes through memory."""
 
     def run(
         self,
@@ -83,6 +92,15 @@ class Plan:
         if not self.moves and not shapes:
             constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
             return lambda arrays, outs: constants
+        plain = self._plain(shapes, shape)
+        if not self._gains_at(shape):
+            return plain
+        from hloipu_runtime.codelets.core.native_expression import natively
+
+        return natively(self.expression, plain, shape)
+
+    def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
+        """Return how to compute the results by numpy."""
         elements = prod(shape)
         if self.walks_at(shape):
             walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
@@ -119,6 +137,14 @@ class Plan:
 
     def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
         """Return the nodes as calls; None where large arrays are better walked in blocks."""
+        if self._gains_at(shape) and len(self.results) == 1 and settings().compiles:
+            from hloipu_runtime.codelets.core.native_expression import one_result
+
+            run = one_result(self.bound(shapes, shape))
+            fresh = any(x.number == self.results[0] and x.writes_out for x in self.moves)
+            call = Call(run, tuple(range(self.operands)), self.operands, shape, self.dtypes[0],
+                        is_fresh=fresh, takes_out=True, in_place=True)  # fmt: skip
+            return Straight({}, (call,), (self.operands,), needs_row_major=True)
         if self.walks_at(shape):
             return None
         known = _shapes(self, shapes)
@@ -151,6 +177,10 @@ class Plan:
             )  # fmt: skip
         aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
+
+    def _gains_at(self, shape: Shape) -> bool:
+        """Whether kernels may be compiled for arrays of this shape."""
+        return self.gains and prod(shape) >= NATIVE_ELEMENTS and is_there()
 
     def walks_at(self, shape: Shape) -> bool:
         """Whether arrays of this shape are walked in blocks."""

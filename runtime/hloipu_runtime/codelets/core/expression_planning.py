@@ -21,6 +21,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
 from hloipu_runtime.codelets.core.expression_walk import Move, operation
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 
 
@@ -66,6 +67,8 @@ def plan_of(expression: Expression) -> Plan:
             for node in expression.nodes
         ),
         walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
+        expression=expression,
+        gains=len(moves) > 1 or any(is_narrow(x.element_type) for x in expression.nodes),
     )
 
 

@@ -1,0 +1,118 @@
+"""Expressions by compiled kernels, once that is worth compiling them.
+
+What numpy has computed of an expression is counted, and its kernels are compiled when that has
+taken about as long as compiling will: however often a program runs, it takes no more than about
+twice the time of the better choice, and nobody need know beforehand how often that will be
+(A. Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988). Code that is kept in the
+cache folder is loaded much earlier.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Bound
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.native_lowering import lowered
+from hloipu_runtime.codelets.core.native_running import Sizes, run
+from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.rounding import is_narrow
+from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
+from hloipu_runtime.kernels.native.loop import text_of
+from hloipu_runtime.kernels.native.settings import settings
+
+LOADING_WORK, COMPILING_WORK = 1 << 21, 1 << 25
+"""Ops on elements, by numpy, that take about as long as loading a kernel's code, or compiling it.
+
+Numpy takes about a nanosecond for an op and the rounding of its result, and a third of that for an
+op of f32; of code, the first load takes 30 ms, later ones under one, compiling some 30 ms.
+"""
+_WIDE_SHARE = 3
+"""Ops on f32 that take as long as one with rounding."""
+
+
+class NativeExpression:
+    """An expression that kernels compute as soon as that pays."""
+
+    def __init__(self, expression: Expression) -> None:
+        computed = [x for x in expression.nodes if x.op not in ("constant", "copy")]
+        narrow = sum(is_narrow(x.element_type) for x in computed)
+        self._expression = expression
+        self._work_per_element = narrow + (len(computed) - narrow) / _WIDE_SHARE
+        self._work = 0.0
+        self._staged: Staged | None = None
+        self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
+        self._scratch: list[dict[int, Array]] = []
+        """Buffers that no run has."""
+
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
+    ) -> list[Array] | None:
+        """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write."""
+        if self._work < COMPILING_WORK:
+            self._work += self._work_per_element * prod(shape)
+            if self._work < LOADING_WORK:
+                return None
+        if self._staged is None:
+            self._staged = staged(lowered(self._expression, halves=the_compiler().halves))
+        if not self._staged.instructions:
+            return None
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:
+            scratch = {}
+        made = run(self._staged, self._code_of, arrays, outs, shape, scratch)
+        self._scratch.append(scratch)
+        return made
+
+    def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
+        """Return a kernel's code; None where it is not known and does not pay yet."""
+        key = (stage, shared)
+        code = self._code.get(key)
+        if code is None:
+            kernel = stage.kernel(shared)
+            compiler, folder = the_compiler(), settings().code_folder
+            name = compiler.name_of(text_of(kernel, "kernel"))
+            if self._work >= COMPILING_WORK:
+                code = compiler.compiled(name, text_of(kernel, name), folder)
+            else:
+                code = compiler.known(name, folder)
+            if code is not None:
+                self._code[key] = code
+        return code
+
+
+@lru_cache(maxsize=4096)
+def native_expression(expression: Expression) -> NativeExpression:
+    """Return an expression with what was counted and compiled of it."""
+    return NativeExpression(expression)
+
+
+def natively(expression: Expression, plain: Bound, shape: Sizes) -> Bound:
+    """Return how to compute an expression by kernels, where that is allowed and pays."""
+    native = native_expression(expression)
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+        if settings().compiles:
+            made = native.run(arrays, outs, shape)
+            if made is not None:
+                return made
+        return plain(arrays, outs)
+
+    return run
+
+
+def one_result(bound: Bound) -> Callable[..., Array]:
+    """Return a function of arrays, and perhaps of where the only result is to be."""
+
+    def run(*arrays: Array, out: Array | None = None) -> Array:
+        made = np.asarray(bound(arrays, [out])[0])
+        if out is None or made is out:
+            return made
+        np.copyto(out, made)
+        return out
+
+    return run

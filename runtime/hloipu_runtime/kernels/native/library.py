@@ -1,0 +1,137 @@
+"""Machine code by LLVM (llvmlite), kept in the cache folder.
+
+A kernel's text, the processor and LLVM's version name its code: what was compiled for another
+processor is not found. Code is loaded only from a folder that nobody but its user can write to.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.cache_folder import make_room, why_not_own
+from hloipu_runtime.errors import HloipuError
+
+CodePointer = Callable[[Any], None]
+"""A kernel: takes an array of 64-bit integers, see `loop.arguments`."""
+
+MOST_KEPT_BYTES = 64 << 20
+"""Of code in the cache folder; a kernel takes some 3 KB."""
+_SUFFIX = ".o"
+_OPTIMISATION = 2
+
+
+@cache
+def is_there() -> bool:
+    """Whether LLVM is installed, and can compile for this processor."""
+    return importlib.util.find_spec("llvmlite") is not None
+
+
+@cache
+def the_compiler() -> "Compiler":
+    """Return the process's compiler; to be asked for only where `is_there()`."""
+    return Compiler()
+
+
+class Compiler:
+    """Compiles and links kernels for the processor that it runs on."""
+
+    def __init__(self) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        self._llvm = llvm
+        self._lock = Lock()
+        self._machine = self._target_machine()
+        self._linker = llvm.create_lljit_compiler(self._target_machine())
+        features = llvm.get_host_cpu_features()
+        self.halves = bool(features.get("f16c") or features.get("fullfp16"))
+        """Whether the processor converts f32 to f16 and back, whatever its mode."""
+        version = ".".join(map(str, llvm.llvm_version_info))
+        self._name = f"{version} {llvm.get_host_cpu_name()} {features.flatten()} {_OPTIMISATION}"
+        self._functions: dict[str, tuple[CodePointer, Any]] = {}
+
+    def _target_machine(self) -> Any:
+        llvm = self._llvm
+        return llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=_OPTIMISATION,
+            jit=True,
+        )
+
+    def name_of(self, text: str) -> str:
+        """Return the name of the function that a text is to define."""
+        return "k" + hashlib.sha256(f"{self._name}\n{text}".encode()).hexdigest()
+
+    def known(self, name: str, folder: Path | None) -> CodePointer | None:
+        """Return a function that was compiled before, in this process or another one."""
+        with self._lock:
+            if name in self._functions:
+                return self._functions[name][0]
+            code = None if folder is None else _read(folder / f"{name}{_SUFFIX}")
+            return None if code is None else self._linked(name, code)
+
+    def compiled(self, name: str, text: str, folder: Path | None) -> CodePointer:
+        """Return a text's function."""
+        found = self.known(name, folder)
+        if found is not None:
+            return found
+        with self._lock:
+            code = self._code(text)
+            if folder is not None:
+                _write(folder / f"{name}{_SUFFIX}", code)
+            return self._linked(name, code)
+
+    def _code(self, text: str) -> bytes:
+        llvm = self._llvm
+        module = llvm.parse_assembly(text)
+        tuning = llvm.create_pipeline_tuning_options(speed_level=_OPTIMISATION)
+        tuning.loop_vectorization = tuning.loop_interleaving = True
+        tuning.loop_unrolling = tuning.slp_vectorization = False
+        passes = llvm.create_pass_builder(self._machine, tuning)
+        passes.getModulePassManager().run(module, passes)
+        return bytes(self._machine.emit_object(module))
+
+    def _linked(self, name: str, code: bytes) -> CodePointer:
+        builder = self._llvm.JITLibraryBuilder()
+        library = builder.add_object_img(code).export_symbol(name).link(self._linker, name)
+        function: CodePointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[name])
+        self._functions[name] = (function, library)  # the library holds the code
+        return function
+
+
+_DIGEST_BYTES = 32
+
+
+def _read(path: Path) -> bytes | None:
+    """Return code that was written whole to a folder that is its user's alone, else None."""
+    with suppress(OSError):
+        kind = path.lstat()
+        own = stat.S_ISREG(kind.st_mode) and kind.st_uid == os.geteuid()
+        if not own or why_not_own(path.parent, make=False):
+            return None
+        whole = path.read_bytes()
+        code, digest = whole[:-_DIGEST_BYTES], whole[-_DIGEST_BYTES:]
+        if hashlib.sha256(code).digest() == digest:
+            os.utime(path)
+            return code
+    return None
+
+
+def _write(path: Path, code: bytes) -> None:
+    """Keep code, if that can be."""
+    with suppress(OSError, HloipuError):
+        if not why_not_own(path.parent, make=True):
+            with replacing(path, mode=0o600) as stream:
+                stream.write(code + hashlib.sha256(code).digest())
+            make_room(path.parent, _SUFFIX, MOST_KEPT_BYTES, kept=path)
