@@ -15,11 +15,14 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.expression_walk import align, result_like
+from hloipu_runtime.codelets.core.native_layout import Layout, Sizes
 from hloipu_runtime.codelets.core.native_lowering import lowered
-from hloipu_runtime.codelets.core.native_running import Sizes, run
+from hloipu_runtime.codelets.core.native_running import Prepared, arranged_for, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import settings
@@ -45,28 +48,49 @@ class NativeExpression:
         self._work = 0.0
         self._staged: Staged | None = None
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
-        self._scratch: list[dict[int, Array]] = []
-        """Buffers that no run has."""
+        self._idle: dict[Layout, list[Prepared]] = {}
+        """What no run has: each takes one, or makes one, and puts it back."""
 
     def run(
         self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
     ) -> list[Array] | None:
         """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write."""
         if self._work < COMPILING_WORK:
-            self._work += self._work_per_element * prod(shape)
+            self.count(prod(shape))
             if self._work < LOADING_WORK:
                 return None
         if self._staged is None:
             self._staged = staged(lowered(self._expression, halves=the_compiler().halves))
         if not self._staged.instructions:
             return None
-        try:
-            scratch = self._scratch.pop()
-        except IndexError:
-            scratch = {}
-        made = run(self._staged, self._code_of, arrays, outs, shape, scratch)
-        self._scratch.append(scratch)
+        types = self._staged.lowered
+        made = [
+            result_like(arrays, shape, storage_dtype(types.type_of(x))) if out is None else out
+            for x, out in zip(types.results, outs, strict=True)
+        ]
+        aligned = [made[0], *map(np.asarray, arrays)]  # numbers become arrays
+        align(aligned, len(aligned))
+        found = layout_of(shape, aligned[1:], made)
+        prepared = None if found is None else self._prepared_for(found)
+        if found is None or prepared is None:
+            return None
+        prepared.run(arranged_for(found, shape, aligned[1:], made))
+        self._idle[found].append(prepared)
         return made
+
+    def count(self, elements: int) -> None:
+        """Take notice that results of so many elements are asked for."""
+        self._work += self._work_per_element * elements
+
+    def _prepared_for(self, found: Layout) -> Prepared | None:
+        """Return the stages for a layout, which no other run has; None: kernels do not pay yet."""
+        idle = self._idle.setdefault(found, [])
+        try:
+            return idle.pop()
+        except IndexError:
+            assert self._staged is not None
+            prepared = Prepared(self._staged, found, self._code_of)
+            return prepared if prepared.is_ready else None
 
     def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
         """Return a kernel's code; None where it is not known and does not pay yet."""

@@ -125,7 +125,7 @@ def _node(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str
         return given[0]
     every = [*types, node.element_type]
     if all(is_known_type(storage_type(x)) and x != "f8e8m0fnu" for x in every):
-        write = _LOWERINGS.get(node.op)
+        write = LOWERINGS.get(node.op)
         made = None if write is None else write(writer, node, given, types)
         if made is not None:
             return made
@@ -174,9 +174,9 @@ def _float_extremum(writer: _Writer, name: str, kind: str, x: int, y: int) -> in
         constant = writer.constant_of(value)
         if constant is None or np.isnan(constant):
             continue
-        if constant != 0:
+        if abs(constant) >= np.finfo(constant.dtype).smallest_normal:
             return writer.op(f"extremum:{name}:number", kind, other, value)
-        if name == "max" and not np.signbit(constant):
+        if name == "max" and not any(constant.tobytes()):
             return writer.op("extremum:max:zero", kind, other, value)
     return writer.op(f"extremum:{name}", kind, x, y)
 
@@ -349,7 +349,7 @@ def _two_by_numpy(
     return writer.rounded(writer.numpy(step, storage_type(types[0]), *given), types[0])
 
 
-_LOWERINGS: dict[str, Lowering] = {
+LOWERINGS: dict[str, Lowering] = {
     **{op: partial(_arithmetic, *names) for op, names in {
         "add": ("fadd", "add", "or"), "subtract": ("fsub", "sub", "xor"),
         "multiply": ("fmul", "mul", "and"), "divide": ("fdiv", "", ""),

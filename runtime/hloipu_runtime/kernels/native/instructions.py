@@ -142,7 +142,7 @@ def _better(g: Given, first: str, second: str, relation: str) -> str:
 
 
 def _extremum(g: Given) -> str:
-    """Write `max` or `min` of floats: NaN wins, and +0 is larger than -0.
+    """Write `max` or `min` of floats: NaN wins, +0 is larger than -0, subnormals may be flushed.
 
     The detail `number` says that the second argument is a number other than zero: equal ones are
     then the same. `zero`: it is +0 of a maximum, which wins over -0 as the second of equal ones.
@@ -150,9 +150,10 @@ def _extremum(g: Given) -> str:
     name, _, known = g.detail.partition(":")
     relation = "ogt" if name == "max" else "olt"
     x, y = g.values
-    if known:
-        return _better(g, x, y, relation)
     text = g.text
+    if known:
+        chosen = _better(g, x, y, relation)
+        return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
     one, other = _better(g, x, y, relation), _better(g, y, x, relation)
     integer, width = _bits(g)
     sign = -(1 << (width - 1))
@@ -162,7 +163,9 @@ def _extremum(g: Given) -> str:
     else:
         mask = text.new(f"and {integer} {_as_bits(g, other)}, {sign}")
         joined = text.new(f"or {integer} {_as_bits(g, one)}, {mask}")
-    return text.new(f"bitcast {integer} {joined} to {g.kind}")
+    chosen = text.new(f"bitcast {integer} {joined} to {g.kind}")
+    # As the processor's own instruction does in a mode that takes them for zeros.
+    return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
 
 
 def _clip_below(g: Given) -> str:
