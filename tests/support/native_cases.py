@@ -10,8 +10,8 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_lowering import LOWERINGS, lowered
 from hloipu_runtime.codelets.core.native_running import Prepared, arranged_for, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, staged
-from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.rounding import GRIDS, round_to
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
+from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary_has_meaning
 from hloipu_runtime.kernels.elementwise.unary import unary_has_meaning
@@ -99,7 +99,7 @@ def some_values(element_type: str, count: int, generator: np.random.Generator) -
 
 def by_numpy(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
     """Return results without compiled kernels."""
-    with native_kernels(Settings(compiles=False)):
+    with native_kernels(Settings(is_on=False)):
         return [np.array(x) for x in plan_of(expression).run(arrays)]  # of their own, as they lie
 
 
@@ -108,10 +108,9 @@ def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
     compiler = the_compiler()
     stages = staged(lowered(expression, halves=compiler.halves))
 
-    def compile(stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer:
-        text = text_of(stage.kernel(shared), "kernel")
-        name = compiler.name_of(text)
-        return compiler.compiled(name, text_of(stage.kernel(shared), name), None)
+    def compile(stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
+        kernel = stage.kernel(shared)
+        return compiler.code(lambda name: text_of(kernel, name), None, compiles=True)
 
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     types = expression.result_types

@@ -21,19 +21,14 @@ from hloipu_runtime.codelets.core.expression_walk import (
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS, Array
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
-from hloipu_runtime.kernels.native.library import is_there
-from hloipu_runtime.kernels.native.settings import settings
 
 _WALKED_ELEMENTS = 1 << 14
 """From here on values between nodes stand in buffers."""
 
 _FEW_OPS_ELEMENTS = 1 << 17
 """The same where there are two nodes at most: what is between them is written and read once."""
-
-NATIVE_ELEMENTS = 1 << 13
-"""From here on a compiled kernel's call, some 20 us, is paid for by what it saves."""
 
 Shape = tuple[int, ...]
 
@@ -137,14 +132,16 @@ class Plan:
 
     def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
         """Return the nodes as calls; None where large arrays are better walked in blocks."""
-        if self._gains_at(shape) and len(self.results) == 1 and settings().compiles:
-            from hloipu_runtime.codelets.core.native_expression import one_result
+        if len(self.results) == 1 and self._gains_at(shape):
+            from hloipu_runtime.codelets.core.native_expression import one_call_by_kernels
 
-            run = one_result(self.bound(shapes, shape))
-            fresh = any(x.number == self.results[0] and x.writes_out for x in self.moves)
-            call = Call(run, tuple(range(self.operands)), self.operands, shape, self.dtypes[0],
-                        is_fresh=fresh, takes_out=True, in_place=True)  # fmt: skip
-            return Straight({}, (call,), (self.operands,), needs_row_major=True)
+            bound = self.bound(shapes, shape)
+            is_fresh = any(x.number == self.results[0] and x.writes_out for x in self.moves)
+            found = one_call_by_kernels(
+                bound, self.operands, shape, self.dtypes[0], is_fresh=is_fresh
+            )
+            if found is not None:
+                return found
         if self.walks_at(shape):
             return None
         known = _shapes(self, shapes)
@@ -180,7 +177,11 @@ class Plan:
 
     def _gains_at(self, shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""
-        return self.gains and prod(shape) >= NATIVE_ELEMENTS and is_there()
+        if not self.gains or prod(shape) < NATIVE_ELEMENTS:
+            return False
+        from hloipu_runtime.kernels.native.settings import is_there
+
+        return is_there()
 
     def walks_at(self, shape: Shape) -> bool:
         """Whether arrays of this shape are walked in blocks."""

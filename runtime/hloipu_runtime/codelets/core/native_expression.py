@@ -7,9 +7,10 @@ twice the time of the better choice, and nobody need know beforehand how often t
 cache folder is loaded much earlier.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -20,19 +21,14 @@ from hloipu_runtime.codelets.core.native_layout import Layout, Sizes
 from hloipu_runtime.codelets.core.native_lowering import lowered
 from hloipu_runtime.codelets.core.native_running import Prepared, arranged_for, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
+from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
-from hloipu_runtime.kernels.native.settings import settings
+from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 
-LOADING_WORK, COMPILING_WORK = 1 << 21, 1 << 25
-"""Ops on elements, by numpy, that take about as long as loading a kernel's code, or compiling it.
-
-Numpy takes about a nanosecond for an op and the rounding of its result, and a third of that for an
-op of f32; of code, the first load takes 30 ms, later ones under one, compiling some 30 ms.
-"""
 _WIDE_SHARE = 3
 """Ops on f32 that take as long as one with rounding."""
 
@@ -98,12 +94,11 @@ class NativeExpression:
         code = self._code.get(key)
         if code is None:
             kernel = stage.kernel(shared)
-            compiler, folder = the_compiler(), settings().code_folder
-            name = compiler.name_of(text_of(kernel, "kernel"))
-            if self._work >= COMPILING_WORK:
-                code = compiler.compiled(name, text_of(kernel, name), folder)
-            else:
-                code = compiler.known(name, folder)
+            code = the_compiler().code(
+                lambda name: text_of(kernel, name),
+                settings().code_folder,
+                compiles=self._work >= COMPILING_WORK,
+            )
             if code is not None:
                 self._code[key] = code
         return code
@@ -129,8 +124,15 @@ def natively(expression: Expression, plain: Bound, shape: Sizes) -> Bound:
     return run
 
 
-def one_result(bound: Bound) -> Callable[..., Array]:
-    """Return a function of arrays, and perhaps of where the only result is to be."""
+def one_call_by_kernels(
+    bound: Bound, operands: int, shape: Sizes, dtype: np.dtype[Any], *, is_fresh: bool
+) -> Straight | None:
+    """Return an expression of one result as one call; None where kernels are not allowed.
+
+    `is_fresh`: whether the result of `bound` shares no memory with an operand.
+    """
+    if not settings().compiles:
+        return None
 
     def run(*arrays: Array, out: Array | None = None) -> Array:
         made = np.asarray(bound(arrays, [out])[0])
@@ -139,4 +141,6 @@ def one_result(bound: Bound) -> Callable[..., Array]:
         np.copyto(out, made)
         return out
 
-    return run
+    call = Call(run, tuple(range(operands)), operands, shape, dtype,
+                is_fresh=is_fresh, takes_out=True, in_place=True)  # fmt: skip
+    return Straight({}, (call,), (operands,), needs_row_major=True)

@@ -14,9 +14,9 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_steps import STEPS, Step
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.kernels.core.blocks import Array
-from hloipu_runtime.kernels.core.rounding import GRIDS, is_narrow
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise import unary as unary_kernels
 from hloipu_runtime.kernels.native.instructions import Instruction, is_known_type

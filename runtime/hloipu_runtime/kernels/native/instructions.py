@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hloipu_runtime.kernels.core.rounding import GRIDS, Grid
+from hloipu_runtime.element_types import GRIDS, Grid
 
 
 class Instruction(NamedTuple):

@@ -6,7 +6,6 @@ processor is not found. Code is loaded only from a folder that nobody but its us
 
 import ctypes
 import hashlib
-import importlib.util
 import os
 import stat
 from collections.abc import Callable
@@ -32,14 +31,8 @@ _OPTIMISATION = 2
 
 
 @cache
-def is_there() -> bool:
-    """Whether LLVM is installed, and can compile for this processor."""
-    return importlib.util.find_spec("llvmlite") is not None
-
-
-@cache
 def the_compiler() -> "Compiler":
-    """Return the process's compiler; to be asked for only where `is_there()`."""
+    """Return the process's compiler; to be asked for only where LLVM is installed."""
     return Compiler()
 
 
@@ -71,30 +64,30 @@ class Compiler:
             jit=True,
         )
 
-    def name_of(self, text: str) -> str:
-        """Return the name of the function that a text is to define."""
-        return "k" + hashlib.sha256(f"{self._name}\n{text}".encode()).hexdigest()
+    def code(
+        self, text_of: Callable[[str], str], folder: Path | None, *, compiles: bool
+    ) -> CodePointer | None:
+        """Return the function of a text; None if it was not compiled before, and is not to be now.
 
-    def known(self, name: str, folder: Path | None) -> CodePointer | None:
-        """Return a function that was compiled before, in this process or another one."""
+        `text_of` gives the text of a function of some name. In `folder`, if there is one, code is
+        kept.
+        """
+        whole = f"{self._name}\n{text_of('kernel')}"
+        name = "k" + hashlib.sha256(whole.encode()).hexdigest()
         with self._lock:
             if name in self._functions:
                 return self._functions[name][0]
-            code = None if folder is None else _read(folder / f"{name}{_SUFFIX}")
-            return None if code is None else self._linked(name, code)
-
-    def compiled(self, name: str, text: str, folder: Path | None) -> CodePointer:
-        """Return a text's function."""
-        found = self.known(name, folder)
-        if found is not None:
-            return found
-        with self._lock:
-            code = self._code(text)
-            if folder is not None:
-                _write(folder / f"{name}{_SUFFIX}", code)
+            path = None if folder is None else folder / f"{name}{_SUFFIX}"
+            code = None if path is None else _read(path)
+            if code is None:
+                if not compiles:
+                    return None
+                code = self._compiled(text_of(name))
+                if path is not None:
+                    _write(path, code)
             return self._linked(name, code)
 
-    def _code(self, text: str) -> bytes:
+    def _compiled(self, text: str) -> bytes:
         llvm = self._llvm
         module = llvm.parse_assembly(text)
         tuning = llvm.create_pipeline_tuning_options(speed_level=_OPTIMISATION)

@@ -1,27 +1,47 @@
 """Whether kernels may be compiled, and where their code is kept, in this thread or task."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from hloipu_runtime.cache_folder import default_folder
 
+LOADING_WORK, COMPILING_WORK = 1 << 21, 1 << 25
+"""Ops on elements, by numpy, that take about as long as loading a kernel's code, or compiling it.
+
+Numpy takes about a nanosecond for an op and the rounding of its result, and a third of that for an
+op of f32; of code, the first load takes 30 ms, later ones under one, compiling some 30 ms.
+"""
+
 
 class Settings(NamedTuple):
     """What whoever runs a program has chosen."""
 
-    compiles: bool = True
+    is_on: bool = True
     keeps: bool = True
     """Whether code is kept, and looked for, in a folder."""
     folder: Path | None = None
     """The folder; None: the one of hloipu's caches."""
 
     @property
+    def compiles(self) -> bool:
+        """Whether kernels may be compiled: that is chosen, and LLVM is installed."""
+        return self.is_on and is_there()
+
+    @property
     def code_folder(self) -> Path | None:
         """Where code is kept; None: nowhere."""
         return (self.folder or default_folder()) if self.keeps else None
+
+
+@cache
+def is_there() -> bool:
+    """Whether LLVM is installed."""
+    return importlib.util.find_spec("llvmlite") is not None
 
 
 _DEFAULT = Settings()

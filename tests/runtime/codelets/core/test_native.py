@@ -9,8 +9,7 @@ from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_expression import NativeExpression
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.native.library import is_there
-from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
     TYPES,
     Array,
@@ -62,7 +61,7 @@ def _laid(x: Array, how: str) -> Array:
         case "every other":
             return np.repeat(x, 2, axis=-1)[..., ::2]
         case "row":
-            return x[0, 0, 0]
+            return np.asarray(x[0, 0, 0])
         case "column":
             return x[..., :1]
         case "inner rows":
@@ -70,7 +69,7 @@ def _laid(x: Array, how: str) -> Array:
         case "channel":
             return x[:1, :, :1, :1]
         case _:
-            return x[0, 0, 0, 0]
+            return np.asarray(x[0, 0, 0, 0])
 
 
 HOW = ("row-major", "transposed", "turned", "every other", "row", "column", "inner rows", "channel")
