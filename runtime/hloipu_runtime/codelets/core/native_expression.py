@@ -44,6 +44,8 @@ class NativeExpression:
         self._work = 0.0
         self._staged: Staged | None = None
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
+        self._is_missing: set[tuple[KernelStage, tuple[bool, ...]]] = set()
+        """Kernels that no process has compiled before."""
         self._idle: dict[Layout, list[Prepared]] = {}
         """What no run has: each takes one, or makes one, and puts it back."""
 
@@ -92,14 +94,17 @@ class NativeExpression:
         """Return a kernel's code; None where it is not known and does not pay yet."""
         key = (stage, shared)
         code = self._code.get(key)
-        if code is None:
+        compiles = self._work >= COMPILING_WORK
+        if code is None and (compiles or key not in self._is_missing):
             kernel = stage.kernel(shared)
             code = the_compiler().code(
                 lambda name: text_of(kernel, name),
                 settings().code_folder,
-                compiles=self._work >= COMPILING_WORK,
+                compiles=compiles,
             )
-            if code is not None:
+            if code is None:
+                self._is_missing.add(key)
+            else:
                 self._code[key] = code
         return code
 

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.cache_folder import make_room, why_not_own
-from hloipu_runtime.errors import HloipuError
 
 CodePointer = Callable[[Any], None]
 """A kernel: takes an array of 64-bit integers, see `loop.arguments`."""
@@ -125,10 +123,12 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, code: bytes) -> None:
     """Keep code, if that can be."""
-    with suppress(OSError, HloipuError):
+    with suppress(OSError):
         if not why_not_own(path.parent, make=True):
-            with replacing(path, mode=0o600) as stream:
-                stream.write(code + hashlib.sha256(code).digest())
+            # Not brought to the disk before it takes its name: the digest tells what is torn.
+            unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+            unfinished.write_bytes(code + hashlib.sha256(code).digest())
+            unfinished.replace(path)
             make_room(path.parent, _SUFFIX, MOST_KEPT_BYTES, kept=path)
 
 

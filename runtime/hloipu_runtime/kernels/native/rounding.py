@@ -40,14 +40,16 @@ class _Rounding:
     def __init__(self, element_type: str) -> None:
         self._element_type = element_type
         self._work = 0
+        self._next_look = LOADING_WORK
         self._code: CodePointer | None = None
 
     def code_for(self, elements: int) -> CodePointer | None:
         """Return the kernel; None while it does not pay."""
         if self._code is None:
             self._work += elements
-            if self._work >= LOADING_WORK:
+            if self._work >= self._next_look:
                 self._code = self._found()
+                self._next_look = COMPILING_WORK
         return self._code
 
     def _found(self) -> CodePointer | None:
