@@ -8,7 +8,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_lowering import LOWERINGS, lowered
-from hloipu_runtime.codelets.core.native_running import Prepared, arranged_for, layout_of
+from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, staged
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.kernels.core.rounding import round_to
@@ -115,9 +115,9 @@ def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     types = expression.result_types
     made = [np.empty(shape, storage_dtype(x)) for x in types]
-    found = layout_of(shape, arrays, made)
+    found = layout_of(shape, [*arrays, *made], len(made))
     assert found is not None
-    Prepared(stages, found, compile).run(arranged_for(found, shape, arrays, made))
+    Prepared(stages, found, compile).run([*arrays, *made], shape)
     return made
 
 

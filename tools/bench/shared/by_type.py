@@ -6,14 +6,14 @@ which is run without kernels if it knows of none.
 
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tools.bench.shared.op_cases import Case
-from tools.bench.shared.sides import ROOT, SEED, Side, calls_for, geometric_mean
+from tools.bench.shared.sides import ROOT, SEED, Side, calls_for
 from tools.bench.shared.whole_modules import module_cases
 
 TYPES = ("f32", "bf16", "f16")
@@ -129,17 +129,11 @@ def _summary(rows: Sequence[TypeRow]) -> None:
     """Print geometric means, then programs with where their time goes, the worst first."""
     for kind in TYPES:
         mine = [row for row in rows if row.type == kind]
-        means = {
-            x: _mean(row.ratios[x] for row in mine)
-            for x in dict.fromkeys(mine[0].ratios if mine else ())
-        }
+        names = mine[0].ratios if mine else ()
+        means = {x: geometric_mean(row.ratios[x] for row in mine) for x in names}
         print(f"{kind}, {len(mine)} programs, geometric means: " + ", ".join(
             f"{name} {mean:.2f}" for name, mean in means.items()
         ))  # fmt: skip
     print(f"target of a shorter float over f32: {TARGET}")
     for row in sorted(rows, key=lambda x: -x.ratios["fast/xla"]):
         print(f"{row.ratios['fast/xla']:>6.2f} {row.name}, {row.type}: {row.slow}")
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    return geometric_mean(list(ratios))

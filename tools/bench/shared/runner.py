@@ -3,10 +3,10 @@
     python -m tools.bench.shared.runner ours|functional|exact|functional-plain|exact-plain|xla
 
 `ours` is the evaluator, `functional` and `exact` are the modes of a compiled program, `plain`
-without compiled kernels. A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments (the same on
-all sides), `{"calls"}` runs it and answers with the processor seconds of one call, `{"slow"}` says where they
-go, `{"compile"}`
-compiles a text and answers with the processor seconds of that.
+without compiled kernels. A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a
+module and draws its arguments (the same on all sides), `{"calls"}` runs it and answers with the
+processor seconds of one call, `{"slow"}` says where they go, `{"compile"}` compiles a text and
+answers with the processor seconds of that.
 """
 
 import cProfile

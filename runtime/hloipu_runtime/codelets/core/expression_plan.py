@@ -64,8 +64,8 @@ class Plan:
     walks: bool
     """Whether large arrays are walked in blocks: all but single ops, which walk by themselves."""
     expression: Expression
-    gains: bool
-    """Whether a compiled kernel may be quicker than numpy: it saves passes through memory."""
+    gain: float
+    """What a compiled kernel saves for each element, in roundings of narrow floats."""
 
     def run(
         self,
@@ -92,7 +92,7 @@ class Plan:
             return plain
         from hloipu_runtime.codelets.core.native_expression import natively
 
-        return natively(self.expression, plain, shape)
+        return natively(self.expression, self.gain, plain, shape)
 
     def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
         """Return how to compute the results by numpy."""
@@ -177,7 +177,7 @@ class Plan:
 
     def _gains_at(self, shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""
-        if not self.gains or prod(shape) < NATIVE_ELEMENTS:
+        if self.gain * prod(shape) < NATIVE_ELEMENTS:
             return False
         from hloipu_runtime.kernels.native.settings import is_there
 

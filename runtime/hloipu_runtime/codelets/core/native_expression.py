@@ -17,37 +17,37 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_walk import align, result_like
-from hloipu_runtime.codelets.core.native_layout import Layout, Sizes
+from hloipu_runtime.codelets.core.native_layout import Sizes
 from hloipu_runtime.codelets.core.native_lowering import lowered
-from hloipu_runtime.codelets.core.native_running import Prepared, arranged_for, layout_of
+from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.kernels.core.blocks import Array
-from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 
-_WIDE_SHARE = 3
-"""Ops on f32 that take as long as one with rounding."""
+_MOST_LAYOUTS = 64
+_Key = tuple[tuple[Sizes, Sizes], ...]
 
 
 class NativeExpression:
     """An expression that kernels compute as soon as that pays."""
 
-    def __init__(self, expression: Expression) -> None:
-        computed = [x for x in expression.nodes if x.op not in ("constant", "copy")]
-        narrow = sum(is_narrow(x.element_type) for x in computed)
+    def __init__(self, expression: Expression, gain: float) -> None:
+        """`gain`: see `Plan.gain`."""
         self._expression = expression
-        self._work_per_element = narrow + (len(computed) - narrow) / _WIDE_SHARE
+        self._gain = gain
         self._work = 0.0
         self._staged: Staged | None = None
+        self._dtypes: list[np.dtype[Any]] = []
+        """Of the results."""
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
         self._is_missing: set[tuple[KernelStage, tuple[bool, ...]]] = set()
         """Kernels that no process has compiled before."""
-        self._idle: dict[Layout, list[Prepared]] = {}
-        """What no run has: each takes one, or makes one, and puts it back."""
+        self._idle: dict[_Key, list[Prepared]] = {}
+        """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
 
     def run(
         self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
@@ -59,36 +59,42 @@ class NativeExpression:
                 return None
         if self._staged is None:
             self._staged = staged(lowered(self._expression, halves=the_compiler().halves))
+            self._dtypes = [storage_dtype(x) for x in self._expression.result_types]
         if not self._staged.instructions:
             return None
-        types = self._staged.lowered
         made = [
-            result_like(arrays, shape, storage_dtype(types.type_of(x))) if out is None else out
-            for x, out in zip(types.results, outs, strict=True)
+            result_like(arrays, shape, dtype) if out is None else out
+            for dtype, out in zip(self._dtypes, outs, strict=True)
         ]
-        aligned = [made[0], *map(np.asarray, arrays)]  # numbers become arrays
-        align(aligned, len(aligned))
-        found = layout_of(shape, aligned[1:], made)
-        prepared = None if found is None else self._prepared_for(found)
-        if found is None or prepared is None:
+        whole = [made[0], *map(np.asarray, arrays)]  # numbers become arrays
+        if not all(x.flags.c_contiguous for x in whole):
+            align(whole, len(whole))
+        whole = [*whole[1:], *made]
+        key = tuple([(x.shape, x.strides) for x in whole])
+        idle = self._idle.get(key)
+        if idle is None:
+            if len(self._idle) >= _MOST_LAYOUTS:
+                self._idle.clear()
+            idle = self._idle[key] = []
+        prepared = idle.pop() if idle else self._prepared(shape, whole)
+        if prepared is None:
             return None
-        prepared.run(arranged_for(found, shape, aligned[1:], made))
-        self._idle[found].append(prepared)
+        prepared.run(whole, shape)
+        idle.append(prepared)
         return made
+
+    def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
+        """Return the stages for operands and results as they lie; None: kernels cannot yet."""
+        assert self._staged is not None
+        found = layout_of(shape, arrays, len(self._dtypes))
+        if found is None:
+            return None
+        prepared = Prepared(self._staged, found, self._code_of)
+        return prepared if prepared.is_ready else None
 
     def count(self, elements: int) -> None:
         """Take notice that results of so many elements are asked for."""
-        self._work += self._work_per_element * elements
-
-    def _prepared_for(self, found: Layout) -> Prepared | None:
-        """Return the stages for a layout, which no other run has; None: kernels do not pay yet."""
-        idle = self._idle.setdefault(found, [])
-        try:
-            return idle.pop()
-        except IndexError:
-            assert self._staged is not None
-            prepared = Prepared(self._staged, found, self._code_of)
-            return prepared if prepared.is_ready else None
+        self._work += self._gain * elements
 
     def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
         """Return a kernel's code; None where it is not known and does not pay yet."""
@@ -110,14 +116,14 @@ class NativeExpression:
 
 
 @lru_cache(maxsize=4096)
-def native_expression(expression: Expression) -> NativeExpression:
+def native_expression(expression: Expression, gain: float) -> NativeExpression:
     """Return an expression with what was counted and compiled of it."""
-    return NativeExpression(expression)
+    return NativeExpression(expression, gain)
 
 
-def natively(expression: Expression, plain: Bound, shape: Sizes) -> Bound:
+def natively(expression: Expression, gain: float, plain: Bound, shape: Sizes) -> Bound:
     """Return how to compute an expression by kernels, where that is allowed and pays."""
-    native = native_expression(expression)
+    native = native_expression(expression, gain)
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         if settings().compiles:

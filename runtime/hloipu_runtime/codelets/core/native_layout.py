@@ -48,6 +48,8 @@ class Layout(NamedTuple):
     order: Sizes | None
     """Of dimensions, from the outermost in memory on; None: as they are numbered."""
     places: tuple[Place, ...]
+    copies: bool
+    """Whether an operand is to be copied."""
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +73,8 @@ def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) 
     ]
     places += [Place(columns * x.item_bytes, x.item_bytes) for x in results]
     moved = None if order == tuple(range(len(shape))) else order
-    return Layout(prod(sizes[:split]), columns, split, moved, tuple(places))
+    copies = any(x.is_copied for x in places)
+    return Layout(prod(sizes[:split]), columns, split, moved, tuple(places), copies)
 
 
 def _dense(sizes: Sizes, item_bytes: int) -> Sizes:

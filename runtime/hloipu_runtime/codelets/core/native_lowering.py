@@ -13,6 +13,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.expression_planning import TRANSCENDENTAL
 from hloipu_runtime.codelets.core.expression_steps import STEPS, Step
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.kernels.core.blocks import Array
@@ -315,12 +316,20 @@ def _erf(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]
 
 def _by_numpy(writer: _Writer, opcode: str, kind: str, *given: int) -> int:
     """Add what numpy computes of f32 or f64, not rounded."""
-    kernel = unary_kernels.REAL_KERNELS[opcode]
+    if len(given) == 2:
+        of_two = binary_kernels.REAL_KERNELS[opcode]
 
-    def step(x: list[Array], out: Array | None) -> Array:
-        out = np.empty(x[0].shape, x[0].dtype) if out is None else out
-        kernel(x[0], out)
-        return out
+        def step(x: list[Array], out: Array | None) -> Array:
+            out = np.empty(x[0].shape, x[0].dtype) if out is None else out
+            of_two(x[0], x[1], out)
+            return out
+    else:
+        of_one = unary_kernels.REAL_KERNELS[opcode]
+
+        def step(x: list[Array], out: Array | None) -> Array:
+            out = np.empty(x[0].shape, x[0].dtype) if out is None else out
+            of_one(x[0], out)
+            return out
 
     return writer.numpy(step, kind, *given)
 
@@ -332,21 +341,6 @@ def _transcendental(
     if not _is_float(types[0]):
         return None
     return writer.rounded(_by_numpy(writer, node.op, storage_type(types[0]), *given), types[0])
-
-
-def _two_by_numpy(
-    writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]
-) -> int | None:
-    if not _is_float(types[0]):
-        return None
-    kernel = binary_kernels.REAL_KERNELS[node.op]
-
-    def step(x: list[Array], out: Array | None) -> Array:
-        out = np.empty(x[0].shape, x[0].dtype) if out is None else out
-        kernel(x[0], x[1], out)
-        return out
-
-    return writer.rounded(writer.numpy(step, storage_type(types[0]), *given), types[0])
 
 
 LOWERINGS: dict[str, Lowering] = {
@@ -363,11 +357,7 @@ LOWERINGS: dict[str, Lowering] = {
         "abs": "fabs", "ceil": "ceil", "floor": "floor", "round-nearest-even": "rint",
         "round-nearest-afz": "round_away", "sign": "sign", "sqrt": "sqrt",
     }.items()},
-    **dict.fromkeys(
-        "acos acosh asin asinh atanh cbrt cosine cosh exponential exponential-minus-one log "
-        "log-plus-one sine sinh tan tanh".split(), _transcendental
-    ),
-    **dict.fromkeys(("atan2", "power", "remainder"), _two_by_numpy),
+    **dict.fromkeys(sorted(TRANSCENDENTAL), _transcendental),
     "maximum": partial(_extremum, "max"),
     "minimum": partial(_extremum, "min"),
     "bitcast-convert": _bitcast,

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_int64
-from typing import Any
 
 import numpy as np
 
@@ -83,6 +82,8 @@ class Prepared:
         self._staged, self._layout = staged, found
         self._calls: list[_Call | _Step] = []
         self._buffers: dict[int, Array] = {}
+        self._viewed: set[int] = set()
+        """Arrays of a run that numpy's steps read or write."""
         lowered, count = staged.lowered, len(staged.lowered.operand_types)
         self._slots = {k: k for k in range(count)}
         """Of values that are arrays of a run: which one."""
@@ -112,17 +113,25 @@ class Prepared:
                 self._slots[-k] = k
                 self._calls.append(_Step(_copy, [self._view(number)], self._view(-k)))
 
-    def run(self, arrays: list[Array]) -> None:
-        """Compute; `arrays`: operands as they are laid out, then results."""
+    def run(self, arrays: list[Array], shape: Sizes) -> None:
+        """Compute; `arrays`: operands that broadcast to the shape, then results."""
+        found = self._layout
+        if found.copies:
+            arrays = [
+                laid_out(x, shape, found, place)
+                for x, place in zip(arrays, found.places, strict=True)
+            ]
         addresses = [address_of(x) for x in arrays]
         for call in self._calls:
             if isinstance(call, _Call):
                 call.begin(addresses)
         if len(self._calls) == 1 and isinstance(self._calls[0], _Call):
-            self._calls[0](arrays, (0, 0, self._layout.rows, self._layout.columns))
+            self._calls[0](arrays, (0, 0, found.rows, found.columns))
             return
-        rows = [self._as_rows(k, x) for k, x in enumerate(arrays)]
-        for block in _blocks(self._layout):
+        rows = list(arrays)
+        for k in self._viewed:
+            rows[k] = self._as_rows(k, arrays[k])
+        for block in _blocks(found):
             for call in self._calls:
                 call(rows, block)
 
@@ -139,7 +148,8 @@ class Prepared:
 
     def _view(self, number: int) -> View:
         if number in self._slots:
-            return partial_view(self._slots[number])
+            self._viewed.add(self._slots[number])
+            return _view_of(self._slots[number])
         constant = self._staged.constants.get(number)
         if constant is not None:
             return lambda arrays, block: np.broadcast_to(constant, block[2:])
@@ -154,7 +164,7 @@ class Prepared:
         return np.lib.stride_tricks.as_strided(x, (found.rows, found.columns), strides)
 
 
-def partial_view(slot: int) -> View:
+def _view_of(slot: int) -> View:
     """Return what cuts a block out of one of a run's arrays."""
 
     def view(arrays: list[Array], block: Block) -> Array:
@@ -175,21 +185,7 @@ def _blocks(found: Layout) -> Iterator[Block]:
         yield row, 0, min(step, found.rows - row), found.columns
 
 
-def form_of(x: Array) -> Form:
-    """Return what a layout needs to know of an array."""
-    return Form(x.shape, x.strides, x.itemsize)
-
-
-def layout_of(shape: Sizes, arrays: Sequence[Array], made: Sequence[Array]) -> Layout | None:
-    """Return how operands and results lie together."""
-    return layout(shape, tuple(map(form_of, arrays)), tuple(map(form_of, made)))
-
-
-def arranged_for(
-    found: Layout, shape: Sizes, arrays: Sequence[Any], made: Sequence[Any]
-) -> list[Array]:
-    """Return operands as their layout says, then results."""
-    return [
-        *(laid_out(x, shape, found, place) for x, place in zip(arrays, found.places, strict=False)),
-        *made,
-    ]
+def layout_of(shape: Sizes, arrays: Sequence[Array], results: int) -> Layout | None:
+    """Return how operands, and behind them so many results, lie together."""
+    forms = tuple(Form(x.shape, x.strides, x.itemsize) for x in arrays)
+    return layout(shape, forms[:-results], forms[-results:])

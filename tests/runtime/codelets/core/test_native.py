@@ -98,6 +98,6 @@ def test_operands_may_lie_as_they_like(first: str, sizes: tuple[int, ...]) -> No
 
 def _ready(expression: Expression) -> NativeExpression:
     """Return an expression of which so much was computed that compiling pays."""
-    native = NativeExpression(expression)
+    native = NativeExpression(expression, gain=1)
     native.count(1 << 40)
     return native
