@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.shared.op_cases import Case
-from tools.bench.shared.sides import ROOT, SEED, Side, calls_for
+from tools.bench.shared.sides import ROOT, SEED, Side, calls_for, geometric_mean
 from tools.bench.shared.whole_modules import module_cases
 
 TYPES = ("f32", "bf16", "f16")
