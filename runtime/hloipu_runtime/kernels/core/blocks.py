@@ -14,6 +14,8 @@ BLOCK_ELEMENTS = 1 << 16
 
 NATIVE_ELEMENTS = 1 << 14
 """Elements whose rounding by numpy takes as long as the call of a compiled kernel, some 15 us."""
+ROUNDED_NATIVELY = 1 << 10
+"""The same of the kernel that rounds, whose call takes some 4 us; fewer elements are numpy's."""
 
 
 def blocks(out: Array, *inputs: Array) -> Iterator[tuple[Array, ...]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS, Grid
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS, Array, blocks, like
+from hloipu_runtime.kernels.core.blocks import ROUNDED_NATIVELY, Array, blocks, like
 from hloipu_runtime.kernels.core.quiet import quietly
 
 Origin = Literal["any", "arithmetic", "sum"]
@@ -91,7 +91,7 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
         return out
     if out is None:
         out = like(x, np.dtype(np.float32))
-    if x.size >= NATIVE_ELEMENTS and _rounded_natively(x, element_type, out):
+    if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
         return out
     with quietly():
         for target, piece in blocks(out, x):
@@ -104,7 +104,7 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
 
     `out` may be `x`; see `rounds_in_place`.
     """
-    if x.size >= NATIVE_ELEMENTS and _rounded_natively(x, element_type, out):
+    if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
         return
     factor = None if origin == "any" else _splitting_factor(element_type, origin)
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):

@@ -17,6 +17,7 @@ from hloipu_runtime.kernels.native.settings import (
 )
 
 Array = np.ndarray[Any, Any]
+_Arguments = c_int64 * 6
 
 
 def round_natively(x: Array, element_type: str, out: Array) -> bool:
@@ -30,7 +31,7 @@ def round_natively(x: Array, element_type: str, out: Array) -> bool:
     code = _rounding(element_type).code_for(x.size)
     if code is None:
         return False
-    code((c_int64 * 6)(1, x.size, address_of(x), 0, address_of(out), 0))
+    code(_Arguments(1, x.size, address_of(x), 0, address_of(out), 0))
     return True
 
 
