@@ -106,6 +106,7 @@ def by_numpy(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
 def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
     """Return results by compiled kernels."""
     compiler = the_compiler()
+    assert compiler is not None
     stages = staged(lowered(expression, halves=compiler.halves))
 
     def compile(stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:

@@ -44,8 +44,8 @@ class NativeExpression:
         self._dtypes: list[np.dtype[Any]] = []
         """Of the results."""
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
-        self._is_missing: set[tuple[KernelStage, tuple[bool, ...]]] = set()
-        """Kernels that no process has compiled before."""
+        self._is_missing: set[tuple[tuple[KernelStage, tuple[bool, ...]], bool]] = set()
+        """Kernels that were not compiled before, or, with True, cannot be compiled."""
         self._idle: dict[_Key, list[Prepared]] = {}
         """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
 
@@ -57,8 +57,11 @@ class NativeExpression:
             self.count(prod(shape))
             if self._work < LOADING_WORK:
                 return None
+        compiler = the_compiler()
+        if compiler is None:
+            return None
         if self._staged is None:
-            self._staged = staged(lowered(self._expression, halves=the_compiler().halves))
+            self._staged = staged(lowered(self._expression, halves=compiler.halves))
             self._dtypes = [storage_dtype(x) for x in self._expression.result_types]
         if not self._staged.instructions:
             return None
@@ -101,15 +104,16 @@ class NativeExpression:
         key = (stage, shared)
         code = self._code.get(key)
         compiles = self._work >= COMPILING_WORK
-        if code is None and (compiles or key not in self._is_missing):
+        compiler = the_compiler()
+        if code is None and compiler and (key, compiles) not in self._is_missing:
             kernel = stage.kernel(shared)
-            code = the_compiler().code(
+            code = compiler.code(
                 lambda name: text_of(kernel, name),
                 settings().code_folder,
                 compiles=compiles,
             )
             if code is None:
-                self._is_missing.add(key)
+                self._is_missing.add((key, compiles))
             else:
                 self._code[key] = code
         return code

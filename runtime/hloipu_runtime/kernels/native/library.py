@@ -26,12 +26,17 @@ MOST_KEPT_BYTES = 64 << 20
 """Of code in the cache folder; a kernel takes some 3 KB."""
 _SUFFIX = ".o"
 _OPTIMISATION = 2
+_OLDEST = (20,)
+"""Of LLVM: that of llvmlite 0.45. Older ones do not know all that kernels are written in."""
 
 
 @cache
-def the_compiler() -> "Compiler":
-    """Return the process's compiler; to be asked for only where LLVM is installed."""
-    return Compiler()
+def the_compiler() -> "Compiler | None":
+    """Return the process's compiler; None where LLVM is too old, or has none for this processor."""
+    try:
+        return Compiler()
+    except (ImportError, OSError, RuntimeError):
+        return None
 
 
 class Compiler:
@@ -40,6 +45,8 @@ class Compiler:
     def __init__(self) -> None:
         import llvmlite.binding as llvm
 
+        if tuple(llvm.llvm_version_info) < _OLDEST:
+            raise RuntimeError(f"LLVM {llvm.llvm_version_info} is older than {_OLDEST}")
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._llvm = llvm
@@ -51,7 +58,7 @@ class Compiler:
         """Whether the processor converts f32 to f16 and back, whatever its mode."""
         version = ".".join(map(str, llvm.llvm_version_info))
         self._name = f"{version} {llvm.get_host_cpu_name()} {features.flatten()} {_OPTIMISATION}"
-        self._functions: dict[str, tuple[CodePointer, Any]] = {}
+        self._functions: dict[str, CodePointer] = {}
 
     def _target_machine(self) -> Any:
         llvm = self._llvm
@@ -74,13 +81,16 @@ class Compiler:
         name = "k" + hashlib.sha256(whole.encode()).hexdigest()
         with self._lock:
             if name in self._functions:
-                return self._functions[name][0]
+                return self._functions[name]
             path = None if folder is None else folder / f"{name}{_SUFFIX}"
             code = None if path is None else _read(path)
             if code is None:
                 if not compiles:
                     return None
-                code = self._compiled(text_of(name))
+                try:
+                    code = self._compiled(text_of(name))
+                except RuntimeError:  # what LLVM cannot compile for this processor is numpy's
+                    return None
                 if path is not None:
                     _write(path, code)
             return self._linked(name, code)
@@ -98,8 +108,9 @@ class Compiler:
     def _linked(self, name: str, code: bytes) -> CodePointer:
         builder = self._llvm.JITLibraryBuilder()
         library = builder.add_object_img(code).export_symbol(name).link(self._linker, name)
-        function: CodePointer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[name])
-        self._functions[name] = (function, library)  # the library holds the code
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[name])
+        function.holders = library, self._linker  # type: ignore[attr-defined]  # of the code
+        self._functions[name] = function
         return function
 
 
@@ -127,6 +138,7 @@ def _write(path: Path, code: bytes) -> None:
         if not why_not_own(path.parent, make=True):
             # Not brought to the disk before it takes its name: the digest tells what is torn.
             unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+            unfinished.touch(mode=0o600)
             unfinished.write_bytes(code + hashlib.sha256(code).digest())
             unfinished.replace(path)
             make_room(path.parent, _SUFFIX, MOST_KEPT_BYTES, kept=path)

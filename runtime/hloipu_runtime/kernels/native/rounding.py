@@ -1,5 +1,6 @@
 """Rounding to a narrow float's grid as a compiled kernel, once that is worth compiling it."""
 
+import math
 from ctypes import c_int64
 from functools import lru_cache
 from typing import Any
@@ -28,7 +29,7 @@ def round_natively(x: Array, element_type: str, out: Array) -> bool:
         return False
     if not out.flags.c_contiguous or out.shape != x.shape or out.dtype != np.float32:
         return False
-    code = _rounding(element_type).code_for(x.size)
+    code = rounding_kernel(element_type).code_for(x.size)
     if code is None:
         return False
     code(_Arguments(1, x.size, address_of(x), 0, address_of(out), 0))
@@ -41,7 +42,7 @@ class _Rounding:
     def __init__(self, element_type: str) -> None:
         self._element_type = element_type
         self._work = 0
-        self._next_look = LOADING_WORK
+        self._next_look: float = LOADING_WORK
         self._code: CodePointer | None = None
 
     def code_for(self, elements: int) -> CodePointer | None:
@@ -50,11 +51,14 @@ class _Rounding:
             self._work += elements
             if self._work >= self._next_look:
                 self._code = self._found()
-                self._next_look = COMPILING_WORK
+                late = self._work >= COMPILING_WORK
+                self._next_look = math.inf if late else COMPILING_WORK
         return self._code
 
     def _found(self) -> CodePointer | None:
         compiler, folder = the_compiler(), settings().code_folder
+        if compiler is None:
+            return None
         half = ":half" if self._element_type == "f16" and compiler.halves else ""
         instruction = Instruction(f"round:{self._element_type}{half}", (0,), "f32")
         kernel = Kernel((Operand("f32", is_shared=False),), (), ((1, instruction),), (1,))
@@ -64,5 +68,6 @@ class _Rounding:
 
 
 @lru_cache(maxsize=64)
-def _rounding(element_type: str) -> _Rounding:
+def rounding_kernel(element_type: str) -> _Rounding:
+    """Return the kernel of a type, with what was counted of it."""
     return _Rounding(element_type)
