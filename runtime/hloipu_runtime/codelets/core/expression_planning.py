@@ -75,17 +75,19 @@ def plan_of(expression: Expression) -> Plan:
 def _gain(expression: Expression) -> float:
     """Return what a compiled kernel saves for each element, in roundings of narrow floats.
 
-    An op that takes no rounding takes numpy some eighth of one; a single one is numpy's.
+    An op that takes no rounding takes numpy about a sixteenth of one: 0.08 ns for an element in
+    cache against 1.2 ns. A single one is numpy's.
     """
     found = 0.0
     for node in expression.nodes:
         if is_narrow(node.element_type) and node.op not in _NEVER_ROUNDED:
             found += 1
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
-            found += 1 / 8
-    return found if found > 1 / 8 else 0.0
+            found += _UNROUNDED
+    return found if found > _UNROUNDED else 0.0
 
 
+_UNROUNDED = 1 / 16
 _NEVER_ROUNDED = frozenset("constant copy maximum minimum select negate abs clamp".split())
 TRANSCENDENTAL = frozenset(
     "acos acosh asin asinh atanh cbrt cosine cosh exponential exponential-minus-one log "
