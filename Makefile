@@ -78,6 +78,10 @@ corpus: install ## print thousands of modules from JAX to out/corpus (8 minutes)
 rounding: install ## round 10^8 values to each narrow float, against ml_dtypes (5 minutes)
 	$(BIN)/python -m tools.prove_rounding
 
+.PHONY: kernels
+kernels: install ## compiled kernels against numpy, bit for bit: 10^7 pairs an op (10 minutes)
+	$(BIN)/python -m tools.prove_kernels
+
 .PHONY: parse-conformance
 parse-conformance: corpus ## our parser and verifier against XLA's, on all texts and the corpus
 	$(BIN)/python -m tools.parse_conformance $(if $(DUMPS),--zoo $(DUMPS))

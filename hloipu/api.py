@@ -55,7 +55,7 @@ _UNNOTICED_SECONDS = 2.0
 
 _NOT_OF_COMPILING = frozenset(
     "target set mode over_memory assume_trips plugin cache cache_dir cache_size_bytes poison "
-    "seed max_iterations synthetic_data time_limit".split()
+    "seed max_iterations synthetic_data time_limit fast".split()
 )
 """Options under which the same is compiled; the machine's own numbers stand for two of them."""
 

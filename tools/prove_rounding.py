@@ -13,9 +13,10 @@ from contextlib import nullcontext
 
 import numpy as np
 
+from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.blocks import Array
-from hloipu_runtime.kernels.core.rounding import GRIDS, round_to
+from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary
 

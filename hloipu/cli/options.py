@@ -3,6 +3,8 @@
 import functools
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +15,7 @@ from hloipu.cli.table import table
 from hloipu.options.faults import fault, wrong_value
 from hloipu.options.kinds import Flag
 from hloipu.options.resolve import Resolved, resolve
-from hloipu.options.table import OPTIONS, Option
+from hloipu.options.table import OPTIONS, Option, Options
 from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -58,6 +60,14 @@ class Asked:
         for warning in found.warnings:
             say(f"warning: {warning}", err=True)
         return found
+
+
+def native_kernels_of(options: Options) -> AbstractContextManager[None]:
+    """Let kernels be compiled within the block, or not, as options say; so for their cache."""
+    from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+
+    folder = None if options.cache_dir is None else Path(options.cache_dir)
+    return native_kernels(Settings(options.fast, options.cache, folder))
 
 
 def option_group(command: str) -> Callable[[F], F]:

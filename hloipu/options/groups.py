@@ -17,7 +17,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "partials_type".split()
         ),
         "Loops and feeds": ("loop", "role", "feed", "outfeed", "assume_trips", "max_iterations"),
-        "Values": ("mode", "poison", "seed", "synthetic_data", "random_bits"),
+        "Values": ("mode", "poison", "seed", "synthetic_data", "random_bits", "fast"),
         "Compiler": (
             "passes", "plugin", "define", "opaque", "time_limit", "cache", "cache_dir",
             "cache_size_bytes",

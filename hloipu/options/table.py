@@ -439,6 +439,15 @@ class Options:
             "eval; by default any number; those of the loop around a step do not count.",
         ),
     ] = None
+    fast: Annotated[
+        bool,
+        About(
+            Flag(),
+            ("run", "check"),
+            "Compute values by kernels compiled to machine code, where hloipu[fast] is installed; "
+            "they are the same, bit for bit.",
+        ),
+    ] = True
     time_limit: Annotated[
         float | None,
         About(

@@ -29,7 +29,7 @@ from hloipu_runtime.machine.load import load_machine
 
 _NOT_OF_ESTIMATES = frozenset(
     "target set mode cache cache_dir cache_size_bytes poison seed max_iterations synthetic_data "
-    "over_memory".split()
+    "over_memory fast".split()
 )
 """Options under which the same is estimated; the machine's numbers stand for the first two."""
 

@@ -5,6 +5,7 @@ arXiv 2206.02915. Plain Python on purpose: reading text must not pay for importi
 """
 
 from enum import Enum
+from typing import Literal
 
 from hloipu_runtime.frozen import dataclass
 
@@ -107,3 +108,34 @@ C64 = ELEMENT_TYPES["c64"]
 C128 = ELEMENT_TYPES["c128"]
 TOKEN = ELEMENT_TYPES["token"]
 OPAQUE = ELEMENT_TYPES["opaque"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The numbers that a narrow float can hold, and what happens beyond the largest."""
+
+    mantissa_bits: int
+    min_exponent: int
+    """Exponent of the smallest normal number."""
+    largest: float
+    overflow: Literal["infinity", "nan", "saturate"]
+    negative_zero: bool = True
+    nan: bool = True
+    """Without it a NaN becomes -0, as XLA converts it."""
+
+
+GRIDS: dict[str, Grid] = {
+    "f16": Grid(10, -14, 65504.0, "infinity"),
+    "bf16": Grid(7, -126, 2.0**128 - 2.0**120, "infinity"),
+    "f8e5m2": Grid(2, -14, 57344.0, "infinity"),
+    "f8e4m3": Grid(3, -6, 240.0, "infinity"),
+    "f8e3m4": Grid(4, -2, 15.5, "infinity"),
+    "f8e4m3fn": Grid(3, -6, 448.0, "nan"),
+    "f8e4m3b11fnuz": Grid(3, -10, 30.0, "nan", negative_zero=False),
+    "f8e5m2fnuz": Grid(2, -15, 57344.0, "nan", negative_zero=False),
+    "f8e4m3fnuz": Grid(3, -7, 240.0, "nan", negative_zero=False),
+    "f4e2m1fn": Grid(1, 0, 6.0, "saturate", nan=False),
+    "f6e2m3fn": Grid(3, 0, 7.5, "saturate", nan=False),
+    "f6e3m2fn": Grid(2, -2, 28.0, "saturate", nan=False),
+}
+"""Every narrow float but f8e8m0fnu, whose values are powers of two alone."""

@@ -10,7 +10,6 @@ import json
 import os
 import stat
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.cache_folder import default_folder, make_room, why_not_own
 from hloipu_runtime.errors import ArtefactError, HloipuError, LimitError, UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 SUFFIX = ".ipux"
 DEFAULT_SIZE_BYTES = 2**30
-_STALE_SECONDS = 3600
-"""Age at which an unfinished file has no writer any more."""
 _SOURCES = (".py", ".toml", ".lark")
 _HEX = frozenset("0123456789abcdef")
 
@@ -102,7 +100,7 @@ class ExecutableCache:
         except HloipuError as error:
             self.warn(f"warning: the compiled program is not cached: {error.message}")
             return False
-        self._make_room(kept=path)
+        make_room(self.folder, SUFFIX, self.size_bytes, kept=path)
         return True
 
     def _path(self, key: str) -> Path:
@@ -113,51 +111,16 @@ class ExecutableCache:
     def _is_ready(self, *, make: bool) -> bool:
         """Whether the folder is there and its user's own."""
         try:
-            if make:
-                self.folder.parent.mkdir(parents=True, exist_ok=True)
-                with suppress(FileExistsError):
-                    self.folder.mkdir(mode=0o700)
-            found = self.folder.lstat()
+            reason = why_not_own(self.folder, make=make)
         except OSError as error:
             self.warn(f"warning: no compile cache in {str(self.folder)!r}: {error.strerror}")
             return False
-        own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if own and not found.st_mode & 0o077:
-            return True
-        reason = "others can reach it" if own else "it is not a folder of yours"
-        self.warn(
-            f"warning: no compile cache in {str(self.folder)!r}: {reason}; `chmod 700` it, or give "
-            "another folder"
-        )
-        return False
-
-    def _make_room(self, kept: Path) -> None:
-        """Remove the entries used longest ago until the rest fits, and what writers left."""
-        entries = []
-        now = time.time()
-        with suppress(OSError), os.scandir(self.folder) as found:
-            for entry in found:
-                with suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    if entry.name.endswith(SUFFIX):
-                        entries.append((status.st_mtime_ns, entry.name, status.st_size))
-                    elif entry.name.endswith(".tmp") and now - status.st_mtime > _STALE_SECONDS:
-                        os.unlink(entry.path)
-        total = sum(size for _, _, size in entries)
-        for _, name, size in sorted(entries):
-            if total <= self.size_bytes:
-                return
-            if name != kept.name:
-                with suppress(OSError):
-                    (self.folder / name).unlink()
-                total -= size
-
-
-def default_folder() -> Path:
-    """Return the platform's folder for caches of hloipu (XDG Base Directory Specification)."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "hloipu"
+        if reason:
+            self.warn(
+                f"warning: no compile cache in {str(self.folder)!r}: {reason}; `chmod 700` it, or "
+                "give another folder"
+            )
+        return not reason
 
 
 def compile_key(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from hloipu_runtime.cache_folder import default_folder
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable
 from hloipu_runtime.executable_cache import (
     ExecutableCache,
     compile_key,
-    default_folder,
     source_fingerprint,
 )
 from hloipu_runtime.machine.load import load_machine

@@ -1,14 +1,14 @@
 """Time compiled programs: whole tensors against XLA:CPU, tile by tile against whole tensors.
 
     python -m tools.bench run [--only WORDS] [--repeats N] [--cold] [--json FILE]
-    python -m tools.bench run --types [--against CHECKOUT] [--only WORDS] [--repeats N]
+    python -m tools.bench run --types [--mode MODE] [--against CHECKOUT] [--only WORDS]
 
 All sides run on one core, in processes of their own and in turn; figures are medians of processor
 time, ratios are medians of the ratios of neighbouring measurements. Programs are compiled for
 `gc200`; `exact` runs without poison. With `--cold`, processes of their own compile and run each
 program once, whole tensors and XLA: their processor time from the start on, and peak memory. With
-`--types`, whole tensors in f32, bf16 and f16, in turn; `--against` measures another checkout in the
-same run.
+`--types`, programs in f32, bf16 and f16, with compiled kernels, without, and by XLA, all in turn,
+and then where time goes, the worst first; `--against` measures another checkout in the same run.
 """
 
 import argparse
@@ -118,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--core", type=int, help="the core to run on (default: the last)")
     parser.add_argument("--cold", action="store_true", help="also first runs of new processes")
     parser.add_argument("--types", action="store_true", help="f32, bf16 and f16 side by side")
+    parser.add_argument("--mode", default="functional", choices=("functional", "exact"))
     parser.add_argument("--against", type=Path, help="with --types: another checkout as well")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     options = parser.parse_args(arguments)
@@ -126,12 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     core = max(os.sched_getaffinity(0)) if options.core is None else options.core
     if options.types:
-        made = by_type.run(core, options.only.split(","), options.repeats, options.against)
+        made = by_type.run(
+            core, options.only.split(","), options.repeats, options.against, options.mode
+        )
         if options.json:
             options.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
         return 0
-    if options.against:
-        parser.error("--against goes with --types")
+    if options.against or options.mode != "functional":
+        parser.error("--against and --mode go with --types")
     load = os.getloadavg()[0]
     rows = []
     with ExitStack() as stack:

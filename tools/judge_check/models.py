@@ -17,8 +17,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.narrow_floats import floats_narrowed
 from hloipu_compiler.verify.verifier import verify
-from hloipu_runtime.element_types import F32
-from hloipu_runtime.kernels.core.rounding import GRIDS
+from hloipu_runtime.element_types import F32, GRIDS
 
 TYPES = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
 MOST_ITERATIONS = 10_000

@@ -5,8 +5,7 @@ from math import frexp, inf, nan
 
 from hloipu_compiler.interpret.widen import WideWriter
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
-from hloipu_runtime.element_types import F64, PRED, ElementType
-from hloipu_runtime.kernels.core.rounding import GRIDS, Grid
+from hloipu_runtime.element_types import F64, GRIDS, PRED, ElementType, Grid
 
 F64_SCALAR = ArrayShape(F64)
 _EXPONENT_BITS = 11

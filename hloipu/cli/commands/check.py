@@ -13,7 +13,7 @@ from hloipu.check.time_limit import TimeUpError, time_limit
 from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.commands.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, config_text, native_kernels_of, option_group
 from hloipu.cli.progress import Working
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, feeding_options
@@ -86,11 +86,12 @@ def command(
         verify(module)
         plain = with_plain_loops(module, asked.given, asked.config)
         resolved = asked.resolved(module_attributes(plain)).options
-        options = resolved if asked.given.keys() - {"max_iterations"} else None
+        options = resolved if asked.given.keys() - {"max_iterations", "fast"} else None
         values = replace(limits.values, max_iterations=resolved.max_iterations)
         if options is not None and wants_steps(options):
             steps = StepsAsked(inputs, random, fill, limits, session, asked)
-            check_steps(module, steps, iterations, isolate, reference, working)
+            with native_kernels_of(resolved):
+                check_steps(module, steps, iterations, isolate, reference, working)
             return
         if session.given:
             raise UsageError(
@@ -101,14 +102,15 @@ def command(
         refuse_infeeds(plain)
         divided = _divided(module, asked, options, fill)
         seed = 0 if random is None and inputs is None else random
-        for iteration in range(iterations if inputs is None else 1):
-            draw = None if seed is None else seed + iteration
-            filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
-            if draw is not None:
-                with working("drawing arguments"):
-                    leaves = drawn_leaves(filled, draw, values)
-            job = Job(filled, leaves, reference, options, values, divided)
-            refuse_unjudged(job.check(isolate=isolate, working=working), against)
+        with native_kernels_of(resolved):
+            for iteration in range(iterations if inputs is None else 1):
+                draw = None if seed is None else seed + iteration
+                filled, leaves = given_arguments(plain, inputs, draw, fill, limits.values)
+                if draw is not None:
+                    with working("drawing arguments"):
+                        leaves = drawn_leaves(filled, draw, values)
+                job = Job(filled, leaves, reference, options, values, divided)
+                refuse_unjudged(job.check(isolate=isolate, working=working), against)
         where = "" if options is None else f" on {options.target}, {options.mode}"
         say(f"agrees with {against}{where}", err=True)
 

@@ -33,7 +33,7 @@ from hloipu.cli.compiling import (
     too_late,
 )
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE
-from hloipu.cli.options import Asked, GroupedCommand
+from hloipu.cli.options import Asked, GroupedCommand, native_kernels_of
 from hloipu.cli.progress import turns_told
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import SessionOptions, session_options
@@ -118,30 +118,31 @@ def command(
         work = prepared(given_file(file), given, asked, phases, caches=page is None)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)
-        if work.options.mode == "estimate":
-            profile = estimated(work.program, phases)
-            report(profile, reporting)
-            write_page_of(program, profile, page, phases)
-            return
-        if work.program.program.is_resident:
-            profile = run_resident(work, session, phases, reporting, output)
-            write_page_of(program, profile, page, phases)
-            return
-        if session.given:
-            raise UsageError(
-                "E3158",
-                f"{session.given}: the program keeps no state and has no queues",
-                hint="give --loop N, and --feed and --outfeed",
-            )
-        if session.inputs:
-            arguments = list(work.arguments)
-            for number, values in numbers_asked(program, session).items():
-                arguments[number] = values[0]
-            work = replace(work, arguments=arguments)
-        result = run(work, phases, reporting)
-        report(result.profile, reporting)
-        show_values(work.program, result, output, reporting)
-        write_page_of(program, result.profile, page, phases)
+        with native_kernels_of(work.options):
+            if work.options.mode == "estimate":
+                profile = estimated(work.program, phases)
+                report(profile, reporting)
+                write_page_of(program, profile, page, phases)
+                return
+            if work.program.program.is_resident:
+                profile = run_resident(work, session, phases, reporting, output)
+                write_page_of(program, profile, page, phases)
+                return
+            if session.given:
+                raise UsageError(
+                    "E3158",
+                    f"{session.given}: the program keeps no state and has no queues",
+                    hint="give --loop N, and --feed and --outfeed",
+                )
+            if session.inputs:
+                arguments = list(work.arguments)
+                for number, values in numbers_asked(program, session).items():
+                    arguments[number] = values[0]
+                work = replace(work, arguments=arguments)
+            result = run(work, phases, reporting)
+            report(result.profile, reporting)
+            show_values(work.program, result, output, reporting)
+            write_page_of(program, result.profile, page, phases)
 
 
 def write_page_of(

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from math import prod
 from typing import TypeVar
 
@@ -94,7 +95,9 @@ def run_together(participants: Sequence[Participant], run: Callable[[Participant
         return found
 
     with ThreadPoolExecutor(len(participants)) as pool:
-        futures = [pool.submit(ran, participant) for participant in participants]
+        futures = [
+            pool.submit(copy_context().run, ran, participant) for participant in participants
+        ]
         try:
             wait(futures, return_when=FIRST_EXCEPTION)
         except BaseException:  # an interrupt: nobody shall wait for those who are stopped

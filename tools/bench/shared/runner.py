@@ -1,16 +1,19 @@
 """A child process that runs modules again and again, on our side or on XLA's.
 
-    python -m tools.bench.shared.runner ours|functional|exact|xla
+    python -m tools.bench.shared.runner ours|functional|exact|functional-plain|exact-plain|xla
 
-`ours` is the evaluator, `functional` and `exact` are the modes of a compiled program. A JSON object
-a line in, one out: `{"text", "seed", "scale"}` loads a module and draws its arguments (the same on
-all sides), `{"calls"}` runs it and answers with the processor seconds of one call, `{"compile"}`
-compiles a text and answers with the processor seconds of that.
+`ours` is the evaluator, `functional` and `exact` are the modes of a compiled program, `plain`
+without compiled kernels. A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a
+module and draws its arguments (the same on all sides), `{"calls"}` runs it and answers with the
+processor seconds of one call, `{"slow"}` says where they go, `{"compile"}` compiles a text and
+answers with the processor seconds of that.
 """
 
+import cProfile
 import gc
 import json
 import os
+import pstats
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +33,7 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
@@ -37,6 +41,8 @@ from hloipu_runtime.simulate.run.host import Arrays
 from hloipu_runtime.simulate.run.ports import given_arrays
 
 Run = Callable[[int], None]
+_KERNELS = Settings()
+_NO_KERNELS = Settings(is_on=False)
 
 
 def scaled_arguments(module: Module, seed: int, scale: float) -> list[Any]:
@@ -94,14 +100,16 @@ def _compiled(
     module: Module,
     arguments: list[Any],
     engine_of: Callable[[Program], FunctionalEngine | ExactEngine],
+    kernels: Settings = _KERNELS,
 ) -> Run:
     options = resolve("compile", {"target": "gc200", "over_memory": "allow"}).options
     program = compile_verified(module, options).program
     stored = given_arrays(program.parameters, flat(arguments))
-    engine = engine_of(program)
+    with native_kernels(kernels):
+        engine = engine_of(program)
 
     def run(calls: int) -> None:
-        with computing():
+        with computing(), native_kernels(kernels):
             for _ in range(calls):
                 engine.run(Arrays(stored))
 
@@ -149,8 +157,19 @@ def xla(module: Module, text: str, arguments: list[Any]) -> Run:
     return run
 
 
+def functional_plain(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return `functional` without compiled kernels."""
+    return _compiled(module, arguments, lambda program: FunctionalEngine(program), _NO_KERNELS)
+
+
+def exact_plain(module: Module, text: str, arguments: list[Any]) -> Run:
+    """Return `exact` without compiled kernels."""
+    return _compiled(module, arguments, lambda program: ExactEngine(program), _NO_KERNELS)
+
+
 SIDES: dict[str, Callable[[Module, str, list[Any]], Run]] = {
     "ours": ours, "functional": functional, "exact": exact, "xla": xla,
+    "functional-plain": functional_plain, "exact-plain": exact_plain,
 }  # fmt: skip
 
 
@@ -187,12 +206,27 @@ def main() -> None:
         elif "compile" in request:
             reply = compiling(compile_by_xla if side == "xla" else compile_here, request)
         elif run is None:
-            reply = {"blas": blas(), "threads": len(os.sched_getaffinity(0))}
+            reply = {"blas": blas(), "threads": len(os.sched_getaffinity(0)), "kernels": is_there()}
+        elif "slow" in request:
+            reply = {"slow": slow(run)}
         else:
             start = time.process_time()
             run(request["calls"])
             reply = {"seconds": (time.process_time() - start) / request["calls"]}
         print(json.dumps(reply), file=answers)
+
+
+def slow(run: Run, most: int = 4) -> str:
+    """Say which functions take most of a run's time themselves."""
+    profile = cProfile.Profile()
+    profile.runcall(run, 1)
+    rows: list[tuple[float, str]] = []
+    for (file, line, name), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        place = f"{os.path.basename(file)}:{line} " if line else ""
+        rows.append((own, f"{place}{name}"))
+    whole = sum(own for own, _ in rows)
+    worst = sorted(rows, reverse=True)[:most]
+    return ", ".join(f"{own / whole:.0%} {name}" for own, name in worst)
 
 
 def blas() -> str:

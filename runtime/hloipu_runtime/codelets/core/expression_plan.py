@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
+from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
@@ -20,7 +21,7 @@ from hloipu_runtime.codelets.core.expression_walk import (
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS, Array
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
 
 _WALKED_ELEMENTS = 1 << 14
@@ -62,6 +63,9 @@ class Plan:
     """Whether numpy may have something to say about the floats."""
     walks: bool
     """Whether large arrays are walked in blocks: all but single ops, which walk by themselves."""
+    expression: Expression
+    gain: float
+    """What a compiled kernel saves for each element, in roundings of narrow floats."""
 
     def run(
         self,
@@ -83,6 +87,15 @@ class Plan:
         if not self.moves and not shapes:
             constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
             return lambda arrays, outs: constants
+        plain = self._plain(shapes, shape)
+        if not self._gains_at(shape):
+            return plain
+        from hloipu_runtime.codelets.core.native_expression import natively
+
+        return natively(self.expression, self.gain, plain, shape)
+
+    def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
+        """Return how to compute the results by numpy."""
         elements = prod(shape)
         if self.walks_at(shape):
             walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
@@ -119,6 +132,16 @@ class Plan:
 
     def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
         """Return the nodes as calls; None where large arrays are better walked in blocks."""
+        if len(self.results) == 1 and self._gains_at(shape):
+            from hloipu_runtime.codelets.core.native_expression import one_call_by_kernels
+
+            bound = self.bound(shapes, shape)
+            is_fresh = any(x.number == self.results[0] and x.writes_out for x in self.moves)
+            found = one_call_by_kernels(
+                bound, self.operands, shape, self.dtypes[0], is_fresh=is_fresh
+            )
+            if found is not None:
+                return found
         if self.walks_at(shape):
             return None
         known = _shapes(self, shapes)
@@ -151,6 +174,14 @@ class Plan:
             )  # fmt: skip
         aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
+
+    def _gains_at(self, shape: Shape) -> bool:
+        """Whether kernels may be compiled for arrays of this shape."""
+        if self.gain * prod(shape) < NATIVE_ELEMENTS:
+            return False
+        from hloipu_runtime.kernels.native.settings import is_there
+
+        return is_there()
 
     def walks_at(self, shape: Shape) -> bool:
         """Whether arrays of this shape are walked in blocks."""

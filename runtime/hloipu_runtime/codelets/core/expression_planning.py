@@ -21,6 +21,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
 from hloipu_runtime.codelets.core.expression_walk import Move, operation
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 
 
@@ -66,7 +67,33 @@ def plan_of(expression: Expression) -> Plan:
             for node in expression.nodes
         ),
         walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
+        expression=expression,
+        gain=_gain(expression),
     )
+
+
+def _gain(expression: Expression) -> float:
+    """Return what a compiled kernel saves for each element, in roundings of narrow floats.
+
+    An op that takes no rounding takes numpy about a sixteenth of one: 0.08 ns for an element in
+    cache against 1.2 ns. A single one is numpy's.
+    """
+    found = 0.0
+    for node in expression.nodes:
+        if is_narrow(node.element_type) and node.op not in _NEVER_ROUNDED:
+            found += 1
+        elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
+            found += _UNROUNDED
+    return found if found > _UNROUNDED else 0.0
+
+
+_UNROUNDED = 1 / 16
+_NEVER_ROUNDED = frozenset("constant copy maximum minimum select negate abs clamp".split())
+TRANSCENDENTAL = frozenset(
+    "acos acosh asin asinh atanh cbrt cosine cosh exponential exponential-minus-one log "
+    "log-plus-one sine sinh tan tanh atan2 power remainder".split()
+)
+"""What numpy computes for kernels too."""
 
 
 def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:

@@ -35,7 +35,7 @@ from hloipu_runtime.kernels.elementwise.compare import (
 )
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
-from hloipu_runtime.kernels.elementwise.unary import REAL_KERNELS, UNARY, unary
+from hloipu_runtime.kernels.elementwise.unary import ON_GRID, REAL_KERNELS, UNARY, unary
 
 Step = Callable[[list[Array], Array | None], Array]
 
@@ -70,7 +70,7 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     kernel = REAL_KERNELS.get(opcode)
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
         return Plain(kernel)
-    if kernel is not None and is_narrow(argument) and opcode not in _ON_GRID:
+    if kernel is not None and is_narrow(argument) and opcode not in ON_GRID:
         exact_kernel, origin = kernel, origin_of(opcode)
         in_place = rounds_in_place(argument, origin)
 
@@ -118,12 +118,6 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         return narrow
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
-
-
-_ON_GRID = frozenset(
-    "abs ceil floor imag negate real round-nearest-afz round-nearest-even sign".split()
-)
-"""Opcodes whose kernels know when narrow floats need no rounding."""
 
 
 def _is_small(x: Array) -> bool:

@@ -70,7 +70,7 @@ def in_blocks(
 ) -> list[Array]:
     """Run all nodes on one block after the other; results are whole arrays."""
     made = [
-        _result_like(arrays, shape, dtype) if out is None else out
+        result_like(arrays, shape, dtype) if out is None else out
         for out, dtype in zip(outs, walk.dtypes, strict=True)
     ]
     if not made:
@@ -167,7 +167,7 @@ def align(arrays: list[Array], count: int) -> None:
             arrays[k] = contiguous(x)
 
 
-def _result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
+def result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
     """Return a fresh result in the memory order of the operands of its shape, if they agree."""
     orders = {x.strides for x in arrays if x.shape == shape and not repeats(x)}
     if len(orders) == 1:

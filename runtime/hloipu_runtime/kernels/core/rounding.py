@@ -4,8 +4,6 @@ Three ways, all exact. bf16 shares its exponent range with f32: an integer addit
 kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen per element so that
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
 on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
-Formats: OCP FP8 and MX specifications, arXiv 2206.02915 (fnuz), openxla/stablehlo: rfcs (f8e4m3,
-f8e3m4, f8e8m0fnu and the narrower).
 """
 
 import math
@@ -14,42 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS, Grid
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import Array, blocks, like
+from hloipu_runtime.kernels.core.blocks import ROUNDED_NATIVELY, Array, blocks, like
 from hloipu_runtime.kernels.core.quiet import quietly
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The numbers that a narrow float can hold, and what happens beyond the largest."""
-
-    mantissa_bits: int
-    min_exponent: int
-    """Exponent of the smallest normal number."""
-    largest: float
-    overflow: Literal["infinity", "nan", "saturate"]
-    negative_zero: bool = True
-    nan: bool = True
-    """Without it a NaN becomes -0, as XLA converts it."""
-
-
-GRIDS: dict[str, Grid] = {
-    "f16": Grid(10, -14, 65504.0, "infinity"),
-    "bf16": Grid(7, -126, 2.0**128 - 2.0**120, "infinity"),
-    "f8e5m2": Grid(2, -14, 57344.0, "infinity"),
-    "f8e4m3": Grid(3, -6, 240.0, "infinity"),
-    "f8e3m4": Grid(4, -2, 15.5, "infinity"),
-    "f8e4m3fn": Grid(3, -6, 448.0, "nan"),
-    "f8e4m3b11fnuz": Grid(3, -10, 30.0, "nan", negative_zero=False),
-    "f8e5m2fnuz": Grid(2, -15, 57344.0, "nan", negative_zero=False),
-    "f8e4m3fnuz": Grid(3, -7, 240.0, "nan", negative_zero=False),
-    "f4e2m1fn": Grid(1, 0, 6.0, "saturate", nan=False),
-    "f6e2m3fn": Grid(3, 0, 7.5, "saturate", nan=False),
-    "f6e3m2fn": Grid(2, -2, 28.0, "saturate", nan=False),
-}
-"""Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
-
 
 Origin = Literal["any", "arithmetic", "sum"]
 """Where f32 values to be rounded come from.
@@ -125,6 +91,8 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
         return out
     if out is None:
         out = like(x, np.dtype(np.float32))
+    if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
+        return out
     with quietly():
         for target, piece in blocks(out, x):
             round_block(piece, element_type, target)
@@ -136,6 +104,8 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
 
     `out` may be `x`; see `rounds_in_place`.
     """
+    if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
+        return
     factor = None if origin == "any" else _splitting_factor(element_type, origin)
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
         scaled = np.multiply(x, factor)
@@ -147,6 +117,12 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_bf16(x, out)
     else:
         _round_to_grid(x, element_type, out)
+
+
+def _rounded_natively(x: Array, element_type: str, out: Array) -> bool:
+    from hloipu_runtime.kernels.native.rounding import round_natively
+
+    return round_natively(x, element_type, out)
 
 
 def rounds_in_place(element_type: str, origin: Origin) -> bool:

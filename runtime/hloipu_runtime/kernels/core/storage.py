@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS, Kind
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array, blocks, like
-from hloipu_runtime.kernels.core.rounding import GRIDS, is_narrow, round_to
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 
 _ML_DTYPES: dict[str, str] = {
     "s1": "int1",

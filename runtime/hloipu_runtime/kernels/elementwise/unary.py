@@ -18,12 +18,14 @@ from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_blo
 from hloipu_runtime.kernels.core.storage import storage_dtype, to_bits, wrap
 from hloipu_runtime.kernels.elementwise.complex_unary import COMPLEX_UNARY
 
-_ERF_F32 = (
+ERF_F32 = (
     # -log(erfc(x)) / x on 0 <= x <= 3.95, where f32 erf has become 1. The error, 3.5e-8, is that
     # of erf: it was weighted with x / (1 / erfc(x) - 1), what a change here does to erf.
     1.128379207035619, 0.6366164977230009, 0.10281439927442684, -0.019321667359875113,
     0.0002056224071204225, 0.0012518340794158444, -0.0003810391131558939, 4.071427727653922e-05,
 )  # fmt: skip
+ERF_F32_END = 3.95
+"""From here on f32 erf is 1."""
 _ERF_F64_SMALL = (
     # erf(x) / x in x^2 on 0 <= x <= 1; error 2.2e-18.
     (1.1283791670955126, 0.14214929175864352, 0.045303904479628475, 0.0018272940957394562,
@@ -53,8 +55,8 @@ def erf(x: Array, out: Array) -> None:
 def _erf_f32(x: Array, out: Array) -> None:
     """Use erf(x) = -expm1(log(erfc(x))), which loses nothing at either end."""
     size = np.absolute(x)
-    np.minimum(size, np.float32(3.95), out=size)
-    exponent = _polynomial(size, _ERF_F32)
+    np.minimum(size, np.float32(ERF_F32_END), out=size)
+    exponent = _polynomial(size, ERF_F32)
     np.negative(size, out=size)
     np.multiply(exponent, size, out=exponent)
     np.expm1(exponent, out=exponent)
@@ -161,7 +163,7 @@ REAL_KERNELS: dict[str, RealKernel] = {
 _CHAINS = {"erf", "logistic", "round-nearest-afz", "rsqrt", "sign"}
 """Opcodes of several numpy calls: run in pieces, so that what is between them stays in cache."""
 
-_ON_GRID = {
+ON_GRID = {
     "abs",
     "ceil",
     "floor",
@@ -286,7 +288,7 @@ def _store(result: Array, out: Array | None) -> Array:
 def _real(opcode: str, x: Array, element_type: str, out: Array | None) -> Array:
     kernel = REAL_KERNELS[opcode]
     out = _target(x, out, x.dtype)
-    on_grid = element_type in ("f16", "bf16") and opcode in _ON_GRID
+    on_grid = element_type in ("f16", "bf16") and opcode in ON_GRID
     rounds = is_narrow(element_type) and not on_grid
     origin = origin_of(opcode)
     apart = rounds and not rounds_in_place(element_type, origin)

@@ -6,8 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.core.rounding import GRIDS, is_narrow, round_to
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary
 from tests.support.arrays import Array, f32

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.errors import UnsupportedError
-from hloipu_runtime.kernels.core.rounding import GRIDS
 from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype, to_storage
 from hloipu_runtime.kernels.elementwise.binary import binary
 from tests.support.arrays import Array, f32

@@ -4,10 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.computing import flushing_subnormals
-from hloipu_runtime.kernels.core.rounding import GRIDS
 from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype, to_storage, user_dtype
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
 from tests.support.arrays import Array, f32, s8, s32, u8, u32

@@ -1,0 +1,161 @@
+"""Expressions by compiled kernels, once that is worth compiling them.
+
+What numpy has computed of an expression is counted, and its kernels are compiled when that has
+taken about as long as compiling will: however often a program runs, it takes no more than about
+twice the time of the better choice, and nobody need know beforehand how often that will be
+(A. Karlin et al., "Competitive snoopy caching", Algorithmica 3, 1988). Code that is kept in the
+cache folder is loaded much earlier.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Bound
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.expression_walk import align, result_like
+from hloipu_runtime.codelets.core.native_layout import Sizes
+from hloipu_runtime.codelets.core.native_lowering import lowered
+from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
+from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
+from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
+from hloipu_runtime.kernels.native.loop import text_of
+from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
+
+_MOST_LAYOUTS = 64
+_Key = tuple[tuple[Sizes, Sizes], ...]
+
+
+class NativeExpression:
+    """An expression that kernels compute as soon as that pays."""
+
+    def __init__(self, expression: Expression, gain: float) -> None:
+        """`gain`: see `Plan.gain`."""
+        self._expression = expression
+        self._gain = gain
+        self._work = 0.0
+        self._staged: Staged | None = None
+        self._dtypes: list[np.dtype[Any]] = []
+        """Of the results."""
+        self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
+        self._is_missing: set[tuple[tuple[KernelStage, tuple[bool, ...]], bool]] = set()
+        """Kernels that were not compiled before, or, with True, cannot be compiled."""
+        self._idle: dict[_Key, list[Prepared]] = {}
+        """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
+
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
+    ) -> list[Array] | None:
+        """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write."""
+        if self._work < COMPILING_WORK:
+            self.count(prod(shape))
+            if self._work < LOADING_WORK:
+                return None
+        compiler = the_compiler()
+        if compiler is None:
+            return None
+        if self._staged is None:
+            self._staged = staged(lowered(self._expression, halves=compiler.halves))
+            self._dtypes = [storage_dtype(x) for x in self._expression.result_types]
+        if not self._staged.instructions:
+            return None
+        made = [
+            result_like(arrays, shape, dtype) if out is None else out
+            for dtype, out in zip(self._dtypes, outs, strict=True)
+        ]
+        whole = [made[0], *map(np.asarray, arrays)]  # numbers become arrays
+        if not all(x.flags.c_contiguous for x in whole):
+            align(whole, len(whole))
+        whole = [*whole[1:], *made]
+        key = tuple([(x.shape, x.strides) for x in whole])
+        idle = self._idle.get(key)
+        if idle is None:
+            if len(self._idle) >= _MOST_LAYOUTS:
+                self._idle.clear()
+            idle = self._idle[key] = []
+        prepared = idle.pop() if idle else self._prepared(shape, whole)
+        if prepared is None:
+            return None
+        prepared.run(whole, shape)
+        idle.append(prepared)
+        return made
+
+    def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
+        """Return the stages for operands and results as they lie; None: kernels cannot yet."""
+        assert self._staged is not None
+        found = layout_of(shape, arrays, len(self._dtypes))
+        if found is None:
+            return None
+        prepared = Prepared(self._staged, found, self._code_of)
+        return prepared if prepared.is_ready else None
+
+    def count(self, elements: int) -> None:
+        """Take notice that results of so many elements are asked for."""
+        self._work += self._gain * elements
+
+    def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
+        """Return a kernel's code; None where it is not known and does not pay yet."""
+        key = (stage, shared)
+        code = self._code.get(key)
+        compiles = self._work >= COMPILING_WORK
+        compiler = the_compiler()
+        if code is None and compiler and (key, compiles) not in self._is_missing:
+            kernel = stage.kernel(shared)
+            code = compiler.code(
+                lambda name: text_of(kernel, name),
+                settings().code_folder,
+                compiles=compiles,
+            )
+            if code is None:
+                self._is_missing.add((key, compiles))
+            else:
+                self._code[key] = code
+        return code
+
+
+@lru_cache(maxsize=4096)
+def native_expression(expression: Expression, gain: float) -> NativeExpression:
+    """Return an expression with what was counted and compiled of it."""
+    return NativeExpression(expression, gain)
+
+
+def natively(expression: Expression, gain: float, plain: Bound, shape: Sizes) -> Bound:
+    """Return how to compute an expression by kernels, where that is allowed and pays."""
+    native = native_expression(expression, gain)
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+        if settings().compiles:
+            made = native.run(arrays, outs, shape)
+            if made is not None:
+                return made
+        return plain(arrays, outs)
+
+    return run
+
+
+def one_call_by_kernels(
+    bound: Bound, operands: int, shape: Sizes, dtype: np.dtype[Any], *, is_fresh: bool
+) -> Straight | None:
+    """Return an expression of one result as one call; None where kernels are not allowed.
+
+    `is_fresh`: whether the result of `bound` shares no memory with an operand.
+    """
+    if not settings().compiles:
+        return None
+
+    def run(*arrays: Array, out: Array | None = None) -> Array:
+        made = np.asarray(bound(arrays, [out])[0])
+        if out is None or made is out:
+            return made
+        np.copyto(out, made)
+        return out
+
+    call = Call(run, tuple(range(operands)), operands, shape, dtype,
+                is_fresh=is_fresh, takes_out=True, in_place=True)  # fmt: skip
+    return Straight({}, (call,), (operands,), needs_row_major=True)

@@ -1,0 +1,149 @@
+"""How the arrays of an expression lie as rows of columns, for compiled kernels.
+
+All arrays have the same rows and columns. Each runs through a row's columns one after the other, or
+has one element that the row shares; its rows begin at one stride, which may be zero. What lies
+otherwise is copied first.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.kernels.core.blocks import Array
+
+FEWEST_COLUMNS = 32
+"""With fewer, operands are repeated to full size first: a kernel sets up a row in some 10 ns."""
+
+Sizes = tuple[int, ...]
+
+
+class Form(NamedTuple):
+    """What a layout needs to know of an operand."""
+
+    sizes: Sizes
+    strides: Sizes
+    """In bytes."""
+    item_bytes: int
+
+
+class Place(NamedTuple):
+    """Where an array's rows begin, and whether one has an element for each column."""
+
+    row_bytes: int
+    column_bytes: int
+    """Zero where the row shares one element."""
+    is_copied: bool = False
+
+
+class Layout(NamedTuple):
+    """Rows and columns, and how operands, then results, lie in them."""
+
+    rows: int
+    columns: int
+    split: int
+    """Dimensions from here on, in `order`, are columns."""
+    order: Sizes | None
+    """Of dimensions, from the outermost in memory on; None: as they are numbered."""
+    places: tuple[Place, ...]
+    copies: bool
+    """Whether an operand is to be copied."""
+
+
+@lru_cache(maxsize=4096)
+def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) -> Layout | None:
+    """Return how arrays lie, their columns as long as all allow; None: results are not dense."""
+    first = results[0].strides
+    order = tuple(sorted(range(len(shape)), key=lambda axis: -abs(first[axis])))
+    sizes = tuple(shape[axis] for axis in order)
+    dense = [_dense(sizes, x.item_bytes) for x in results]
+    for form, strides in zip(results, dense, strict=True):
+        if any(
+            form.strides[d] != s for d, s, n in zip(order, strides, sizes, strict=True) if n > 1
+        ):
+            return None
+    spread = [_spread(x, shape, order) for x in operands]
+    split = _split(sizes, spread, [x.item_bytes for x in operands])
+    columns = prod(sizes[split:])
+    places = [
+        _place(sizes, strides, split, x.item_bytes)
+        for strides, x in zip(spread, operands, strict=True)
+    ]
+    places += [Place(columns * x.item_bytes, x.item_bytes) for x in results]
+    moved = None if order == tuple(range(len(shape))) else order
+    copies = any(x.is_copied for x in places)
+    return Layout(prod(sizes[:split]), columns, split, moved, tuple(places), copies)
+
+
+def _dense(sizes: Sizes, item_bytes: int) -> Sizes:
+    return tuple(prod(sizes[d + 1 :]) * item_bytes for d in range(len(sizes)))
+
+
+def _spread(form: Form, shape: Sizes, order: Sizes) -> Sizes:
+    """Return an operand's strides in all dimensions, in order; zero where it repeats."""
+    before = len(shape) - len(form.sizes)
+    return tuple(
+        0 if axis < before or form.sizes[axis - before] == 1 else form.strides[axis - before]
+        for axis in order
+    )
+
+
+def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -> int:
+    """Return from which dimension on every operand either runs through them, or repeats."""
+    split, columns = len(sizes), 1
+    kinds: list[int | None] = [None] * len(operands)
+    for axis in range(len(sizes) - 1, -1, -1):
+        if sizes[axis] > 1:
+            steps = [x[axis] for x in operands]
+            for k, (step, item) in enumerate(zip(steps, item_bytes, strict=True)):
+                kind = 0 if step == 0 else 1 if step == columns * item else None
+                if kind is None or kinds[k] not in (None, kind):
+                    return split if columns >= FEWEST_COLUMNS else 0
+            kinds = [int(step != 0) for step in steps]
+            columns *= sizes[axis]
+        split = axis
+    return split
+
+
+def _place(sizes: Sizes, strides: Sizes, split: int, item_bytes: int) -> Place:
+    """Return where an operand's rows begin; it is copied where that is no one stride."""
+    columns = prod(sizes[split:])
+    inner = [s for s, n in zip(strides[split:], sizes[split:], strict=True) if n > 1]
+    if columns > 1 and not (any(inner) and _runs(sizes[split:], strides[split:], item_bytes)):
+        if any(inner):
+            return Place(columns * item_bytes, item_bytes, is_copied=True)
+        column_bytes = 0
+    else:
+        column_bytes = item_bytes if columns > 1 else 0
+    count, stride = 1, 0
+    for axis in range(split - 1, -1, -1):
+        n = sizes[axis]
+        if n == 1:
+            continue
+        if count == 1:
+            stride = strides[axis]
+        elif strides[axis] != stride * count:
+            width = columns if column_bytes else 1
+            return Place(width * item_bytes, column_bytes, is_copied=True)
+        count *= n
+    return Place(stride, column_bytes)
+
+
+def _runs(sizes: Sizes, strides: Sizes, item_bytes: int) -> bool:
+    pairs = zip(strides, _dense(sizes, item_bytes), sizes, strict=True)
+    return all(s == d for s, d, n in pairs if n > 1)
+
+
+def laid_out(x: Array, shape: Sizes, found: Layout, place: Place) -> Array:
+    """Return an operand so that its rows lie as its place says."""
+    if not place.is_copied:
+        return x
+    whole = np.broadcast_to(x, shape)
+    if found.order is not None:
+        whole = whole.transpose(found.order)
+    if not place.column_bytes:
+        kept: list[slice | int] = [slice(None)] * found.split
+        whole = whole[(*kept, *[0] * (len(shape) - found.split))]
+    return np.ascontiguousarray(whole)

@@ -1,0 +1,191 @@
+"""Runs an expression's stages on arrays, block by block where there is more than one."""
+
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import c_int64
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.expression_steps import Step
+from hloipu_runtime.codelets.core.native_layout import Form, Layout, Place, Sizes, laid_out, layout
+from hloipu_runtime.codelets.core.native_stages import KernelStage, NumpyStage, Staged
+from hloipu_runtime.kernels.core.blocks import Array, aligned_empty
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.native.library import CodePointer, address_of
+
+STAGED_ELEMENTS = 1 << 15
+"""Elements of a block between stages, which stands in buffers: 128 KiB of f32."""
+
+Compile = Callable[[KernelStage, tuple[bool, ...]], CodePointer | None]
+Block = tuple[int, int, int, int]
+"""First row and column, rows and columns."""
+View = Callable[[list[Array], Block], Array]
+"""Returns a block of an array, from the arrays of a run."""
+
+
+class _Call:
+    """A kernel with its arguments, of which addresses move from block to block."""
+
+    def __init__(
+        self, code: CodePointer, places: Sequence[tuple[Place, int, Array | None]]
+    ) -> None:
+        """`places` are operands and results: how they lie, which array of a run, or what array."""
+        self._code = code
+        self._arguments = (c_int64 * (2 + 2 * len(places)))()
+        self._given: list[tuple[int, int, int, int]] = []
+        self._moving: list[tuple[int, int, int, int]] = []
+        for k, (place, number, array) in enumerate(places):
+            self._arguments[3 + 2 * k] = place.row_bytes
+            if array is not None:
+                self._arguments[2 + 2 * k] = address_of(array)
+            else:
+                self._given.append((2 + 2 * k, number, place.row_bytes, place.column_bytes))
+
+    def begin(self, addresses: Sequence[int]) -> None:
+        """Take the addresses of a run's arrays."""
+        self._moving.clear()
+        for k, number, row_bytes, column_bytes in self._given:
+            self._arguments[k] = addresses[number]
+            if row_bytes or column_bytes:
+                self._moving.append((k, addresses[number], row_bytes, column_bytes))
+
+    def __call__(self, arrays: list[Array], block: Block) -> None:
+        arguments = self._arguments
+        row, column, arguments[0], arguments[1] = block
+        if row or column:
+            for k, address, row_bytes, column_bytes in self._moving:
+                arguments[k] = address + row * row_bytes + column * column_bytes
+        self._code(arguments)
+
+
+class _Step:
+    """A step of numpy's with its arguments."""
+
+    def __init__(self, step: Step, views: Sequence[View], target: View) -> None:
+        self._step, self._views, self._target = step, views, target
+
+    def __call__(self, arrays: list[Array], block: Block) -> None:
+        target = self._target(arrays, block)
+        made = self._step([view(arrays, block) for view in self._views], target)
+        if made is not target:
+            np.copyto(target, made)
+
+
+def _copy(x: list[Array], out: Array | None) -> Array:
+    """Bring a value to where it is a result: an operand, or what was made before they were read."""
+    return x[0]
+
+
+class Prepared:
+    """An expression's stages for arrays that lie in one way. One run at a time may have it."""
+
+    def __init__(self, staged: Staged, found: Layout, compile: Compile) -> None:
+        self._staged, self._layout = staged, found
+        self._calls: list[_Call | _Step] = []
+        self._buffers: dict[int, Array] = {}
+        self._viewed: set[int] = set()
+        """Arrays of a run that numpy's steps read or write."""
+        lowered, count = staged.lowered, len(staged.lowered.operand_types)
+        self._slots = {k: k for k in range(count)}
+        """Of values that are arrays of a run: which one."""
+        reading = max((staged.last_read.get(k, -1) for k in range(count)), default=-1)
+        for position, stage in enumerate(staged.stages):
+            for number in stage.results:
+                if number in lowered.results and position >= reading:
+                    self._slots[number] = count + lowered.results.index(number)
+                else:
+                    kind = storage_dtype(lowered.type_of(number))
+                    self._buffers[number] = aligned_empty((STAGED_ELEMENTS,), kind)
+            if isinstance(stage, NumpyStage):
+                views = [self._view(x) for x in stage.operands]
+                self._calls.append(_Step(stage.part.step, views, self._view(stage.number)))
+                continue
+            places = [self._place(x) for x in (*stage.operands, *stage.results)]
+            shared = tuple(not x[0].column_bytes for x in places[: len(stage.operands)])
+            code = compile(stage, shared)
+            if code is None:
+                self.is_ready = False
+                return
+            self._calls.append(_Call(code, places))
+        self.is_ready = True
+        """Whether all kernels are compiled; else it cannot run."""
+        for k, number in enumerate(lowered.results, count):
+            if self._slots.get(number) != k:
+                self._slots[-k] = k
+                self._calls.append(_Step(_copy, [self._view(number)], self._view(-k)))
+
+    def run(self, arrays: list[Array], shape: Sizes) -> None:
+        """Compute; `arrays`: operands that broadcast to the shape, then results."""
+        found = self._layout
+        if found.copies:
+            arrays = [
+                laid_out(x, shape, found, place)
+                for x, place in zip(arrays, found.places, strict=True)
+            ]
+        addresses = [address_of(x) for x in arrays]
+        for call in self._calls:
+            if isinstance(call, _Call):
+                call.begin(addresses)
+        if len(self._calls) == 1 and isinstance(self._calls[0], _Call):
+            self._calls[0](arrays, (0, 0, found.rows, found.columns))
+            return
+        rows = list(arrays)
+        for k in self._viewed:
+            rows[k] = self._as_rows(k, arrays[k])
+        for block in _blocks(found):
+            for call in self._calls:
+                call(rows, block)
+
+    def _place(self, number: int) -> tuple[Place, int, Array | None]:
+        if number in self._slots:
+            slot = self._slots[number]
+            return self._layout.places[slot], slot, None
+        constant = self._staged.constants.get(number)
+        if constant is not None:
+            return Place(0, 0), -1, constant
+        buffer = self._buffers[number]
+        width = min(self._layout.columns, STAGED_ELEMENTS)
+        return Place(width * buffer.itemsize, buffer.itemsize), -1, buffer
+
+    def _view(self, number: int) -> View:
+        if number in self._slots:
+            self._viewed.add(self._slots[number])
+            return _view_of(self._slots[number])
+        constant = self._staged.constants.get(number)
+        if constant is not None:
+            return lambda arrays, block: np.broadcast_to(constant, block[2:])
+        buffer = self._buffers[number]
+        return lambda arrays, block: buffer[: block[2] * block[3]].reshape(block[2:])
+
+    def _as_rows(self, k: int, x: Array) -> Array:
+        found, place = self._layout, self._layout.places[k]
+        if x.flags.c_contiguous and x.size == found.rows * found.columns:
+            return x.reshape(found.rows, found.columns)
+        strides = (place.row_bytes, place.column_bytes)
+        return np.lib.stride_tricks.as_strided(x, (found.rows, found.columns), strides)
+
+
+def _view_of(slot: int) -> View:
+    """Return what cuts a block out of one of a run's arrays."""
+
+    def view(arrays: list[Array], block: Block) -> Array:
+        row, column, rows, columns = block
+        return arrays[slot][row : row + rows, column : column + columns]
+
+    return view
+
+
+def _blocks(found: Layout) -> Iterator[Block]:
+    if found.columns > STAGED_ELEMENTS:
+        for row in range(found.rows):
+            for column in range(0, found.columns, STAGED_ELEMENTS):
+                yield row, column, 1, min(STAGED_ELEMENTS, found.columns - column)
+        return
+    step = max(1, STAGED_ELEMENTS // found.columns)
+    for row in range(0, found.rows, step):
+        yield row, 0, min(step, found.rows - row), found.columns
+
+
+def layout_of(shape: Sizes, arrays: Sequence[Array], results: int) -> Layout | None:
+    """Return how operands, and behind them so many results, lie together."""
+    forms = tuple(Form(x.shape, x.strides, x.itemsize) for x in arrays)
+    return layout(shape, forms[:-results], forms[-results:])

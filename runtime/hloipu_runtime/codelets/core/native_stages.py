@@ -1,0 +1,157 @@
+"""Cuts an expression's parts into stages: a compiled kernel, steps of numpy's, a kernel, and so on.
+
+A part stands in the earliest stage that its arguments allow. What a later stage reads stands in a
+buffer in between, or where a result is to be.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hloipu_runtime.codelets.core.native_lowering import Constant, Lowered, NumpyStep
+from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.native.instructions import Instruction
+from hloipu_runtime.kernels.native.loop import Kernel, Operand
+
+
+class KernelStage(NamedTuple):
+    """Instructions of one kernel."""
+
+    operands: tuple[int, ...]
+    """Values that it reads: the expression's operands, constants, what stages before have made."""
+    types: tuple[str, ...]
+    """Their storage types."""
+    literals: tuple[tuple[int, str, str], ...]
+    instructions: tuple[tuple[int, Instruction], ...]
+    results: tuple[int, ...]
+    """Values that others read."""
+
+    def kernel(self, shared: Sequence[bool]) -> Kernel:
+        """Return what to compile, where it is known which operands a row shares."""
+        place = {number: k for k, number in enumerate(self.operands)}
+        made = [number for number, _ in self.instructions]
+        known = [number for number, _, _ in self.literals]
+        place |= {number: k for k, number in enumerate((*known, *made), len(place))}
+        return Kernel(
+            tuple(Operand(*x) for x in zip(self.types, shared, strict=True)),
+            tuple((place[number], kind, text) for number, kind, text in self.literals),
+            tuple(
+                (place[n], x._replace(arguments=tuple(place[a] for a in x.arguments)))
+                for n, x in self.instructions
+            ),
+            tuple(place[number] for number in self.results),
+        )
+
+
+class NumpyStage(NamedTuple):
+    """One step of numpy's, and the number of what it makes."""
+
+    part: NumpyStep
+    number: int
+
+    @property
+    def operands(self) -> tuple[int, ...]:
+        """Values that it reads."""
+        return self.part.arguments
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The value that it makes."""
+        return (self.number,)
+
+
+Stage = KernelStage | NumpyStage
+
+
+class Staged(NamedTuple):
+    """An expression's stages."""
+
+    lowered: Lowered
+    stages: tuple[Stage, ...]
+    constants: dict[int, Array]
+    """Floats that kernels, or anything that steps read as an operand without dimensions."""
+    last_read: dict[int, int]
+    """Of operands and made values: the last stage that reads them."""
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions kernels do for each element."""
+        return sum(len(x.instructions) for x in self.stages if isinstance(x, KernelStage))
+
+
+def staged(lowered: Lowered) -> Staged:
+    """Return the stages of an expression."""
+    count = len(lowered.operand_types)
+    level = [0] * count
+    numpy_made: set[int] = set()
+    for number, part in enumerate(lowered.parts, count):
+        arguments = () if isinstance(part, Constant) else part.arguments
+        if isinstance(part, NumpyStep):
+            # Odd levels are numpy's: behind a kernel the next one, behind a step the same.
+            numpy_made.add(number)
+            level.append(max((level[x] | 1 for x in arguments), default=1))
+        else:
+            level.append(
+                max((level[x] + 1 if x in numpy_made else level[x] for x in arguments), default=0)
+            )
+    constants = {
+        n: part.value for n, part in enumerate(lowered.parts, count) if isinstance(part, Constant)
+    }
+    stages: list[Stage] = []
+    read_after = _readers(lowered, level)
+    for this in range(max(level, default=0) + 1):
+        here = [
+            (number, part)
+            for number, part in enumerate(lowered.parts, count)
+            if level[number] == this
+        ]
+        instructions = tuple((n, part) for n, part in here if isinstance(part, Instruction))
+        if instructions:
+            stages.append(_kernel_stage(lowered, instructions, this, level, read_after, constants))
+        stages += [NumpyStage(part, n) for n, part in here if isinstance(part, NumpyStep)]
+    last_read: dict[int, int] = {}
+    for position, stage in enumerate(stages):
+        last_read |= dict.fromkeys(stage.operands, position)
+    last_read |= dict.fromkeys(lowered.results, len(stages))
+    return Staged(lowered, tuple(stages), constants, last_read)
+
+
+def _readers(lowered: Lowered, level: Sequence[int]) -> dict[int, int]:
+    """Return for each value the last level that reads it; results are read after all."""
+    found: dict[int, int] = {}
+    for number, part in enumerate(lowered.parts, len(lowered.operand_types)):
+        if not isinstance(part, Constant):
+            for x in part.arguments:
+                found[x] = max(found.get(x, 0), level[number])
+    end = max(level, default=0) + 1
+    return {**found, **dict.fromkeys(lowered.results, end)}
+
+
+def _kernel_stage(
+    lowered: Lowered,
+    instructions: tuple[tuple[int, Instruction], ...],
+    this: int,
+    level: Sequence[int],
+    read_after: dict[int, int],
+    constants: dict[int, Array],
+) -> KernelStage:
+    inside = {number for number, _ in instructions}
+    reads = dict.fromkeys(x for _, part in instructions for x in part.arguments if x not in inside)
+    literals = tuple(
+        (x, lowered.type_of(x), _literal(constants[x]))
+        for x in reads
+        if x in constants and constants[x].dtype.kind in "iub"
+    )
+    known = {x for x, _, _ in literals}
+    operands = tuple(x for x in reads if x not in known)
+    return KernelStage(
+        operands,
+        tuple(map(lowered.type_of, operands)),
+        literals,
+        instructions,
+        tuple(n for n, _ in instructions if read_after.get(n, 0) > this),
+    )
+
+
+def _literal(value: Array) -> str:
+    """Return an integer as LLVM reads it. Floats are operands: it makes 1*x x, subnormal or not."""
+    return str(bool(value)).lower() if value.dtype.kind == "b" else str(int(value))

@@ -1,0 +1,1 @@
+"""Kernels compiled to machine code by LLVM, for who has `hloipu[fast]`."""

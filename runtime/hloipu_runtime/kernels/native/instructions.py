@@ -1,0 +1,361 @@
+"""What a compiled kernel does for each element, as data, and as LLVM's intermediate text.
+
+Every instruction is one that the processor does alike in numpy and here: IEEE 754's exact and
+correctly rounded ones, integers, choices, bits. No two are contracted to one and none reordered:
+LLVM does that only where flags allow it, and none is written. Floats are f32 or f64; an instruction
+of its own brings f32 to the grid of a narrow float.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hloipu_runtime.element_types import GRIDS, Grid
+
+
+class Instruction(NamedTuple):
+    """One instruction on values by number."""
+
+    op: str
+    """Name in `INSTRUCTIONS`, perhaps with what it depends on behind a colon."""
+    arguments: tuple[int, ...]
+    type: str
+    """Of its result: f32, f64, pred, s8 to u64."""
+
+
+_REGISTERS = {
+    "f32": "float", "f64": "double", "pred": "i1",
+    **{f"{sign}{bits}": f"i{bits}" for sign in "su" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_MEMORY = {**_REGISTERS, "pred": "i8"}
+
+
+def register_type(element: str) -> str:
+    """Return LLVM's type of a value of a storage type."""
+    return _REGISTERS[element]
+
+
+def memory_type(element: str) -> str:
+    """Return LLVM's type of a value of a storage type in an array."""
+    return _MEMORY[element]
+
+
+def is_known_type(element: str) -> bool:
+    """Whether values of a storage type can be computed with."""
+    return element in _REGISTERS
+
+
+class Text:
+    """The lines of a kernel's body so far."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.intrinsics: dict[str, str] = {}
+        """Declarations by name."""
+        self._count = 0
+
+    def new(self, expression: str) -> str:
+        """Add a line that makes a value, and return the value's name."""
+        name = f"%t{self._count}"
+        self._count += 1
+        self.lines.append(f"  {name} = {expression}")
+        return name
+
+    def call(self, intrinsic: str, kind: str, *arguments: tuple[str, str]) -> str:
+        """Add a call of one of LLVM's own functions; arguments are types and values."""
+        given = ", ".join(f"{t} {v}" for t, v in arguments)
+        types = ", ".join(t for t, _ in arguments)
+        self.intrinsics[intrinsic] = f"declare {kind} @{intrinsic}({types})"
+        return self.new(f"call {kind} @{intrinsic}({given})")
+
+
+def number(value: float) -> str:
+    """Return a float as LLVM reads it: the bits of the f64 that it is."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+class Given(NamedTuple):
+    """What an instruction is written with."""
+
+    text: Text
+    values: tuple[str, ...]
+    """Names of its arguments."""
+    types: tuple[str, ...]
+    """Storage types of its arguments."""
+    type: str
+    detail: str
+    """What stands behind the colon."""
+
+    @property
+    def kind(self) -> str:
+        """LLVM's type of the result."""
+        return _REGISTERS[self.type]
+
+    @property
+    def source(self) -> str:
+        """LLVM's type of the first argument."""
+        return _REGISTERS[self.types[0]]
+
+    @property
+    def intrinsic(self) -> str:
+        """How LLVM's own functions name the first argument's type."""
+        return {"float": "f32", "double": "f64"}.get(self.source, self.source)
+
+
+Writer = Callable[[Given], str]
+
+
+def _plain(name: str) -> Writer:
+    return lambda g: g.text.new(f"{name} {g.kind} {', '.join(g.values)}")
+
+
+def _own(name: str) -> Writer:
+    """Return the writer of one of LLVM's functions of one argument."""
+    return lambda g: g.text.call(f"llvm.{name}.{g.intrinsic}", g.kind, (g.source, g.values[0]))
+
+
+def _reciprocal(g: Given) -> str:
+    return g.text.new(f"fdiv {g.kind} 1.0, {g.values[0]}")
+
+
+def _bits(g: Given) -> tuple[str, int]:
+    """Return the integer type as wide as the first argument, and its width."""
+    width = {"f32": 32, "f64": 64}[g.types[0]]
+    return f"i{width}", width
+
+
+def _as_bits(g: Given, value: str) -> str:
+    return g.text.new(f"bitcast {g.source} {value} to {_bits(g)[0]}")
+
+
+def _is_nan(g: Given, value: str) -> str:
+    return g.text.new(f"fcmp uno {g.source} {value}, {value}")
+
+
+def _better(g: Given, first: str, second: str, relation: str) -> str:
+    """Choose as numpy's extrema do: a NaN wins, of two equal ones the second."""
+    text = g.text
+    wins = text.new(f"fcmp {relation} {g.kind} {first}, {second}")
+    chosen = text.new(f"select i1 {wins}, {g.kind} {first}, {g.kind} {second}")
+    nan = _is_nan(g, first)
+    return text.new(f"select i1 {nan}, {g.kind} {first}, {g.kind} {chosen}")
+
+
+def _extremum(g: Given) -> str:
+    """Write `max` or `min` of floats: NaN wins, +0 is larger than -0, subnormals may be flushed.
+
+    The detail `number` says that the second argument is a number other than zero: equal ones are
+    then the same. `zero`: it is +0 of a maximum, which wins over -0 as the second of equal ones.
+    """
+    name, _, known = g.detail.partition(":")
+    relation = "ogt" if name == "max" else "olt"
+    x, y = g.values
+    text = g.text
+    if known:
+        chosen = _better(g, x, y, relation)
+        return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
+    one, other = _better(g, x, y, relation), _better(g, y, x, relation)
+    integer, width = _bits(g)
+    sign = -(1 << (width - 1))
+    if name == "max":
+        mask = text.new(f"or {integer} {_as_bits(g, other)}, {-sign - 1}")
+        joined = text.new(f"and {integer} {_as_bits(g, one)}, {mask}")
+    else:
+        mask = text.new(f"and {integer} {_as_bits(g, other)}, {sign}")
+        joined = text.new(f"or {integer} {_as_bits(g, one)}, {mask}")
+    chosen = text.new(f"bitcast {integer} {joined} to {g.kind}")
+    # As the processor's own instruction does in a mode that takes them for zeros.
+    return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
+
+
+def _clip_below(g: Given) -> str:
+    """Write numpy's minimum of a value and a number: a NaN stays."""
+    wins = g.text.new(f"fcmp ogt {g.kind} {g.values[0]}, {number(float(g.detail))}")
+    return g.text.new(
+        f"select i1 {wins}, {g.kind} {number(float(g.detail))}, {g.kind} {g.values[0]}"
+    )
+
+
+def _sign(g: Given) -> str:
+    """Scale the smallest subnormal beyond 1, and clip; zeros and NaN stay what they are."""
+    text, (x,) = g.text, g.values
+    for power in (127, 23) if g.type == "f32" else (1023, 52):
+        x = text.new(f"fmul {g.kind} {x}, {number(2.0**power)}")
+    for relation, bound in (("olt", -1.0), ("ogt", 1.0)):
+        beyond = text.new(f"fcmp {relation} {g.kind} {x}, {number(bound)}")
+        x = text.new(f"select i1 {beyond}, {g.kind} {number(bound)}, {g.kind} {x}")
+    return x
+
+
+def _round_away_from_zero(g: Given) -> str:
+    """Add what is just below one half, and cut."""
+    half = 0.5 - 2.0 ** (-25 if g.type == "f32" else -54)
+    text, (x,), kind = g.text, g.values, (g.kind, g.kind)
+    pairs = ((g.kind, number(half)), (g.kind, x))
+    signed = text.call(f"llvm.copysign.{g.intrinsic}", kind[0], *pairs)
+    larger = text.new(f"fadd {g.kind} {x}, {signed}")
+    return text.call(f"llvm.trunc.{g.intrinsic}", g.kind, (g.kind, larger))
+
+
+def _is_finite(g: Given) -> str:
+    size = g.text.call(f"llvm.fabs.{g.intrinsic}", g.source, (g.source, g.values[0]))
+    return g.text.new(f"fcmp olt {g.source} {size}, {number(float('inf'))}")
+
+
+_OF_FLOATS = {"EQ": "oeq", "NE": "une", "GE": "oge", "GT": "ogt", "LE": "ole", "LT": "olt"}
+
+
+def _compare(g: Given) -> str:
+    kind, direction = g.types[0], g.detail
+    if kind in ("f32", "f64"):
+        relation = f"fcmp {_OF_FLOATS[direction]}"
+    elif direction in ("EQ", "NE"):
+        relation = f"icmp {direction.lower()}"
+    else:
+        relation = f"icmp {'s' if kind[0] == 's' else 'u'}{direction.lower()}"
+    return g.text.new(f"{relation} {g.source} {g.values[0]}, {g.values[1]}")
+
+
+def _select(g: Given) -> str:
+    predicate, yes, no = g.values
+    return g.text.new(f"select i1 {predicate}, {g.kind} {yes}, {g.kind} {no}")
+
+
+def _integer_extremum(g: Given) -> str:
+    name = f"llvm.{'s' if g.type[0] == 's' else 'u'}{g.detail}.{g.kind}"
+    return g.text.call(name, g.kind, (g.kind, g.values[0]), (g.kind, g.values[1]))
+
+
+def _shift(g: Given) -> str:
+    """Shift by an unsigned amount; at or beyond the width zeros or sign bits alone are left."""
+    text, (x, amount) = g.text, g.values
+    width = int(g.type[1:])
+    fits = text.new(f"icmp ult {g.kind} {amount}, {width}")
+    if g.detail == "ashr":
+        amount = text.new(f"select i1 {fits}, {g.kind} {amount}, {g.kind} {width - 1}")
+        return text.new(f"ashr {g.kind} {x}, {amount}")
+    amount = text.new(f"select i1 {fits}, {g.kind} {amount}, {g.kind} 0")
+    shifted = text.new(f"{g.detail} {g.kind} {x}, {amount}")
+    return text.new(f"select i1 {fits}, {g.kind} {shifted}, {g.kind} 0")
+
+
+def _convert(g: Given) -> str:
+    """Convert by value between storage types; out of range, integers of floats are clamped."""
+    before, after, text, (x,) = g.types[0], g.type, g.text, g.values
+    if before == after:
+        return x
+    if after == "pred":
+        test = "fcmp une" if before[0] == "f" else "icmp ne"
+        return text.new(f"{test} {g.source} {x}, {number(0) if before[0] == 'f' else 0}")
+    if before[0] == "f" and after[0] == "f":
+        return text.new(f"{'fpext' if after == 'f64' else 'fptrunc'} {g.source} {x} to {g.kind}")
+    if after[0] == "f":
+        unsigned = before[0] in "up"
+        return text.new(f"{'uitofp' if unsigned else 'sitofp'} {g.source} {x} to {g.kind}")
+    if before[0] == "f":
+        sign = "s" if after[0] == "s" else "u"
+        return text.call(f"llvm.fpto{sign}i.sat.{g.kind}.{g.intrinsic}", g.kind, (g.source, x))
+    old = 1 if before == "pred" else int(before[1:])
+    new = int(after[1:])
+    if old == new:
+        return x
+    how = "trunc" if new < old else "sext" if before[0] == "s" else "zext"
+    return text.new(f"{how} {g.source} {x} to {g.kind}")
+
+
+def _bitcast(g: Given) -> str:
+    if g.source == g.kind:
+        return g.values[0]
+    return g.text.new(f"bitcast {g.source} {g.values[0]} to {g.kind}")
+
+
+def _not(g: Given) -> str:
+    return g.text.new(f"xor {g.kind} {g.values[0]}, {'true' if g.type == 'pred' else -1}")
+
+
+def _integer_negate(g: Given) -> str:
+    return g.text.new(f"sub {g.kind} 0, {g.values[0]}")
+
+
+# --- narrow floats --------------------------------------------------------------------------------
+def _round(g: Given) -> str:
+    """Round f32 to a narrow float's grid, to nearest and ties to even; see `rounding`."""
+    name, _, how = g.detail.partition(":")
+    if name == "f16" and how == "half":
+        half = g.text.new(f"fptrunc float {g.values[0]} to half")
+        return g.text.new(f"fpext half {half} to float")
+    return _round_to_bf16(g) if name == "bf16" else _round_to_grid(g, GRIDS[name])
+
+
+def _round_to_bf16(g: Given) -> str:
+    """Carry into the kept bits; a NaN's payload may not carry."""
+    text, (x,) = g.text, g.values
+    bits = _as_bits(g, x)
+    last = text.new(f"and i32 {text.new(f'lshr i32 {bits}, 16')}, 1")
+    carried = text.new(f"add i32 {bits}, {text.new(f'add i32 {last}, 32767')}")
+    quiet = text.new(f"or i32 {bits}, {1 << 22}")
+    whole = text.new(f"select i1 {_is_nan(g, x)}, i32 {quiet}, i32 {carried}")
+    kept = text.new(f"and i32 {whole}, -65536")
+    return text.new(f"bitcast i32 {kept} to float")
+
+
+def _round_to_grid(g: Given, grid: Grid) -> str:
+    """Add and take away 1.5 * 2^k, whose unit in the last place is one step of the grid."""
+    text, (x,) = g.text, g.values
+    bits = _as_bits(g, x)
+    lowest = 127 + grid.min_exponent << 23
+    highest = struct.unpack("<I", struct.pack("<f", grid.largest))[0] & 0x7F800000
+    exponent = text.new(f"and i32 {bits}, {0x7F800000}")
+    exponent = text.call("llvm.umax.i32", "i32", ("i32", exponent), ("i32", str(lowest)))
+    exponent = text.call("llvm.umin.i32", "i32", ("i32", exponent), ("i32", str(highest)))
+    lifted = text.new(f"add i32 {exponent}, {(23 - grid.mantissa_bits) << 23 | 1 << 22}")
+    power = text.new(f"bitcast i32 {lifted} to float")
+    rounded = text.new(f"fadd float {x}, {power}")
+    rounded = text.new(f"fsub float {rounded}, {power}")
+    if grid.negative_zero:
+        sign = text.new(f"and i32 {bits}, {-(1 << 31)}")
+        signed = text.new(f"or i32 {_as_bits(g, rounded)}, {sign}")
+        rounded = text.new(f"bitcast i32 {signed} to float")
+    rounded = _settled(g, rounded, grid)
+    if grid.nan:
+        return rounded
+    return text.new(f"select i1 {_is_nan(g, x)}, float {number(-0.0)}, float {rounded}")
+
+
+def _settled(g: Given, rounded: str, grid: Grid) -> str:
+    """Replace what is beyond the largest number."""
+    text = g.text
+    size = text.call("llvm.fabs.f32", "float", ("float", rounded))
+    beyond = text.new(f"fcmp ogt float {size}, {number(grid.largest)}")
+    value = {"saturate": grid.largest, "infinity": float("inf"), "nan": float("nan")}[grid.overflow]
+    replacement = text.call(
+        "llvm.copysign.f32", "float", ("float", number(value)), ("float", rounded)
+    )
+    return text.new(f"select i1 {beyond}, float {replacement}, float {rounded}")
+
+
+INSTRUCTIONS: dict[str, Writer] = {
+    **{name: _plain(name) for name in "fadd fsub fmul fdiv fneg add sub mul and or xor".split()},
+    **{name: _own(name) for name in "fabs sqrt floor ceil rint".split()},
+    "reciprocal": _reciprocal,
+    "extremum": _extremum,
+    "clip_below": _clip_below,
+    "sign": _sign,
+    "round_away": _round_away_from_zero,
+    "is_finite": _is_finite,
+    "compare": _compare,
+    "select": _select,
+    "integer_extremum": _integer_extremum,
+    "shift": _shift,
+    "convert": _convert,
+    "bitcast": _bitcast,
+    "not": _not,
+    "negate": _integer_negate,
+    "round": _round,
+}
+
+
+def write(text: Text, instruction: Instruction, values: Sequence[str], types: Sequence[str]) -> str:
+    """Write an instruction on named values of storage types; return the name of its result."""
+    op, _, detail = instruction.op.partition(":")
+    return INSTRUCTIONS[op](Given(text, tuple(values), tuple(types), instruction.type, detail))

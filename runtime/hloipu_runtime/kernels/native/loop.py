@@ -1,0 +1,141 @@
+"""A kernel: instructions for each element of arrays of rows and columns, as LLVM's text.
+
+An operand has an element for each column of a row, or one that the whole row shares; rows of all
+operands and results begin at a stride of their own, which may be zero.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hloipu_runtime.kernels.native.instructions import (
+    Instruction,
+    Text,
+    memory_type,
+    register_type,
+    write,
+)
+
+INTERLEAVED = 2
+"""Vectors side by side: rounding is a chain of instructions that wait for each other."""
+
+
+class Operand(NamedTuple):
+    """What is read."""
+
+    type: str
+    """Storage type."""
+    is_shared: bool
+    """Whether a row has one element, which all its columns share."""
+
+
+class Kernel(NamedTuple):
+    """What a compiled kernel does. Values have numbers: operands come first."""
+
+    operands: tuple[Operand, ...]
+    literals: tuple[tuple[int, str, str], ...]
+    """Numbers, storage types and texts of values that are the same for good: integers, pred."""
+    instructions: tuple[tuple[int, Instruction], ...]
+    """With the numbers of what they make, in order."""
+    results: tuple[int, ...]
+
+
+def text_of(kernel: Kernel, name: str) -> str:
+    """Return a kernel as a function `name` of an array of integers, see `arguments`."""
+    names: dict[int, str] = {}
+    types: dict[int, str] = {}
+    body = Text()
+    for k, operand in enumerate(kernel.operands):
+        types[k] = operand.type
+        names[k] = f"%x{k}"
+    for number, kind, value in kernel.literals:
+        names[number], types[number] = value, kind
+    for number, instruction in kernel.instructions:
+        given = instruction.arguments
+        names[number] = write(
+            body, instruction, [names[x] for x in given], [types[x] for x in given]
+        )
+        types[number] = instruction.type
+    count = len(kernel.operands)
+    places = [types[x] for x in range(count)] + [types[x] for x in kernel.results]
+    head: list[str] = []
+    rows: list[str] = []
+    loads: list[str] = []
+    shared: list[str] = []
+    for k, kind in enumerate(places):
+        head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
+        rows.append(f"  %o{k} = mul i64 %row, %s{k}")
+        rows.append(f"  %r{k} = getelementptr i8, ptr %p{k}, i64 %o{k}")
+        if k < count:
+            into = shared if kernel.operands[k].is_shared else loads
+            into += _load(k, kind, "" if kernel.operands[k].is_shared else "%column")
+    stores = []
+    for k, number in enumerate(kernel.results, count):
+        stores += _store(k, types[number], names[number])
+    lines = [
+        *sorted(body.intrinsics.values()),
+        f"define void @{name}(ptr %arguments) #0 {{",
+        "entry:",
+        *_argument("%rows", "i64", 0),
+        *_argument("%columns", "i64", 1),
+        *head,
+        "  br label %outer",
+        "outer:",
+        "  %row = phi i64 [0, %entry], [%next, %ended]",
+        *rows,
+        *shared,
+        "  br label %inner",
+        "inner:",
+        "  %column = phi i64 [0, %outer], [%following, %inner]",
+        *loads,
+        *body.lines,
+        *stores,
+        "  %following = add nuw i64 %column, 1",
+        "  %more = icmp ult i64 %following, %columns",
+        "  br i1 %more, label %inner, label %ended, !llvm.loop !1",
+        "ended:",
+        "  %next = add nuw i64 %row, 1",
+        "  %again = icmp ult i64 %next, %rows",
+        "  br i1 %again, label %outer, label %done",
+        "done:",
+        "  ret void",
+        "}",
+        'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
+        "!0 = distinct !{}",
+        "!1 = distinct !{!1, !2, !3}",
+        '!2 = !{!"llvm.loop.parallel_accesses", !0}',
+        f'!3 = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVED}}}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _argument(name: str, kind: str, position: int) -> list[str]:
+    return [
+        f"  {name}.at = getelementptr i64, ptr %arguments, i64 {position}",
+        f"  {name} = load {kind}, ptr {name}.at",
+    ]
+
+
+def _load(k: int, kind: str, column: str) -> list[str]:
+    memory, register = memory_type(kind), register_type(kind)
+    place, lines, access = f"%r{k}", [], ""
+    if column:
+        place, access = f"%a{k}", ", !llvm.access.group !0"
+        lines.append(f"  {place} = getelementptr {memory}, ptr %r{k}, i64 {column}")
+    if memory == register:
+        return [*lines, f"  %x{k} = load {memory}, ptr {place}{access}"]
+    lines.append(f"  %m{k} = load {memory}, ptr {place}{access}")
+    return [*lines, f"  %x{k} = icmp ne {memory} %m{k}, 0"]
+
+
+def _store(k: int, kind: str, value: str) -> list[str]:
+    memory, register = memory_type(kind), register_type(kind)
+    lines = [f"  %a{k} = getelementptr {memory}, ptr %r{k}, i64 %column"]
+    if memory != register:
+        lines.append(f"  %m{k} = zext {register} {value} to {memory}")
+        value = f"%m{k}"
+    return [*lines, f"  store {memory} {value}, ptr %a{k}, !llvm.access.group !0"]
+
+
+def arguments(rows: int, columns: int, places: Sequence[tuple[int, int]]) -> list[int]:
+    """Return what a kernel is called with: `places` are addresses and strides of rows, in bytes."""
+    return [rows, columns, *(x for place in places for x in place)]

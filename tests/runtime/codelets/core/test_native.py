@@ -1,0 +1,103 @@
+"""Compiled kernels give the bits that numpy gives, op by op, however operands lie."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.codelets.core.expression import plan_of
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.native_expression import NativeExpression
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from tests.support.native_cases import (
+    TYPES,
+    Array,
+    by_kernels,
+    by_numpy,
+    differences,
+    every_op,
+    some_values,
+    wrong_nodes,
+)
+
+pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("element_type", TYPES)
+def test_every_op_has_the_same_bits(element_type: str) -> None:
+    generator = np.random.default_rng(5)
+    expression = every_op(element_type)
+    for settings in (nullcontext(), computing()):  # the second one flushes subnormals
+        with settings, np.errstate(all="ignore"):
+            arrays = [some_values(x, 1003, generator) for x in expression.operand_types]
+            by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
+        assert wrong_nodes(expression, *by_both) == {}
+
+
+def _mixed(element_type: str) -> Expression:
+    """Return one of two results with steps of numpy's between kernels."""
+
+    def node(op: str, *arguments: int) -> Node:
+        return Node(op, arguments, element_type)
+
+    nodes = (
+        node("multiply", 0, 1), node("add", 3, 2), node("tanh", 4), node("subtract", 5, 0),
+        node("logistic", 6), node("maximum", 7, 1),
+    )  # fmt: skip
+    return Expression((element_type,) * 3, nodes, (6, 8))
+
+
+def _laid(x: Array, how: str) -> Array:
+    """Return an array's values, or some of them, as a view of some kind with four dimensions."""
+    match how:
+        case "row-major":
+            return x
+        case "transposed":
+            return np.ascontiguousarray(x.transpose(0, 1, 3, 2)).transpose(0, 1, 3, 2)
+        case "turned":
+            return np.ascontiguousarray(x.transpose(2, 0, 1, 3)).transpose(1, 2, 0, 3)
+        case "every other":
+            return np.repeat(x, 2, axis=-1)[..., ::2]
+        case "row":
+            return np.asarray(x[0, 0, 0])
+        case "column":
+            return x[..., :1]
+        case "inner rows":
+            return x[:1, :, :1]
+        case "channel":
+            return x[:1, :, :1, :1]
+        case _:
+            return np.asarray(x[0, 0, 0, 0])
+
+
+HOW = ("row-major", "transposed", "turned", "every other", "row", "column", "inner rows", "channel")
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("sizes", [(3, 4, 50, 67), (2, 3, 5, 7), (2, 1, 3, 40_000)])
+@pytest.mark.parametrize("first", HOW)
+def test_operands_may_lie_as_they_like(first: str, sizes: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(6)
+    expression = _mixed("bf16")
+    native = _ready(expression)
+    x, y, z = (some_values("bf16", int(np.prod(sizes)), generator).reshape(sizes) for _ in range(3))
+    for second in (*HOW, "one"):
+        arrays = [_laid(x, first), _laid(y, second), z]
+        with computing():
+            plain = plan_of(expression)._plain([a.shape for a in arrays], sizes)
+            wanted = plain(arrays, [None, None])
+            with native_kernels(Settings(keeps=False)):
+                made = native.run(arrays, [None, None], sizes)
+        assert made is not None
+        assert [differences(a, b) for a, b in zip(wanted, made, strict=True)] == [0, 0], second
+        # The order of memory decides in which order a later reduction adds up.
+        assert [a.strides for a in wanted] == [b.strides for b in made], second
+
+
+def _ready(expression: Expression) -> NativeExpression:
+    """Return an expression of which so much was computed that compiling pays."""
+    native = NativeExpression(expression, gain=1)
+    native.count(1 << 40)
+    return native

@@ -1,0 +1,84 @@
+"""Compiled code is kept where nobody else can write, found again, and never taken for another."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.native import rounding
+from hloipu_runtime.kernels.native.instructions import Instruction
+from hloipu_runtime.kernels.native.library import CodePointer, Compiler, address_of
+from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
+from hloipu_runtime.kernels.native.settings import (
+    COMPILING_WORK,
+    Settings,
+    is_there,
+    native_kernels,
+)
+
+pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
+
+NEGATE = Kernel(
+    (Operand("f32", is_shared=False),), (), ((1, Instruction("fneg", (0,), "f32")),), (1,)
+)
+
+
+def _code(folder: Path, *, compiles: bool) -> CodePointer | None:
+    """Return a kernel's code as a new process gets it."""
+    return Compiler().code(lambda name: text_of(NEGATE, name), folder, compiles=compiles)
+
+
+def _spoilt(folder: Path) -> Iterator[str]:
+    """Do in turn what code may not be taken for good after; say what was done."""
+    (kept,) = folder.glob("*.o")
+    whole = kept.read_bytes()
+    for name, changed in (
+        ("a byte is another", bytes([whole[0] ^ 1]) + whole[1:]),
+        ("the end is missing", whole[:-9]),
+        ("it is empty", b""),
+    ):
+        kept.write_bytes(changed)
+        yield name
+    kept.write_bytes(whole)
+    folder.chmod(0o755)
+    yield "others can reach the folder"
+    folder.chmod(0o700)
+    kept.rename(folder / "away")
+    kept.symlink_to(folder / "away")
+    yield "it is a link"
+
+
+def test_code_is_kept_and_not_taken_where_it_may_be_another(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert _code(folder, compiles=False) is None
+    assert _code(folder, compiles=True)
+    (kept,) = folder.iterdir()
+    assert (folder.stat().st_mode & 0o777, kept.stat().st_mode & 0o077) == (0o700, 0)
+    code = _code(folder, compiles=False)
+    assert code is not None
+    x, out = np.arange(9, dtype=np.float32), np.empty(9, np.float32)
+    arguments = np.array([1, 9, address_of(x), 0, address_of(out), 0])
+    code(address_of(arguments))
+    assert out.tolist() == (-x).tolist()
+    for what in _spoilt(folder):
+        assert _code(folder, compiles=False) is None, what
+
+
+def test_numbers_have_no_address() -> None:
+    with pytest.raises(TypeError, match="float32 is no array"):
+        address_of(np.float32(1))  # type: ignore[arg-type]  # what kernels must not be given
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_nothing_is_compiled_where_that_was_not_chosen(
+    is_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding, "the_compiler", Compiler)  # one that knows nothing yet
+    rounding.rounding_kernel.cache_clear()
+    x = np.ones(COMPILING_WORK + 1, np.float32)
+    with native_kernels(Settings(is_on, folder=tmp_path / "cache")):
+        round_to(x, "f8e3m4")
+    assert (tmp_path / "cache").exists() == is_on
+    rounding.rounding_kernel.cache_clear()

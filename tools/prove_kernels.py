@@ -1,0 +1,80 @@
+"""Compute many values by compiled kernels and by numpy, and compare the bits.
+
+    python -m tools.prove_kernels [--pairs N] [--seed N] [--types NAMES]
+
+Every op that kernels know, of every element type: ops of one operand on all values of types of up
+to 16 bits, the others on random pairs (any bits, moderate sizes, zeros, infinities, NaN), with
+subnormals flushed and without. One NaN is like another.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.native.settings import is_there
+from tests.support.native_cases import (
+    TYPES,
+    Array,
+    all_values,
+    by_kernels,
+    by_numpy,
+    every_op,
+    some_values,
+    wrong_nodes,
+)
+
+CHUNK = 1 << 19
+
+
+def _operands(expression: Expression, pairs: int, seed: int) -> Iterator[list[Array]]:
+    """Yield operands: first all values of a short type, each with some others, then random ones."""
+    generator = np.random.default_rng(seed)
+    types = expression.operand_types
+    if ELEMENT_TYPES[types[0]].bits <= 16:
+        every = all_values(types[0])
+        rest = [some_values(x, every.size, generator) for x in types[1:]]
+        yield [every, *rest]
+    for _ in range(-(-pairs // CHUNK)):
+        yield [some_values(x, CHUNK, generator) for x in types]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compute, compare, and say for each type how many values differ."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=10_000_000, help="of each type")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--types", default=",".join(TYPES))
+    options = parser.parse_args(arguments)
+    if not is_there():
+        print("llvmlite is not installed: install hloipu[fast]", file=sys.stderr)
+        return 2
+    failed = False
+    for element_type in options.types.split(","):
+        expression = every_op(element_type)
+        values, wrong = 0, Counter[Node]()
+        for operands in _operands(expression, options.pairs, options.seed):
+            for setting in (nullcontext(), computing()):
+                with setting, np.errstate(all="ignore"):
+                    both = by_numpy(expression, operands), by_kernels(expression, operands)
+                wrong.update(wrong_nodes(expression, *both))
+                values += operands[0].size
+        ops = len(expression.results)
+        print(
+            f"{element_type}: {ops} ops of {values} values, {sum(wrong.values())} differ",
+            flush=True,
+        )
+        for node, count in wrong.items():
+            print(f"  {count} of {node}", file=sys.stderr)
+        failed |= bool(wrong)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
