@@ -30,6 +30,7 @@ from hloipu_compiler.on_demand import (
     with_call_marks,
 )
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
+from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -420,21 +421,24 @@ def _with_passes(current: Compilation) -> Compilation:
     if current.distribution is not Distribution.PLAIN:
         rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
     module, plan = current.module, _with_sums(current)
-    if current.distribution is Distribution.CUT and current.request.pipelining.recompute != "none":
+    outlines, back = current.request.outlines, _after_front(current.request)
+    outlines = outlines and back is not None
+    makes_again = (
+        current.distribution is Distribution.CUT and current.request.pipelining.recompute != "none"
+    )
+    if outlines and current.distribution is Distribution.PLAIN:
+        module, plan = _passed(module, plan, "front")
+        rest = back
+    if outlines or makes_again:
+        # Weights' gradients, which texts often have last, else keep values of all layers alive.
+        module, plan = OrderForMemory(only_frees=True).run(module, plan)
+    if makes_again:
         # Before blocks become functions, which would hand out the values to keep.
-        again = (
-            RecomputeCheap(least_gap=_LEAST_GAP) if current.request.outlines else RecomputeCheap()
-        )
+        again = RecomputeCheap(least_gap=_LEAST_GAP) if outlines else RecomputeCheap()
         module, plan = again.run(module, plan)
-    back = _after_front(current.request)
-    if current.request.outlines and back is not None:
-        from hloipu_compiler.passes.order_for_memory import OrderForMemory
+    if outlines:
         from hloipu_compiler.passes.outline_blocks import OutlineBlocks
 
-        if current.distribution is Distribution.PLAIN:
-            module, plan = _passed(module, plan, "front")
-            rest = back
-        module, plan = OrderForMemory(only_frees=True).run(module, plan)
         module = OutlineBlocks().on_ipus(module, plan, _ipus_of_calls(current))
     if rest is None:
         return current

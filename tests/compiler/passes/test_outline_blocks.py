@@ -3,10 +3,11 @@
 import pytest
 
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.passes.outline_blocks import outlining_weight
 from tests.support.layered_texts import layered_text
-from tests.support.passes import assert_same_values, parsed
+from tests.support.passes import assert_same_values, entry, parsed
 
 ALL = "outline-blocks{least-code=0,least-block=100,least-saved=1}"
 
@@ -36,6 +37,40 @@ def test_a_block_hands_back_what_others_read_and_no_more() -> None:
     block = after.computation[calls(after)[0]]
     # The running value goes to the next layer, the second op of two layers into the result.
     assert len(block.instructions[block.root].operands) == 2
+
+
+def test_a_layer_and_its_gradient_share_a_block() -> None:
+    """Gradients of weights stand last in texts; brought forward, they are in their layer's block.
+
+    As they stand, all layers' values wait for the end, and gradients have blocks of their own.
+    """
+    layers = range(5)
+    lines = ["  x0 = f32[256,8] parameter(0)"]
+    for n in layers:
+        lines += [
+            f"  w{n} = f32[8,8] parameter({n + 1})",
+            f"  y{n} = f32[256,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}",
+            f"  x{n + 1} = f32[256,8] tanh(y{n})",
+        ]
+    lines += [
+        f"  g{n} = f32[8,8] dot(x{n}, x{n + 1}), lhs_contracting_dims={{0}}, "
+        "rhs_contracting_dims={0}"
+        for n in layers
+    ]
+    types, names = ", ".join("f32[8,8]" for _ in layers), ", ".join(f"g{n}" for n in layers)
+    before = parsed(entry("\n".join([*lines, f"  ROOT r = ({types}) tuple({names})"])))
+    first = "order-for-memory{only-frees=true,least-gain-bytes=1}"
+
+    def handed_out(passes: str) -> list[int]:
+        after, _ = run_passes(before, None, passes)
+        assert_same_values(before, after)
+        blocks = [after.computation[name] for name in dict.fromkeys(calls(after))]
+        return [byte_count(x.instructions[x.root].shape) for x in blocks]
+
+    layer, gradient = 256 * 8 * 4, 8 * 8 * 4
+    assert handed_out(ALL) == [layer, gradient]
+    assert handed_out(f"{first},{ALL}") == [layer + gradient]
 
 
 def test_many_layers_take_linear_work() -> None:

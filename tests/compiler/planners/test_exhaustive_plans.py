@@ -12,19 +12,22 @@ import pytest
 
 from hloipu_compiler.lowering.ops.top_k import merging_options
 from hloipu_compiler.planners.dot_grids import dot_grid
+from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.reading_plans import readings
-from hloipu_compiler.planners.stages import PlacedOperand
+from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
 from hloipu_compiler.planners.transposing import transpositions
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
+from hloipu_runtime.codelets.indexed.gather import Gather
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge
 from hloipu_runtime.costs.exchange_price import CodePrice
+from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles
 
 TINY = load_machine("tiny")
 TILES = 4
@@ -178,3 +181,21 @@ def test_no_split_of_what_is_read_is_cheaper(shape: Sizes, window: Sizes) -> Non
         work = DynamicSlice().work(TINY, operands, [Tensor("f32", made)])
         least = min(least, work.cycles)
     assert min(x.cycles.total for x in found) == least
+
+
+@pytest.mark.parametrize("ranges", [3, 24, 92])
+def test_a_table_in_ranges_is_read_where_it_lies(ranges: int) -> None:
+    """One element of each row: in however many ranges rows lie, nothing of them need move."""
+    rows, length, parts = 1024, 50257, 16
+    block, high = -(-length // ranges), rows // parts
+    tiles = Tiles((parts, ranges), (ranges, 1))
+    lies = Mapping(tiles, (Span(0, high, 0, high), Span(1, block, 0, block)))
+    table = PlacedOperand(Tensor("f32", (rows, length)), lies)
+    places = PlacedOperand(Tensor("s32", (rows, 1)), None)
+    direct = Gather(GatherDimensions((), (1,), (1,), 1, (0,), (0,)), (1, 1))
+    machine = load_machine("bow")
+    options = readings(machine, direct, (1,), (table, places), Tensor("f32", (rows,)))
+    best = best_of(machine, options)
+    assert best.stays
+    assert best.placement.tiles == tiles
+    assert best.held_bytes < bytes_of(Tensor("f32", (high, block)))

@@ -228,11 +228,9 @@ def _compared(draft: Draft, x: Instruction) -> Instruction | None:
 @register
 @dataclass(frozen=True, slots=True)
 class CompareScattered(Pass):
-    """Makes comparisons of scatters of one element a row to what a scalar fills.
+    """Makes comparisons of scatters of one element a row to what a scalar fills."""
 
-    After steps are cut: what is gradient and what update is told by the ops of the text.
-    """
-
+    # Runs after steps are cut: what is gradient and what update is told by the ops of the text.
     name: ClassVar[str] = "compare-scattered"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
 
