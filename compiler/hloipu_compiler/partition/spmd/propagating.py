@@ -429,6 +429,9 @@ def _split(
 ) -> Iterable[tuple[int, Axes]]:
     """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
     at = 0
+    if rule.kind(numbers[0]) is FactorKind.PERMUTATION:
+        yield numbers[0], parts
+        return
     for k, number in enumerate(numbers):
         left, start = rule.factors[number].size, at
         while at < len(parts) and left > 1:

@@ -35,12 +35,6 @@ class Resharding:
         self.devices = np.asarray(axes.devices or self.places)
         self.known: dict[tuple[int, Split, Split], int] = {}
 
-    def local(self, shape: ArrayShape, split: Split) -> ArrayShape:
-        """Return the shape of one device's block."""
-        extents = map(self.axes.extent, split)
-        sizes = tuple(n // count for n, count in zip(shape.dimensions, extents, strict=True))
-        return plain(shape.element_type, sizes)
-
     def resharded(self, like: Instruction, at: int, old: Split, new: Split) -> int:
         """Return the position of a value with another sharding."""
         if old == new:
@@ -85,8 +79,8 @@ class Resharding:
         """Send each device's block to the one that is to have it."""
         used = [p for parts in old for p in parts]
         others = tuple(p for p in range(len(self.axes.sizes)) if p not in used)
-        sources = np.lexsort([self._numbers(parts) for parts in (*old, others)])
-        targets = np.lexsort([self._numbers(parts) for parts in (*new, others)])
+        sources = np.lexsort([self.numbers(parts) for parts in (*old, others)])
+        targets = np.lexsort([self.numbers(parts) for parts in (*new, others)])
         pairs = sorted(
             zip(self.devices[sources].tolist(), self.devices[targets].tolist(), strict=True)
         )
@@ -97,7 +91,7 @@ class Resharding:
         shape = self.draft.shape(at)
         return self.draft.add(like, "collective-permute", shape, (at,), Attributes(attributes))
 
-    def _numbers(self, parts: Axes) -> Any:
+    def numbers(self, parts: Axes) -> Any:
         """Return for each place the number of its block along some parts."""
         numbers = np.zeros_like(self.places)
         for part in parts:
@@ -112,7 +106,7 @@ class Resharding:
         sizes = list(shape.dimensions)
         sizes[d] //= self.axes.extent(parts)
         starts = np.zeros(len(self.places), np.int32)
-        starts[self.devices] = self._numbers(parts) * sizes[d]
+        starts[self.devices] = self.numbers(parts) * sizes[d]
         start = self.looked_up(like, ELEMENT_TYPES["s32"], starts)
         zero = self.draft.add(like, "constant", self.draft.shape(start), literal=Literal("0"))
         begins = [start if i == d else zero for i in range(len(sizes))]
@@ -121,22 +115,15 @@ class Resharding:
         return self.draft.add(like, "dynamic-slice", block, (at, *begins), cut)
 
     def looked_up(self, like: Instruction, kind: ElementType, table: Any) -> int:
-        """Return the scalar that a table has for this device."""
+        """Return the scalar, or the row, that a table has for this device."""
         add, u32 = self.draft.add, ELEMENT_TYPES["u32"]
+        own = table.shape[1:]
         me = add(like, "partition-id", plain(u32, ()))
+        zeros = [add(like, "constant", plain(u32, ()), literal=Literal("0")) for _ in own]
         known = add(like, "constant", plain(kind, table.shape), literal=Literal(array=table))
-        one = Attributes({"dynamic_slice_sizes": (1,)})
-        at = add(like, "dynamic-slice", plain(kind, (1,)), (known, me), one)
-        return add(like, "reshape", plain(kind, ()), (at,))
-
-    def once(self, like: Instruction, at: int, neutral: Any, parts: Sequence[int]) -> int:
-        """Return a scalar on the first device along some parts, `neutral` on the others."""
-        shape = self.draft.shape(at)
-        first = np.zeros(len(self.places), np.bool_)
-        first[self.devices] = self._numbers(tuple(parts)) == 0
-        is_first = self.looked_up(like, ELEMENT_TYPES["pred"], first)
-        other = self.draft.add(like, "constant", shape, literal=Literal(array=neutral))
-        return self.draft.add(like, "select", shape, (is_first, at, other))
+        one = Attributes({"dynamic_slice_sizes": (1, *own)})
+        at = add(like, "dynamic-slice", plain(kind, (1, *own)), (known, me, *zeros), one)
+        return add(like, "reshape", plain(kind, own), (at,))
 
     def _gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
         """Return the blocks of all devices along some parts, joined along a dimension."""
@@ -186,14 +173,18 @@ class Resharding:
 
     def _meeting(self, parts: Axes) -> dict[str, Value]:
         """Return the attributes of a collective of devices that differ along some parts alone."""
-        others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
-        order = np.lexsort((self._numbers(parts), self._numbers(others)))
-        groups = self.devices[order].reshape(-1, self.axes.extent(parts)).tolist()
+        groups = self.lines(parts).tolist()
         return {
             "channel_id": next(self.channels),
             "replica_groups": ReplicaGroups(tuple(map(tuple, groups))),
             "use_global_device_ids": True,
         }
+
+    def lines(self, parts: Axes) -> Any:
+        """Return the devices that differ along some parts alone, by block, a row for each set."""
+        others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
+        order = np.lexsort((self.numbers(parts), self.numbers(others)))
+        return self.devices[order].reshape(-1, self.axes.extent(parts))
 
 
 def _common(a: Axes, b: Axes) -> int:

@@ -83,7 +83,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
     "uneven within": (
         f"{X}{BOTH}\n  s = f32[11,8] slice(p), slice={{[1:12], [0:8]}}, sharding={BOTH}\n"
         "  c = f32[] constant(1)\n  ROOT r = f32[11] reduce(s, c), dimensions={1}, to_apply=add",
-        {"all-gather": 1, "all-reduce": 1},
+        {"all-gather": 1, "all-reduce": 1, "collective-permute": 1},
     ),
     "all that may be divided along rows": (
         f"{X}{ROWS}\n  c = f32[] constant(1)\n  i = s32[] constant(2)\n  z = s32[] constant(0)\n"

@@ -1,0 +1,349 @@
+"""Which parts of the mesh divide each factor of one op.
+
+As in propagation: what is dearest to move goes first. Along a factor that an op cannot work on in
+blocks it is divided by nothing; such operands are made whole, which is always right, if slow:
+
+    all factors   rng, rng-bit-generator, custom calls without a rule, scaled and sparse products,
+                  batch norms that train (along all but the feature), scans, dynamic dimensions
+    some          sorted and transformed dimensions, matrices of cholesky and triangular-solve,
+                  windows at indices that are neither whole nor of one element, rows of a scatter
+                  whose computation is no sum, minimum, maximum, product, and, or
+
+Where another dimension of such an op has room, the parts go there: an all-to-all, not a gather.
+Source: openxla/shardy `shardy/dialect/sdy/transforms/export/explicit_reshards_util.cc`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hloipu_compiler.interpret.planning.regions import monoid_of
+from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.factors import DimensionRule, FactorKind
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
+from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.blocks import Along
+from hloipu_compiler.partition.spmd.links import factor_places
+from hloipu_compiler.partition.spmd.propagating import parts_along, prod_sizes
+from hloipu_compiler.partition.spmd.resharding import Axes, Split
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
+
+PASS_THROUGH, REDUCTION, PERMUTATION, INDEXED, WHOLE = FactorKind
+
+LEAF_BY_LEAF = COLLECTIVES | frozenset("opt-barrier domain add-dependency".split())
+"""Opcodes that do with each operand the same: their factors have nothing to do with each other."""
+WINDOWED = frozenset("slice pad reverse reduce-window convolution select-and-scatter".split())
+"""Opcodes that need rows of neighbours along some dimensions."""
+SUMMED = frozenset("dot convolution ragged-dot".split())
+"""Opcodes whose partial results are added up."""
+OFTEN = frozenset("maximum minimum and or".split())
+"""Reductions that may have the same value several times."""
+_ON_BLOCKS = (
+    ELEMENTWISE
+    | LEAF_BY_LEAF
+    | WINDOWED
+    | SUMMED
+    | frozenset(
+        "copy map broadcast transpose reshape reduce bitcast-convert sort topk concatenate iota "
+        "cholesky triangular-solve fft dynamic-slice dynamic-update-slice gather scatter "
+        "batch-norm-inference batch-norm-training batch-norm-grad".split()
+    )
+)
+"""Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
+_MOVED_ASIDE = frozenset("sort topk fft cholesky triangular-solve".split())
+"""Opcodes that cost more on whole operands than an exchange of dimensions does."""
+_WHOLE_RESULTS = frozenset("dynamic-slice topk".split())
+"""Opcodes whose result is whole along what only they have in blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One op of the old program and the parts that divide each factor of its rule."""
+
+    x: Instruction
+    rule: DimensionRule
+    parts: Mapping[int, Axes]
+    shapes: tuple[ArrayShape, ...]
+    """Of whole operands, leaf by leaf, then of whole results."""
+    axes: DeviceAxes
+    monoid: str | None
+    """What a reduction or a scatter combines with, where that is an op."""
+
+    @property
+    def first_result(self) -> int:
+        """Number of the first array that is a result."""
+        return len(self.rule.operands)
+
+    @property
+    def splits(self) -> list[Split]:
+        """The split of each operand and result, leaf by leaf."""
+        opcode, found = self.x.opcode, []
+        for array, dimensions in enumerate((*self.rule.operands, *self.rule.results)):
+            bare = opcode in _WHOLE_RESULTS and array >= self.first_result
+            split = []
+            for numbers in dimensions:
+                kept = (f for f in numbers if not bare or self.rule.kind(f) is PASS_THROUGH)
+                split.append(tuple(p for f in kept for p in self.parts.get(f, ())))
+            found.append(tuple(split))
+        if opcode == "select-and-scatter":  # windows are divided as what they look at
+            found[1] = found[0]
+        return found
+
+    def has(self, kind: FactorKind) -> bool:
+        """Whether a factor of a kind is divided."""
+        return any(self.rule.kind(f) is kind for f in self.parts)
+
+    def parts_of(self, *kinds: FactorKind) -> tuple[int, ...]:
+        """Return all parts along factors of some kinds."""
+        return tuple(p for f, ps in self.parts.items() if self.rule.kind(f) in kinds for p in ps)
+
+    def along(self, array: int, *kinds: FactorKind) -> list[Along]:
+        """Return an array's dimensions that are divided along a factor of some kinds."""
+        dimensions = (*self.rule.operands, *self.rule.results)[array]
+        found = []
+        for d, numbers in enumerate(dimensions):
+            for f in numbers:
+                if f in self.parts and self.rule.kind(f) in kinds:
+                    parts = self.parts[f]
+                    size = self.shapes[array].dimensions[d]
+                    found.append(Along(d, size, parts, self.axes.extent(parts)))
+        return found
+
+
+def cut_of(
+    module: Module,
+    computation: Computation,
+    x: Instruction,
+    splits: Sequence[Split],
+    axes: DeviceAxes,
+) -> Cut:
+    """Return how an op is to be divided.
+
+    `splits`: those that its operands have and its results are to have, leaf by leaf.
+    """
+    rule = rule_in(computation, x)
+    shapes = [s for i in x.operands for s in leaves_of(computation.instructions[i].shape)]
+    shapes += leaves_of(x.shape)
+    monoid = None
+    if x.opcode in ("reduce", "scatter") and not isinstance(x.shape, TupleShape):
+        monoid = monoid_of(module, x.attributes.text("to_apply"))
+    cut = Cut(x, rule, {}, tuple(shapes), axes, monoid)
+    if x.opcode not in _ON_BLOCKS:
+        return cut
+    chosen = _chosen(module, computation, cut, splits)
+    if x.opcode in _MOVED_ASIDE:
+        _move_aside(cut, splits, chosen)
+    return replace(cut, parts=chosen)
+
+
+def _chosen(
+    module: Module, computation: Computation, cut: Cut, splits: Sequence[Split]
+) -> dict[int, Axes]:
+    """Return the parts along each factor, disjoint, the dearest to move first."""
+    x, rule, axes = cut.x, cut.rule, cut.axes
+    places = factor_places(rule)
+    along = parts_along(axes, rule, splits)
+    usable: dict[int, bool] = {}
+    weights: dict[tuple[int, Axes], int] = {}
+    for (array, f), parts in along.items():
+        if f not in usable:
+            usable[f] = _works(module, computation, cut, f, places[f])
+        if not usable[f] or (array >= cut.first_result and _from_operands(x, rule, f)):
+            continue
+        fitting = _fitting(cut, f, places[f], parts)
+        weights[f, fitting] = weights.get((f, fitting), 0) + cut.shapes[array].byte_count
+    order = sorted(weights, key=lambda e: (-weights[e], -axes.extent(e[1]), e[0]))
+    chosen: dict[int, Axes] = {}
+    taken: set[tuple[int, int]] = set()
+    for f, parts in order:
+        group = _leaf_of(cut, places[f]) if x.opcode in LEAF_BY_LEAF else 0
+        own = {(group, p) for p in parts}
+        if parts and f not in chosen and not taken & own and not _shifts(rule, places[f], chosen):
+            chosen[f] = parts
+            taken |= own
+    _without_strides(rule, axes, places, chosen)
+    return chosen
+
+
+def _leaf_of(cut: Cut, places: Sequence[tuple[int, int, int]]) -> int:
+    array = places[0][0]
+    return array if array < cut.first_result else array - cut.first_result
+
+
+def _from_operands(x: Instruction, rule: DimensionRule, f: int) -> bool:
+    """Whether a result in blocks is no reason to divide the operands along a factor."""
+    whole = x.opcode in _WHOLE_RESULTS or x.opcode == "concatenate"
+    return whole and rule.kind(f) is not PASS_THROUGH
+
+
+def _shifts(
+    rule: DimensionRule, places: Sequence[tuple[int, int, int]], chosen: Mapping[int, Axes]
+) -> bool:
+    """Whether a dimension of a factor moves along another one that is divided."""
+    arrays = (*rule.operands, *rule.results)
+    together = {f for array, d, _ in places for f in arrays[array][d]}
+    moving = any(rule.kind(f) is PERMUTATION for f in together)
+    return moving and not together.isdisjoint(chosen)
+
+
+def _fitting(cut: Cut, f: int, places: Sequence[tuple[int, int, int]], parts: Axes) -> Axes:
+    """Return as many of the parts as a factor can be divided by."""
+    arrays = (*cut.rule.operands, *cut.rule.results)
+    kind, size = cut.rule.kind(f), cut.rule.factors[f].size
+    if kind is PERMUTATION:
+        has_result = any(array >= cut.first_result for array, _, _ in places)
+        is_even = not has_result
+    else:
+        is_even = any(len(arrays[array][d]) > 1 for array, d, _ in places)
+        is_even |= cut.x.opcode == "topk" and kind is WHOLE
+        is_even |= cut.x.opcode == "scatter" and kind is REDUCTION
+    if cut.x.opcode == "concatenate" and kind is WHOLE:
+        size = cut.shapes[-1].dimensions[places[0][1]]
+    return even(cut.axes, parts, size) if is_even else fitting(cut.axes, parts, size)
+
+
+def even(axes: DeviceAxes, parts: Axes, size: int) -> Axes:
+    """Return as many of the parts as divide a size."""
+    kept = 0
+    while kept < len(parts) and size % axes.extent(parts[: kept + 1]) == 0:
+        kept += 1
+    return parts[:kept]
+
+
+def fitting(axes: DeviceAxes, parts: Axes, size: int) -> Axes:
+    """Return as many of the parts as make no more blocks than a size has elements."""
+    kept = 0
+    while kept < len(parts) and axes.extent(parts[: kept + 1]) <= size:
+        kept += 1
+    return parts[:kept]
+
+
+def _works(
+    module: Module,
+    computation: Computation,
+    cut: Cut,
+    f: int,
+    places: Sequence[tuple[int, int, int]],
+) -> bool:
+    """Whether an op works on blocks along a factor."""
+    x, kind = cut.x, cut.rule.kind(f)
+    if kind is PASS_THROUGH:
+        return True
+    if kind is REDUCTION:
+        if x.opcode == "reduce":
+            return cut.monoid is not None or _begins_often(module, computation, x)
+        return x.opcode in SUMMED or (x.opcode == "scatter" and cut.monoid not in (None, "xor"))
+    if kind is PERMUTATION:
+        return x.opcode in WINDOWED and (
+            x.opcode != "select-and-scatter" or _is_pooling(module, cut)
+        )
+    array, d, _ = places[0]
+    size = cut.shapes[array].dimensions[d]
+    read = x.attributes.integers
+    if kind is INDEXED:
+        rank = len(cut.shapes[0].dimensions)
+        if x.opcode == "dynamic-slice":
+            return len(x.operands) == 1 + rank and 2 * cut.shapes[-1].dimensions[d] <= size
+        if x.opcode == "dynamic-update-slice":
+            return len(x.operands) == 2 + rank
+        if x.opcode == "gather":
+            return read("slice_sizes")[d] == 1 and d in read("start_index_map")
+        return d in read("scatter_dims_to_operand_dims") and _is_one_row(x, d, cut)
+    if x.opcode == "iota":
+        return d == x.attributes.integer("iota_dimension")
+    return x.opcode in ("concatenate", "topk")
+
+
+def _is_one_row(x: Instruction, d: int, cut: Cut) -> bool:
+    """Whether a scatter updates one row of a dimension at each index."""
+    inserted = x.attributes.integers("inserted_window_dims")
+    if d in inserted:
+        return True
+    skipped = (*inserted, *x.attributes.integers("input_batching_dims"))
+    kept = [i for i in range(len(cut.shapes[0].dimensions)) if i not in skipped]
+    place = x.attributes.integers("update_window_dims")[kept.index(d)]
+    return cut.shapes[cut.first_result - 1].dimensions[place] == 1
+
+
+def _is_pooling(module: Module, cut: Cut) -> bool:
+    """Whether sums go to the greatest or least floats, so that infinite ones outside get none."""
+    attributes, kind = cut.x.attributes, cut.shapes[0].element_type
+    adds = monoid_of(module, attributes.text("scatter")) == "add"
+    chooser = module.computation[attributes.text("select")]
+    root = chooser.instructions[chooser.root]
+    return adds and root.opcode == "compare" and storage_dtype(kind.name).kind == "f"
+
+
+def _begins_often(module: Module, computation: Computation, x: Instruction) -> bool:
+    """Whether a reduction may begin with its initial values several times.
+
+    So it is where they, combined with themselves, are themselves: a reduction is associative.
+    """
+    count = len(x.operands) // 2
+    values = [scalar_constant(computation.instructions[i]) for i in x.operands[count:]]
+    if any(value is None for value in values):
+        return False
+    from hloipu_compiler.interpret.evaluator import Evaluator
+
+    names = [c.name for c in module.computations]
+    entry = names.index(x.attributes.text("to_apply"))
+    evaluate = Evaluator(replace(module, entry_position=entry))
+    found = evaluate.run_stored([v.copy() for v in (*values, *values) if v is not None])
+    return all(
+        np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        for a, b in zip(found, values, strict=True)
+        if b is not None
+    )
+
+
+def is_neutral(value: object, monoid: str, shape: ArrayShape) -> bool:
+    """Whether a reduction by a monoid may begin with a value any number of times."""
+    neutral = np.asarray(identity(monoid, storage_dtype(shape.element_type.name)))
+    return monoid in OFTEN or (value is not None and bool(np.array_equal(value, neutral)))  # type: ignore[arg-type]
+
+
+def _without_strides(
+    rule: DimensionRule,
+    axes: DeviceAxes,
+    places: Sequence[Sequence[tuple[int, int, int]]],
+    chosen: dict[int, Axes],
+) -> None:
+    """Drop what is minor to a factor of its dimension that is not divided to the end."""
+    arrays = (*rule.operands, *rule.results)
+    again = True
+    while again:
+        again = False
+        for each in places:
+            for array, d, k in each:
+                numbers = arrays[array][d]
+                if numbers[k] not in chosen or rule.kind(numbers[k]) is PERMUTATION:
+                    continue
+                if any(axes.extent(chosen.get(f, ())) != rule.factors[f].size for f in numbers[:k]):
+                    del chosen[numbers[k]]
+                    again = True
+
+
+def _move_aside(cut: Cut, splits: Sequence[Split], chosen: dict[int, Axes]) -> None:
+    """Give parts that divide what is needed whole to a dimension with room for them."""
+    rule, axes = cut.rule, cut.axes
+    used = {p for parts in chosen.values() for p in parts}
+    shape = cut.shapes[0].dimensions
+    for parts in splits[0]:
+        left = tuple(p for p in parts if p not in used)
+        if not left:
+            continue
+        for numbers in rule.operands[0]:
+            f = numbers[0]
+            own = chosen.get(f, ())
+            if len(numbers) > 1 or rule.kind(f) is not PASS_THROUGH or len(shape) < 2:
+                continue
+            if prod_sizes(rule, numbers) % axes.extent((*own, *left)) == 0:
+                chosen[f] = (*own, *left)
+                used.update(left)
+                break

@@ -1,0 +1,54 @@
+"""One op on blocks as it stands, with the shapes of blocks and the sizes that it states cut too."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from hloipu_compiler.ir.attributes import Attributes, SliceRange
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.spmd.blocks import Blocks
+from hloipu_compiler.partition.spmd.choosing import Cut
+from hloipu_compiler.passes.framework.attribute_edits import without
+
+STATED = ("sharding", "frontend_attributes")
+"""Attributes that say how whole values are divided."""
+
+Handler = Callable[[Blocks, Cut, list[int]], int]
+"""From the positions of operands in blocks to that of the result."""
+
+
+def local_op(
+    b: Blocks, cut: Cut, operands: Sequence[int], attributes: Attributes | None = None
+) -> int:
+    """Append an op on blocks; `attributes`: its own but for those of blocks."""
+    x, first = cut.x, cut.first_result
+    blocks = map(b.local, cut.shapes[first:], cut.splits[first:])
+    shape = with_leaves(x.shape, blocks)
+    if attributes is None:
+        attributes = _local_attributes(b, cut, operands, shape)
+    return b.draft.append(
+        x._replace(
+            shape=shape, operands=tuple(operands), attributes=without(attributes, STATED),
+            name=b.draft.fresh_name(x.name),
+        )
+    )  # fmt: skip
+
+
+def _local_attributes(b: Blocks, cut: Cut, operands: Sequence[int], shape: Shape) -> Attributes:
+    attributes = cut.x.attributes
+    if "dynamic_slice_sizes" in attributes and isinstance(shape, ArrayShape):
+        return attributes.replaced(dynamic_slice_sizes=shape.dimensions)
+    ranges, sizes = attributes.get("slice"), attributes.integers("slice_sizes")
+    if cut.x.opcode not in ("slice", "gather"):
+        return attributes
+    both = list(zip(cut.shapes[0].dimensions, b.shape(operands[0]).dimensions, strict=True))
+    if isinstance(ranges, tuple):
+        cuts = [SliceRange(0, n) if n != m else r for r, (m, n) in zip(ranges, both, strict=True)]
+        return attributes.replaced(slice=tuple(cuts))  # type: ignore[arg-type]
+    cut_sizes = [n if m != n and s == m else s for s, (m, n) in zip(sizes, both, strict=True)]
+    return attributes.replaced(slice_sizes=tuple(cut_sizes))
+
+
+def with_leaves(shape: Shape, leaves: Iterator[ArrayShape]) -> Shape:
+    """Return a shape of the same structure with other arrays."""
+    if isinstance(shape, TupleShape):
+        return TupleShape(tuple(with_leaves(e, leaves) for e in shape.elements))
+    return next(leaves)

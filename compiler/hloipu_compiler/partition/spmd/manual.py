@@ -1,0 +1,122 @@
+"""Regions that are written for each device of some axes, inside of a program for all of them.
+
+Inside, arrays are blocks along the manual axes; the other axes divide these further. A border is
+thus a move to the axes that it states, and a change of view: (manual + others) outside is (others)
+inside. Collectives of a region meet along the manual axes, once for each place along the others.
+Sources: openxla/xla `xla/service/spmd/shardy/constants.h`, `xla/service/spmd/spmd_partitioner.cc`
+(HandleCustomCall); openxla/shardy `shardy/dialect/sdy/ir/ops.td` (ManualComputationOp).
+"""
+
+from collections.abc import Mapping
+
+from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT, SHARDY_IN, is_border
+from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.partition.spmd.axes import AxisSharding
+from hloipu_compiler.partition.spmd.propagating import Propagated
+from hloipu_compiler.partition.spmd.reading import Key
+from hloipu_compiler.partition.spmd.resharding import Resharding, Split, Splits
+from hloipu_runtime.frozen import dataclass
+
+PER_DEVICE = COLLECTIVES | {"partition-id"}
+"""Opcodes that mean something in a region alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The border of a region: how its values are divided along the manual axes."""
+
+    enters: bool
+    manual: int
+    """Bits of the manual parts."""
+    wholes: tuple[AxisSharding, ...]
+    """Of the values outside, leaf by leaf."""
+
+    def outside(self, inside: Splits) -> Splits | None:
+        """Return the splits of values outside; None where manual axes are not the major ones."""
+        found = []
+        for whole, split in zip(self.wholes, inside, strict=True):
+            made: list[tuple[int, ...]] = []
+            for stated, own in zip(whole.dimensions, split, strict=True):
+                manual = tuple(p for p in stated if self.manual >> p & 1)
+                if stated[: len(manual)] != manual:
+                    return None
+                made.append(manual + own)
+            found.append(tuple(made))
+        return tuple(found)
+
+
+def regions_of(module: Module, known: Propagated) -> dict[Key, Region]:
+    """Return the borders of all manual regions."""
+    stated: dict[Key, list[AxisSharding]] = {}
+    for link in known.links.links:
+        if link.opcode == "border":
+            stated.setdefault(link.key, []).append(known.shardings[link.arrays[-1]])
+    found = {}
+    for computation in module.computations:
+        for position, x in enumerate(computation.instructions):
+            if not is_border(x) or (computation.name, position) not in known.links.results:
+                continue
+            key, target = (computation.name, position), x.attributes.text("custom_call_target")
+            own = known.result(key)
+            if target in (GSPMD_IN, GSPMD_OUT):
+                other = known.result((computation.name, x.operands[0]))
+                enters = target == GSPMD_IN
+                inner, wholes = (own, other) if enters else (other, own)
+            else:
+                enters = target == SHARDY_IN
+                others = tuple(stated.get(key, ()))
+                inner, wholes = (own, others) if enters else (others, own)
+            manual = inner[0].manual if inner else 0
+            if target in (GSPMD_IN, GSPMD_OUT) and not manual:
+                manual = known.axes.everything
+            found[key] = Region(enters, manual, wholes)
+    return found
+
+
+def manual_parts(module: Module, regions: Mapping[Key, Region]) -> dict[Key, int]:
+    """Return the manual parts of all ops that a region's results follow from, as bits."""
+    found: dict[Key, int] = {}
+    if not regions:
+        return found
+    for computation in reversed(list(callees_first(module, only_reachable=True))):
+        name = computation.name
+        for position in range(len(computation.instructions) - 1, -1, -1):
+            x, own = computation.instructions[position], found.get((name, position), 0)
+            for callee in x.attributes.called:
+                key = callee, module.computation[callee].root
+                found[key] = found.get(key, 0) | own
+            region = regions.get((name, position))
+            if region is not None:
+                own = own & ~region.manual if region.enters else own | region.manual
+            for operand in x.operands:
+                found[name, operand] = found.get((name, operand), 0) | own
+    return found
+
+
+def meeting_attributes(reshards: Resharding, x: Instruction, manual: int) -> Attributes:
+    """Return a collective's attributes, its groups those of devices of the whole mesh."""
+    attributes = x.attributes
+    channel = attributes.integer("channel_id")
+    parts = tuple(p for p in range(len(reshards.axes.sizes)) if manual >> p & 1)
+    if channel > 0:
+        attributes = attributes.replaced(channel_id=next(reshards.channels))
+    if channel <= 0 or manual == reshards.axes.everything or "replica_groups" not in attributes:
+        return attributes
+    groups = attributes.replica_groups().groups
+    count = reshards.axes.extent(parts)
+    if sum(map(len, groups)) not in (0, count):
+        return attributes
+    lines = reshards.lines(parts).tolist()
+    each = groups or (tuple(range(count)),)
+    lifted = tuple(tuple(line[i] for i in group) for line in lines for group in each)
+    changed = attributes.replaced(replica_groups=ReplicaGroups(lifted))
+    has_flag = "use_global_device_ids" in attributes
+    return changed.replaced(use_global_device_ids=True) if has_flag else changed
+
+
+def bare(split: Split, manual: int) -> Split:
+    """Return a split without manual parts."""
+    return tuple(tuple(p for p in parts if not manual >> p & 1) for parts in split)

@@ -1,0 +1,131 @@
+"""Partial results: what each device begins with, what padding counts as, and how they combine."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.factors import FactorKind
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
+from hloipu_compiler.partition.spmd.blocks import PRED, Block, Blocks
+from hloipu_compiler.partition.spmd.choosing import SUMMED, Cut, is_neutral
+from hloipu_compiler.partition.spmd.local_ops import STATED
+from hloipu_compiler.partition.spmd.resharding import Split, Splits
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
+
+REDUCTION, INDEXED = FactorKind.REDUCTION, FactorKind.INDEXED
+_MASKED_READS = frozenset("gather dynamic-slice".split())
+
+
+def partial_parts(cut: Cut) -> tuple[int, ...]:
+    """Return the parts along which devices hold partial results of an op."""
+    opcode = cut.x.opcode
+    kinds = [REDUCTION]
+    if opcode in _MASKED_READS:
+        kinds.append(INDEXED)
+    parts = cut.parts_of(*kinds)
+    if opcode == "convolution":  # ranges of a window
+        kept = {f for numbers in cut.rule.results[0] for f in numbers}
+        for f, own in cut.parts.items():
+            if f not in kept and cut.rule.kind(f) is FactorKind.PERMUTATION:
+                parts += own
+    return parts
+
+
+def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> list[int]:
+    """Return operands whose padding, and whose initial values on all devices, count for nothing."""
+    made, x = list(operands), cut.x
+    if not cut.has(REDUCTION):
+        return made
+    count = len(operands) // 2
+    parts = cut.parts_of(REDUCTION)
+    if cut.monoid is not None:
+        kind = b.shape(made[0]).element_type
+        neutral = b.constant(x, kind, identity(cut.monoid, storage_dtype(kind.name)))
+        at = 0 if x.opcode == "scatter" else 1
+        value = scalar_constant(old.instructions[x.operands[at]])
+        if not is_neutral(value, cut.monoid, cut.shapes[0]):
+            made[at] = _once(b, cut, made[at], neutral, parts)
+    for array in range(len(operands)):
+        for along in cut.along(array, REDUCTION):
+            if x.opcode in SUMMED:
+                fill = b.constant(x, b.shape(made[array]).element_type, 0)
+            elif cut.monoid is not None:
+                fill = neutral
+            else:
+                fill = made[count + array]
+            made[array] = b.masked(x, made[array], along, fill)
+    return made
+
+
+def _once(b: Blocks, cut: Cut, at: int, neutral: int, parts: tuple[int, ...]) -> int:
+    """Return an array on the first device along some parts, a neutral scalar on the others."""
+    is_first = np.arange(b.axes.extent(parts)) == 0
+    sizes = b.shape(at).dimensions
+    first = b.spread(cut.x, b.by_block(cut.x, parts, is_first, PRED), sizes)
+    return b.apply(cut.x, "select", first, at, b.spread(cut.x, neutral, sizes))
+
+
+def combined(b: Blocks, cut: Cut, at: int, wanted: Splits) -> list[Block]:
+    """Combine an op's partial results; leave each device its part where it needs no more."""
+    x, parts = cut.x, partial_parts(cut)
+    own = cut.splits[cut.first_result :]
+    if x.opcode == "reduce" and cut.monoid is None:
+        return _again(b, cut, at, own)
+    split, left = list(own[0]), list(parts)
+    kind = b.shape(at).element_type
+    if cut.monoid is not None:
+        reducer = x.attributes.text("to_apply")
+    else:
+        reducer = b.combiner("or" if kind is PRED else "add", kind)
+    whole = cut.shapes[cut.first_result].dimensions
+    for d, after in enumerate(wanted[0]):
+        more = after[len(split[d]) :]
+        fits = whole[d] % b.axes.extent(after) == 0
+        if more and fits and after == split[d] + more and set(more) <= set(left):
+            at = b.reshards.scattered(x, at, d, more, reducer)
+            split[d] = after
+            left = [p for p in left if p not in more]
+    if left:
+        at = b.reshards.reduced(x, at, left, reducer)
+    return [Block(at, tuple(split))]
+
+
+def _again(b: Blocks, cut: Cut, at: int, splits: Sequence[Split]) -> list[Block]:
+    """Gather the results of all blocks, and reduce these by the same computation."""
+    x, draft = cut.x, b.draft
+    count = len(cut.rule.operands) // 2
+    parts = tuple(sorted(cut.parts_of(REDUCTION)))
+    reduction = draft.made[at]
+    gathered = []
+    for leaf in leaves_at(b, at):
+        shape = b.shape(leaf)
+        rank = len(shape.dimensions)
+        row = b.add(x, "reshape", shape.element_type, (1, *shape.dimensions), (leaf,))
+        none: Split = ((),) * (rank + 1)
+        gathered.append(b.reshards.resharded(x, row, (parts, *none[1:]), none))
+    attributes = without(reduction.attributes, (*STATED, "dimensions")).replaced(dimensions=(0,))
+    operands = (*gathered, *reduction.operands[count:])
+    again = draft.add(x, "reduce", draft.shape(at), operands, attributes)
+    found = leaves_at(b, again)
+    return [Block(leaf, split) for leaf, split in zip(found, splits, strict=True)]
+
+
+def leaves_at(b: Blocks, at: int) -> list[int]:
+    """Return the arrays of a result that is one, or a flat tuple of them."""
+    shape = b.draft.shape(at)
+    if isinstance(shape, ArrayShape):
+        return [at]
+    x = b.draft.made[at]
+    return [
+        b.draft.add(
+            x, "get-tuple-element", plain(leaf.element_type, leaf.dimensions), (at,),
+            Attributes({"index": number}),
+        )
+        for number, leaf in enumerate(leaves_of(shape))
+    ]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Running totals and the greatest elements along a divided dimension: of each block, then of all.
+
+A running total of a block lacks what the blocks before it add up to: one row of each. The k
+greatest of all are among the k greatest of each block.
+"""
+
+import numpy as np
+
+from hloipu_compiler.interpret.planning.regions import monoid_of
+from hloipu_compiler.ir.attributes import Attributes, Window
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.partition.spmd.blocks import S32, Blocks
+from hloipu_compiler.partition.spmd.choosing import PERMUTATION, WHOLE, Cut, is_neutral
+from hloipu_compiler.partition.spmd.local_ops import local_op
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
+
+
+def running_monoid(b: Blocks, cut: Cut) -> str | None:
+    """Return what a reduce-window adds up from one end, along the dimension that is divided."""
+    x, module = cut.x, b.draft.module
+    windows = x.attributes.window().dimensions
+    along = cut.along(0, PERMUTATION)
+    if isinstance(x.shape, TupleShape) or len(x.operands) != 2 or len(along) != 1:
+        return None
+    n, window = along[0].size, windows[along[0].d]
+    ends = (WindowDimension(n, pad_low=n - 1), WindowDimension(n, pad_high=n - 1))
+    monoid = monoid_of(module, x.attributes.text("to_apply"))
+    if n < 2 or window not in ends or monoid is None:
+        return None
+    init = scalar_constant(b.draft.old.instructions[x.operands[1]])
+    return monoid if is_neutral(init, monoid, cut.shapes[0]) else None
+
+
+def run_up(b: Blocks, cut: Cut, operands: list[int], monoid: str) -> int:
+    """Write a running total."""
+    x, (at, init) = cut.x, operands
+    (along,) = cut.along(0, PERMUTATION)
+    kind, d = b.shape(at).element_type, along.d
+    neutral = b.constant(x, kind, identity(monoid, storage_dtype(kind.name)))
+    at = b.masked(x, at, along, neutral)
+    windows = list(x.attributes.window().dimensions)
+    forward = windows[d].pad_low > 0
+    block = along.block
+    windows[d] = WindowDimension(
+        block, pad_low=(block - 1) * forward, pad_high=(block - 1) * (not forward)
+    )
+    attributes = x.attributes.replaced(window=Window(tuple(windows)))
+    own = local_op(b, cut, (at, init), attributes)
+    totals = b.cut(x, own, d, block - 1 if forward else 0, 1)
+    rank = len(b.shape(totals).dimensions)
+    split = tuple(along.parts if i == d else () for i in range(rank))
+    every = b.reshards.resharded(x, totals, split, ((),) * rank)
+    mine = b.by_block(x, along.parts, np.arange(along.count) + (0 if forward else 1))
+    limits = (None, mine) if forward else (mine, None)
+    before = b.rows_between(x, along.count, *limits)
+    every = b.kept(x, every, d, before, neutral)
+    sizes = list(b.shape(every).dimensions)
+    del sizes[d]
+    total = b.reduced(x, every, (d,), neutral, x.attributes.text("to_apply"))
+    others = [i for i in range(rank) if i != d]
+    spread = b.spread(x, total, b.shape(own).dimensions, *others)
+    return b.apply(x, monoid, *((spread, own) if forward else (own, spread)))
+
+
+def greatest(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a top-k: of each block, then of what all blocks have found, in the order of blocks.
+
+    Equal elements thus stay in the order of their indices.
+    """
+    x, (at,) = cut.x, operands
+    (along,) = cut.along(0, WHOLE)
+    d, k = along.d, x.attributes.integer("k")
+    few = min(k, along.block)
+    found = _top(b, x, at, few)
+    offset = b.by_block(x, along.parts, along.starts)
+    places = b.apply(x, "add", found[1], b.spread(x, offset, b.shape(found[1]).dimensions))
+    split = tuple(along.parts if i == d else () for i in range(d + 1))
+    none = ((),) * (d + 1)
+    values, places = (b.reshards.resharded(x, each, split, none) for each in (found[0], places))
+    best, chosen = _top(b, x, values, k)
+    batch = tuple(range(d))
+    shape = b.shape(chosen)
+    rows = b.add(x, "reshape", S32, (*shape.dimensions, 1), (chosen,))
+    picked = b.add(
+        x, "gather", S32, shape.dimensions, (places, rows),
+        offset_dims=(), collapsed_slice_dims=(d,), start_index_map=(d,),
+        operand_batching_dims=batch, start_indices_batching_dims=batch,
+        index_vector_dim=d + 1, slice_sizes=(1,) * (d + 1),
+    )  # fmt: skip
+    made = (best, picked)
+    return b.draft.add(x, "tuple", TupleShape(tuple(map(b.shape, made))), made)
+
+
+def _top(b: Blocks, x: Instruction, at: int, k: int) -> tuple[int, int]:
+    """Return the k greatest elements along the minor dimension, and their places."""
+    from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+
+    sizes = (*b.shape(at).dimensions[:-1], k)
+    kinds = (b.shape(at).element_type, S32)
+    shapes = tuple(plain(kind, sizes) for kind in kinds)
+    attributes = x.attributes.replaced(k=k)
+    top = b.draft.append(
+        x._replace(
+            shape=TupleShape(shapes), operands=(at,), attributes=attributes,
+            name=b.draft.fresh_name(x.name),
+        )
+    )  # fmt: skip
+    first, second = (
+        b.draft.add(x, "get-tuple-element", shape, (top,), Attributes({"index": i}))
+        for i, shape in enumerate(shapes)
+    )
+    return first, second

@@ -1,0 +1,266 @@
+"""Ops that need rows of other blocks: windows, borders, slices, reversals, joins.
+
+Block t of a result of s rows begins at row t * s. From that follows at which row of the operand,
+padded and dilated as the op says, the block begins to read, and how many rows it reads. Those rows
+come from the neighbours; then the op works on them without any padding of its own.
+Sources: openxla/xla `xla/service/spmd/spmd_partitioner.cc` (ReshardAsWindowedInput, HandlePad,
+HandleConcatenate), `convolution_handler.cc`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import (
+    ConvolutionLabels,
+    PaddingDimension,
+    SliceRange,
+    Window,
+)
+from hloipu_compiler.ir.factors import FactorKind
+from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.partition.spmd.blocks import Along, Blocks
+from hloipu_compiler.partition.spmd.choosing import PERMUTATION, WHOLE, Cut
+from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op
+from hloipu_compiler.partition.spmd.running import run_up, running_monoid
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
+
+
+def _result_along(cut: Cut) -> list[Along]:
+    return cut.along(cut.first_result, PERMUTATION)
+
+
+def sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a slice."""
+    x, (at, *_) = cut.x, operands
+    ranges = x.attributes["slice"]
+    assert isinstance(ranges, tuple)
+    given = {a.d: a for a in cut.along(0, PERMUTATION)}
+    own = []
+    for d, n in enumerate(b.shape(at).dimensions):
+        stated = ranges[d]
+        assert isinstance(stated, SliceRange)
+        whole = cut.shapes[0].dimensions[d]
+        own.append(stated if n == whole else SliceRange(0, n))
+    for result in _result_along(cut):
+        stated, d = ranges[result.d], result.d
+        assert isinstance(stated, SliceRange)
+        length = (result.block - 1) * stated.stride + 1
+        starts = stated.start + result.starts * stated.stride
+        at = b.window(x, at, given[d], starts, length)
+        own[d] = SliceRange(0, length, stated.stride)
+    return local_op(b, cut, (at,), x.attributes.replaced(slice=tuple(own)))
+
+
+def dilated(
+    b: Blocks,
+    like: Instruction,
+    at: int,
+    along: Along,
+    rows: tuple[Any, int],
+    dilation: int,
+    fill: int,
+) -> int:
+    """Return rows of an array that has `dilation - 1` rows of `fill` between any two of its own.
+
+    `rows`: where each block starts, and the number of rows.
+    """
+    starts, length = rows
+    if dilation == 1:
+        return b.window(like, at, along, starts, length, fill)
+    sources = starts // dilation
+    count = -(-length // dilation) + 1
+    at = b.window(like, at, along, sources, count, fill)
+    shape, d = b.shape(at), along.d
+    between = [PaddingDimension(0, 0)] * len(shape.dimensions)
+    between[d] = PaddingDimension(0, max(0, dilation - 2), dilation - 1)
+    sizes = list(shape.dimensions)
+    sizes[d] = (count - 1) * dilation + 1 + between[d].high
+    at = b.add(like, "pad", shape.element_type, sizes, (at, fill), padding=tuple(between))
+    phases = starts - sources * dilation
+    if (phases == phases[0]).all():
+        return b.cut(like, at, d, int(phases[0]), length)
+    return b.cut_at(like, at, d, b.by_block(like, along.parts, phases), length)
+
+
+def padded(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a pad."""
+    x, (at, fill) = cut.x, operands
+    rows = x.attributes["padding"]
+    assert isinstance(rows, tuple)
+    own = list(rows)
+    given = {a.d: a for a in cut.along(0, PERMUTATION)}
+    for result in _result_along(cut):
+        row, d = rows[result.d], result.d
+        assert isinstance(row, PaddingDimension)
+        reads = result.starts - row.low, result.block
+        at = dilated(b, x, at, given[d], reads, row.interior + 1, fill)
+        own[d] = PaddingDimension(0, 0)
+    attributes = x.attributes.replaced(padding=tuple(own))  # type: ignore[arg-type]
+    return local_op(b, cut, (at, fill), attributes)
+
+
+def reversed_(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a reversal: the rows that end where the block's would begin, counted from the end."""
+    (at,) = operands
+    for result in _result_along(cut):
+        starts = result.size - result.starts - result.block
+        at = b.window(cut.x, at, result, starts, result.block)
+    return local_op(b, cut, (at,))
+
+
+def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a concatenation along a divided dimension: all that a block reads of each operand."""
+    along = cut.along(cut.first_result, WHOLE)
+    if not along:
+        return local_op(b, cut, operands)
+    (result,) = along
+    x, d, begin, found = cut.x, result.d, 0, None
+    sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
+    for number, at in enumerate(operands):
+        own = replace(result, size=cut.shapes[number].dimensions[d])
+        starts = result.starts - begin
+        piece = b.window(x, at, own, starts, result.block)
+        if found is None:
+            found = piece
+        else:
+            first = b.by_block(x, result.parts, np.clip(-starts, 0, result.block))
+            is_in = b.rows_between(x, result.block, first, None)
+            assert is_in is not None
+            found = b.apply(x, "select", b.spread(x, is_in, sizes, d), piece, found)
+        begin += own.size
+    assert found is not None
+    return found
+
+
+# ---- windows that slide ---------------------------------------------------------------------
+
+
+def _reads(window: WindowDimension, result: Along) -> tuple[Any, int]:
+    """Return where each block of results begins to read, and how many rows it reads."""
+    starts = result.starts * window.stride - window.pad_low
+    span = (window.size - 1) * window.window_dilation + 1
+    return starts, (result.block - 1) * window.stride + span
+
+
+def _bare(window: WindowDimension) -> WindowDimension:
+    return replace(window, pad_low=0, pad_high=0, base_dilation=1)
+
+
+def windows_reduced(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a reduce-window."""
+    monoid = running_monoid(b, cut)
+    if monoid is not None:
+        return run_up(b, cut, operands, monoid)
+    x, count = cut.x, len(operands) // 2
+    windows = list(x.attributes.window().dimensions)
+    made = list(operands)
+    for result in _result_along(cut):
+        window = windows[result.d]
+        for number in range(count):
+            given = next(a for a in cut.along(number, PERMUTATION) if a.d == result.d)
+            made[number] = dilated(
+                b, x, made[number], given, _reads(window, result), window.base_dilation,
+                operands[count + number],
+            )  # fmt: skip
+        windows[result.d] = _bare(window)
+    return local_op(b, cut, made, x.attributes.replaced(window=Window(tuple(windows))))
+
+
+def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a convolution: halos along space, and a range of the window where that is divided."""
+    x, (at, kernel) = cut.x, operands
+    labels = x.attributes["dim_labels"]
+    assert isinstance(labels, ConvolutionLabels)
+    attributes = x.attributes
+    windows = list(attributes.window().dimensions)
+    fill = b.constant(x, b.shape(at).element_type, 0)
+    given = {a.d: a for a in cut.along(0, PERMUTATION)}
+    for along in cut.along(1, PERMUTATION):
+        label = labels.rhs[along.d]
+        window, place = windows[int(label)], given[labels.lhs.index(label)]
+        taps = along.starts
+        if window.reversal:
+            taps = along.size - taps - along.block
+        span = (along.block - 1) * window.window_dilation + 1
+        count = cut.shapes[2].dimensions[labels.out.index(label)]
+        reads = taps * window.window_dilation - window.pad_low, (count - 1) * window.stride + span
+        at = dilated(b, x, at, place, reads, window.base_dilation, fill)
+        windows[int(label)] = replace(_bare(window), size=along.block)
+    for along in _result_along(cut):
+        label = labels.out[along.d]
+        window, place = windows[int(label)], given[labels.lhs.index(label)]
+        at = dilated(b, x, at, place, _reads(window, along), window.base_dilation, fill)
+        windows[int(label)] = _bare(window)
+    attributes = attributes.replaced(window=Window(tuple(windows)))
+    for key, side in (("feature_group_count", "f"), ("batch_group_count", "b")):
+        groups = attributes.integer(key, 1)
+        if groups > 1:
+            first = cut.rule.operands[0][labels.lhs.index(side)][0]
+            count = groups // b.axes.extent(cut.parts.get(first, ()))
+            attributes = attributes.replaced(**{key: count})
+    return local_op(b, cut, (at, kernel), attributes)
+
+
+def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
+    """Write a select-and-scatter: of all windows that reach into a block, its own part.
+
+    Elements outside are the least or greatest, so that real ones are chosen before them.
+    """
+    x, (at, source, init) = cut.x, operands
+    windows = list(x.attributes.window().dimensions)
+    kind = b.shape(at).element_type
+    chooser = b.draft.module.computation[x.attributes.text("select")]
+    direction = chooser.instructions[chooser.root].attributes.text("direction")
+    swapped = chooser.instructions[chooser.root].operands != chooser.parameters
+    is_least = direction.startswith("G") == swapped
+    outside = b.constant(x, kind, np.inf if is_least else -np.inf)
+    none = b.constant(x, kind, 0)
+    ends: list[tuple[Along, Any]] = []
+    for result in _result_along(cut):
+        window, d = windows[result.d], result.d
+        whole = cut.shapes[1].dimensions[d]
+        first = (result.starts + window.pad_low - window.size) // window.stride + 1
+        last = (result.starts + result.block - 1 + window.pad_low) // window.stride
+        count = int((last - first).max()) + 1
+        given = replace(result, size=whole)
+        source = b.window(x, source, given, first, count, none)
+        begins = first * window.stride - window.pad_low
+        length = max(
+            (count - 1) * window.stride + window.size,
+            int((result.starts - begins).max()) + result.block,
+        )
+        at = b.window(x, at, result, begins, length, outside)
+        extra = (length - window.size) % window.stride
+        behind = extra and window.stride - extra
+        counted = (length + behind - window.size) // window.stride + 1
+        source = b.extended(x, source, d, (0, counted - count), none)
+        windows[d] = replace(window, pad_low=0, pad_high=behind)
+        ends.append((result, result.starts - begins))
+    attributes = without(x.attributes, STATED).replaced(window=Window(tuple(windows)))
+    found = b.draft.append(
+        x._replace(
+            shape=b.shape(at), operands=(at, source, init), attributes=attributes,
+            name=b.draft.fresh_name(x.name),
+        )
+    )  # fmt: skip
+    for result, offsets in ends:
+        if (offsets == offsets[0]).all():
+            found = b.cut(x, found, result.d, int(offsets[0]), result.block)
+        else:
+            start = b.by_block(x, result.parts, offsets)
+            found = b.cut_at(x, found, result.d, start, result.block)
+    return found
+
+
+HANDLERS: dict[tuple[str, FactorKind], Handler] = {
+    ("slice", PERMUTATION): sliced,
+    ("pad", PERMUTATION): padded,
+    ("reverse", PERMUTATION): reversed_,
+    ("concatenate", WHOLE): joined,
+    ("reduce-window", PERMUTATION): windows_reduced,
+    ("select-and-scatter", PERMUTATION): chosen_and_scattered,
+}
+"""By opcode and the kind of factor that is divided."""

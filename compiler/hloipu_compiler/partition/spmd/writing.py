@@ -1,0 +1,225 @@
+"""Writes one computation of a program for one device, op by op, on blocks."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.factors import FactorKind
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
+from hloipu_compiler.partition.spmd import indexing, windows
+from hloipu_compiler.partition.spmd.blocks import Block, Blocks
+from hloipu_compiler.partition.spmd.choosing import Cut, cut_of
+from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op, with_leaves
+from hloipu_compiler.partition.spmd.manual import meeting_attributes
+from hloipu_compiler.partition.spmd.partials import combined, partial_parts, prepared
+from hloipu_compiler.partition.spmd.reading import Key
+from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.passes.framework.attribute_edits import renamed, without
+from hloipu_compiler.passes.framework.rewriting import Draft
+
+if TYPE_CHECKING:
+    from hloipu_compiler.partition.spmd.localizing import Localizing
+
+_CALLING = frozenset("while conditional call".split())
+_HANDLERS: dict[tuple[str, FactorKind], Handler] = {**windows.HANDLERS, **indexing.HANDLERS}
+_SAYS_NOTHING = ("Sharding", "InspectSharding", "ShardBarrier", "xla.sdy.")
+"""How targets begin of calls that mean nothing in a program for one device."""
+
+
+class Writer:
+    """One computation in the making."""
+
+    def __init__(self, whole: "Localizing", old: Computation, given: Splits) -> None:
+        self.whole, self.old, self.given = whole, old, given
+        self.module, self.axes = whole.module, whole.known.axes
+        self.draft = Draft(self.module, old)
+        self.on = Blocks(self.draft, self.axes, whole.channels, whole.combiner)
+        self.blocks: list[tuple[Block, ...]] = []
+        """Of each instruction, leaf by leaf."""
+
+    def written(self, results: Splits) -> Computation:
+        """Return the computation, whose results are split so."""
+        from dataclasses import replace
+
+        for position, x in enumerate(self.old.instructions):
+            self.blocks.append(self._written((self.old.name, position), x))
+        x = self.old.instructions[self.old.root]
+        leaves = self._moved(x, self.blocks[self.old.root], leaves_of(x.shape), results)
+        root = self._packed(x, x.shape, iter(leaves))
+        return replace(self.old, instructions=tuple(self.draft.made), root=root)
+
+    def _moved(
+        self,
+        x: Instruction,
+        blocks: Sequence[Block],
+        wholes: Sequence[ArrayShape],
+        splits: Splits,
+    ) -> list[int]:
+        """Return blocks with other splits."""
+        each = zip(blocks, wholes, splits, strict=True)
+        return [self.on.moved(x, block, whole, split) for block, whole, split in each]
+
+    def _operand_leaves(self, x: Instruction) -> list[ArrayShape]:
+        return [s for i in x.operands for s in leaves_of(self.old.instructions[i].shape)]
+
+    # ---- one op -----------------------------------------------------------------------------
+
+    def _written(self, key: Key, x: Instruction) -> tuple[Block, ...]:
+        given = [block for i in x.operands for block in self.blocks[i]]
+        wanted = self.whole.splits(*key)
+        if x.opcode == "parameter":
+            made = self._parameter(x)
+        elif x.opcode == "tuple":
+            made = given
+        elif x.opcode == "get-tuple-element":
+            made = self._element(x)
+        elif is_identity(x):
+            made = self._annotation(x, given)
+        elif is_border(x):
+            made = self._border(key, x, given, wanted)
+        elif x.opcode in _CALLING or (
+            x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
+        ):
+            made = self._calling(x, given, wanted)
+        else:
+            made = self._computed(key, x, given, wanted)
+        moved = self._moved(x, made, leaves_of(x.shape), wanted)
+        return tuple(Block(at, split) for at, split in zip(moved, wanted, strict=True))
+
+    def _parameter(self, x: Instruction) -> list[Block]:
+        before = sum(
+            len(leaves_of(self.old.instructions[i].shape))
+            for i in self.old.parameters[: x.parameter_number]
+        )
+        wanted = self.given[before : before + len(leaves_of(x.shape))]
+        shape = self._local(x.shape, wanted)
+        at = self.draft.append(x._replace(shape=shape, attributes=without(x.attributes, STATED)))
+        positions = self._unpacked(x, at, shape)
+        return [Block(i, split) for i, split in zip(positions, wanted, strict=True)]
+
+    def _local(self, shape: Shape, splits: Splits) -> Shape:
+        return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
+
+    def _element(self, x: Instruction) -> list[Block]:
+        shape = self.old.instructions[x.operands[0]].shape
+        assert isinstance(shape, TupleShape)
+        index = x.attributes.integer("index")
+        before = sum(len(leaves_of(e)) for e in shape.elements[:index])
+        return list(self.blocks[x.operands[0]][before : before + len(leaves_of(x.shape))])
+
+    def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
+        """Leave out what is said of shardings, keep what is said of anything else."""
+        count = len(leaves_of(x.shape))
+        target = x.attributes.text("custom_call_target")
+        if target.startswith(_SAYS_NOTHING) or count != 1 or len(given) != 1:
+            return list(given[:count])
+        attributes = without(x.attributes, STATED)
+        shape = self.draft.shape(given[0].at)
+        at = self.draft.append(
+            x._replace(shape=shape, operands=(given[0].at,), attributes=attributes)
+        )
+        return [Block(at, given[0].split)]
+
+    def _border(
+        self, key: Key, x: Instruction, given: Sequence[Block], wanted: Splits
+    ) -> list[Block]:
+        """Look at values as blocks along the manual axes, or the other way round."""
+        region = self.whole.regions[key]
+        inside = wanted if region.enters else tuple(block.split for block in given)
+        outside = region.outside(inside)
+        if outside is None:
+            raise self.whole.refusal(
+                x, f"{x.name}, whose manual axes are minor to others of a dimension,"
+            )
+        if region.enters:
+            moved = self._moved(x, given, self._operand_leaves(x), outside)
+            return [Block(at, split) for at, split in zip(moved, inside, strict=True)]
+        return [Block(b.at, split) for b, split in zip(given, outside, strict=True)]
+
+    def _calling(self, x: Instruction, given: Sequence[Block], wanted: Splits) -> list[Block]:
+        """Write a loop, a branch or a call of computations on blocks."""
+        names = x.attributes.called
+        whole = self.whole
+        if x.opcode == "while":
+            condition = x.attributes.text("condition")
+            inside = [wanted]
+            made = [
+                whole.computation(name, wanted, ((),) if name == condition else wanted)
+                for name in names
+            ]
+        else:
+            inside = [whole.parameter_splits(name) for name in names]
+            made = [
+                whole.computation(name, splits, wanted)
+                for name, splits in zip(names, inside, strict=True)
+            ]
+            if x.opcode == "conditional":
+                inside.insert(0, ((),))
+        splits = tuple(split for each in inside for split in each)
+        leaves = iter(self._moved(x, given, self._operand_leaves(x), splits))
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
+        shape = self._local(x.shape, wanted)
+        if x.opcode == "custom-call":
+            called = made[0].name
+            attributes = Attributes({"to_apply": called}, (called,))
+            x = x._replace(opcode="call", backend_config="")
+        else:
+            new = dict(zip(names, (c.name for c in made), strict=True))
+            attributes = renamed(without(x.attributes, STATED), new)
+        at = self.draft.append(
+            x._replace(shape=shape, operands=tuple(packed), attributes=attributes)
+        )
+        pairs = zip(self._unpacked(x, at, shape), wanted, strict=True)
+        return [Block(i, split) for i, split in pairs]
+
+    def _computed(
+        self, key: Key, x: Instruction, given: Sequence[Block], wanted: Splits
+    ) -> list[Block]:
+        if x.opcode in COLLECTIVES:
+            manual = self.whole.manual.get(key, 0)
+            x = x._replace(attributes=meeting_attributes(self.on.reshards, x, manual))
+        splits = [*(block.split for block in given), *wanted]
+        cut = cut_of(self.module, self.old, x, splits, self.axes)
+        operands = self._moved(x, given, self._operand_leaves(x), tuple(cut.splits[: len(given)]))
+        leaves = iter(prepared(self.on, self.old, cut, operands))
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
+        at = _handler(cut)(self.on, cut, packed)
+        if partial_parts(cut):
+            return combined(self.on, cut, at, wanted)
+        pairs = zip(self._unpacked(x, at, self.draft.shape(at)), cut.splits[len(given) :],
+                    strict=True)  # fmt: skip
+        return [Block(i, split) for i, split in pairs]
+
+    # ---- tuples -----------------------------------------------------------------------------
+
+    def _packed(self, x: Instruction, shape: Shape, leaves: Iterator[int]) -> int:
+        """Return one value of a shape from its leaves."""
+        if not isinstance(shape, TupleShape):
+            return next(leaves)
+        elements = [self._packed(x, e, leaves) for e in shape.elements]
+        made = TupleShape(tuple(map(self.draft.shape, elements)))
+        return self.draft.add(x, "tuple", made, elements)
+
+    def _unpacked(self, x: Instruction, at: int, shape: Shape) -> list[int]:
+        """Return the leaves of one value."""
+        if not isinstance(shape, TupleShape):
+            return [at]
+        found: list[int] = []
+        for index, element in enumerate(shape.elements):
+            part = self.draft.add(
+                x, "get-tuple-element", element, (at,), Attributes({"index": index})
+            )
+            found += self._unpacked(x, part, element)
+        return found
+
+
+def _handler(cut: Cut) -> Handler:
+    """Return what writes an op on blocks."""
+    if cut.x.opcode == "convolution":
+        return windows.convolved
+    kinds = {cut.rule.kind(f) for f in cut.parts}
+    named = (_HANDLERS.get((cut.x.opcode, kind)) for kind in FactorKind if kind in kinds)
+    return next((handler for handler in named if handler), local_op)
