@@ -13,7 +13,7 @@ from hloipu_compiler.ir.attributes import SliceRange
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.partition.spmd.blocks import PRED, S32, Along, Blocks
-from hloipu_compiler.partition.spmd.choosing import INDEXED, WHOLE, Cut
+from hloipu_compiler.partition.spmd.cuts import INDEXED, WHOLE, Cut
 from hloipu_compiler.partition.spmd.local_ops import Handler, local_op
 from hloipu_compiler.partition.spmd.running import greatest
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType

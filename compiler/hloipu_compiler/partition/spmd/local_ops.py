@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hloipu_compiler.ir.attributes import Attributes, SliceRange
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.spmd.blocks import Blocks
-from hloipu_compiler.partition.spmd.choosing import Cut
+from hloipu_compiler.partition.spmd.cuts import Cut
 from hloipu_compiler.passes.framework.attribute_edits import without
 
 STATED = ("sharding", "frontend_attributes")

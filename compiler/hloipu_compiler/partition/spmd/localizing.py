@@ -1,7 +1,7 @@
 """The program of one device: every op on blocks, with collectives where blocks do not suffice.
 
 For each op the axes along its factors are chosen as in propagation, the dearest to move first
-(`choosing`). Operands come as the axes say (`blocks`, `resharding`), the op works on blocks
+(`cuts`). Operands come as the axes say (`blocks`, `resharding`), the op works on blocks
 (`local_ops`; with rows of neighbours `windows`, at indices `indexing`), partial results are
 combined (`partials`), and the result goes to the sharding that propagation gave it (`writing`).
 An op that cannot work on blocks works on whole operands, on every device alike: always right, if
@@ -17,7 +17,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS, Trait
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.partition.spmd.axes import MOST_LISTED
-from hloipu_compiler.partition.spmd.choosing import fitting
+from hloipu_compiler.partition.spmd.cuts import fitting
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.manual import PER_DEVICE, manual_parts, regions_of
 from hloipu_compiler.partition.spmd.propagating import Propagated

@@ -9,7 +9,7 @@ from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_compiler.partition.spmd.blocks import PRED, Block, Blocks
-from hloipu_compiler.partition.spmd.choosing import SUMMED, Cut, is_neutral
+from hloipu_compiler.partition.spmd.cuts import SUMMED, Cut, is_neutral
 from hloipu_compiler.partition.spmd.local_ops import STATED
 from hloipu_compiler.partition.spmd.resharding import Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain

@@ -11,7 +11,7 @@ from hloipu_compiler.ir.attributes import Attributes, Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.spmd.blocks import S32, Blocks
-from hloipu_compiler.partition.spmd.choosing import PERMUTATION, WHOLE, Cut, is_neutral
+from hloipu_compiler.partition.spmd.cuts import PERMUTATION, WHOLE, Cut, is_neutral
 from hloipu_compiler.partition.spmd.local_ops import local_op
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_runtime.kernels.core.monoids import identity

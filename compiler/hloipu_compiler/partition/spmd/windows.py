@@ -21,7 +21,7 @@ from hloipu_compiler.ir.attributes import (
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.partition.spmd.blocks import Along, Blocks
-from hloipu_compiler.partition.spmd.choosing import PERMUTATION, WHOLE, Cut
+from hloipu_compiler.partition.spmd.cuts import PERMUTATION, WHOLE, Cut
 from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op
 from hloipu_compiler.partition.spmd.running import run_up, running_monoid
 from hloipu_compiler.passes.framework.attribute_edits import without

@@ -11,7 +11,7 @@ from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Block, Blocks
-from hloipu_compiler.partition.spmd.choosing import Cut, cut_of
+from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
 from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op, with_leaves
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
 from hloipu_compiler.partition.spmd.partials import combined, partial_parts, prepared
