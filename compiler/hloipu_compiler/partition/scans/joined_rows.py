@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.arithmetic import filled
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
@@ -116,12 +116,8 @@ def _concatenated(draft: Draft, x: Instruction, rows: list[_Part]) -> int:
         if part.begin > end:
             sizes = list(shape.dimensions)
             sizes[axis] = part.begin - end
-            kind = ArrayShape(shape.element_type)
-            number = draft.add(x, "constant", kind, literal=Literal("0"))
             gap = ArrayShape(shape.element_type, tuple(sizes))
-            operands.append(
-                draft.add(x, "broadcast", gap, (number,), Attributes({"dimensions": ()}))
-            )
+            operands.append(filled(draft, x, gap, 0))
         if part.source >= 0:
             operands.append(draft.place[part.source])
         end = part.end

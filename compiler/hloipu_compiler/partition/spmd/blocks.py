@@ -364,14 +364,14 @@ class Blocks:
         for step, (begin, end) in from_each.items():
             piece = self.cut(like, at, d, begin, end - begin)
             pieces.append(self._from_neighbour(like, piece, along, step))
-        begins = (own + first) * block + from_each[first][0]
+        where = (own + first) * block + from_each[first][0]
         if len(pieces) == 1:
-            return begins, pieces[0]
+            return where, pieces[0]
         shape = self.shape(at)
         sizes = list(shape.dimensions)
         sizes[d] = sum(end - begin for begin, end in from_each.values())
         joined = self.add(like, "concatenate", shape.element_type, sizes, pieces, dimensions=(d,))
-        return begins, joined
+        return where, joined
 
     def _from_neighbour(self, like: Instruction, at: int, along: Along, step: int) -> int:
         """Return what the block some steps ahead has; zeros where there is none."""

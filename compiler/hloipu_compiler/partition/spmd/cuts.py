@@ -56,6 +56,8 @@ _ON_BLOCKS = (
     )
 )
 """Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
+_COMBINING = frozenset("reduce scatter".split())
+"""Opcodes that combine elements as a computation says."""
 _MOVED_ASIDE = frozenset("sort topk fft cholesky triangular-solve".split())
 """Opcodes that cost more on whole operands than an exchange of dimensions does."""
 _WHOLE_RESULTS = frozenset("dynamic-slice topk".split())
@@ -79,6 +81,11 @@ class Cut:
     def first_result(self) -> int:
         """Number of the first array that is a result."""
         return len(self.rule.operands)
+
+    @property
+    def updates(self) -> bool:
+        """Whether the op changes its first operand at indices."""
+        return "scatter_dims_to_operand_dims" in self.x.attributes
 
     @property
     def splits(self) -> list[Split]:
@@ -131,7 +138,7 @@ def cut_of(
     shapes = [s for i in x.operands for s in leaves_of(computation.instructions[i].shape)]
     shapes += leaves_of(x.shape)
     monoid = None
-    if x.opcode in ("reduce", "scatter") and not isinstance(x.shape, TupleShape):
+    if x.opcode in _COMBINING and not isinstance(x.shape, TupleShape):
         monoid = monoid_of(module, x.attributes.text("to_apply"))
     cut = Cut(x, rule, {}, tuple(shapes), axes, monoid)
     if x.opcode not in _ON_BLOCKS:
@@ -201,8 +208,8 @@ def _fitting(cut: Cut, f: int, places: Sequence[tuple[int, int, int]], parts: Ax
         is_even = not has_result
     else:
         is_even = any(len(arrays[array][d]) > 1 for array, d, _ in places)
-        is_even |= cut.x.opcode == "topk" and kind is WHOLE
-        is_even |= cut.x.opcode == "scatter" and kind is REDUCTION
+        is_even |= "k" in cut.x.attributes and kind is WHOLE
+        is_even |= cut.updates and kind is REDUCTION
     if cut.x.opcode == "concatenate" and kind is WHOLE:
         size = cut.shapes[-1].dimensions[places[0][1]]
     return even(cut.axes, parts, size) if is_even else fitting(cut.axes, parts, size)
@@ -236,9 +243,9 @@ def _works(
     if kind is PASS_THROUGH:
         return True
     if kind is REDUCTION:
-        if x.opcode == "reduce":
-            return cut.monoid is not None or _begins_often(module, computation, x)
-        return x.opcode in SUMMED or (x.opcode == "scatter" and cut.monoid not in (None, "xor"))
+        if x.opcode in SUMMED or cut.monoid is not None:
+            return True
+        return x.opcode in _COMBINING and not cut.updates and _begins_often(module, computation, x)
     if kind is PERMUTATION:
         return x.opcode in WINDOWED and (
             x.opcode != "select-and-scatter" or _is_pooling(module, cut)
@@ -257,7 +264,7 @@ def _works(
         return d in read("scatter_dims_to_operand_dims") and _is_one_row(x, d, cut)
     if x.opcode == "iota":
         return d == x.attributes.integer("iota_dimension")
-    return x.opcode in ("concatenate", "topk")
+    return x.opcode == "concatenate" or "k" in x.attributes
 
 
 def _is_one_row(x: Instruction, d: int, cut: Cut) -> bool:
@@ -274,7 +281,7 @@ def _is_one_row(x: Instruction, d: int, cut: Cut) -> bool:
 def _is_pooling(module: Module, cut: Cut) -> bool:
     """Whether sums go to the greatest or least floats, so that infinite ones outside get none."""
     attributes, kind = cut.x.attributes, cut.shapes[0].element_type
-    adds = monoid_of(module, attributes.text("scatter")) == "add"
+    adds = any(monoid_of(module, name) == "add" for name in attributes.called)
     chooser = module.computation[attributes.text("select")]
     root = chooser.instructions[chooser.root]
     return adds and root.opcode == "compare" and storage_dtype(kind.name).kind == "f"
@@ -287,13 +294,13 @@ def _begins_often(module: Module, computation: Computation, x: Instruction) -> b
     """
     count = len(x.operands) // 2
     values = [scalar_constant(computation.instructions[i]) for i in x.operands[count:]]
-    if any(value is None for value in values):
+    reducer = module.computation[x.attributes.text("to_apply")]
+    calls = any(r.attributes.called for r in reducer.instructions)
+    if calls or any(value is None for value in values):
         return False
     from hloipu_compiler.interpret.evaluator import Evaluator
 
-    names = [c.name for c in module.computations]
-    entry = names.index(x.attributes.text("to_apply"))
-    evaluate = Evaluator(replace(module, entry_position=entry))
+    evaluate = Evaluator(replace(module, computations=(reducer,), entry_position=0))
     found = evaluate.run_stored([v.copy() for v in (*values, *values) if v is not None])
     return all(
         np.array_equal(a, b, equal_nan=a.dtype.kind == "f")

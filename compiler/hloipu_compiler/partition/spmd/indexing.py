@@ -230,12 +230,14 @@ def counted(b: Blocks, cut: Cut, operands: list[int]) -> int:
     return b.spread(x, _converted(b, x, rows, kind), shape.dimensions, d)
 
 
-HANDLERS: dict[tuple[str, FactorKind], Handler] = {
-    ("dynamic-slice", INDEXED): dynamically_sliced,
-    ("dynamic-update-slice", INDEXED): dynamically_updated,
-    ("gather", INDEXED): gathered,
-    ("scatter", INDEXED): scattered,
-    ("iota", WHOLE): counted,
-    ("topk", WHOLE): greatest,
+HANDLERS: dict[FactorKind, dict[str, Handler]] = {
+    INDEXED: dict(
+        zip(
+            "dynamic-slice dynamic-update-slice gather scatter".split(),
+            (dynamically_sliced, dynamically_updated, gathered, scattered),
+            strict=True,
+        )
+    ),
+    WHOLE: dict(zip("iota topk".split(), (counted, greatest), strict=True)),
 }
-"""By opcode and the kind of factor that is divided."""
+"""By the kind of factor that is divided, and the opcode."""

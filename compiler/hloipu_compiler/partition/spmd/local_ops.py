@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from hloipu_compiler.ir.attributes import Attributes, SliceRange
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, SliceRange
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.spmd.blocks import Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut
@@ -24,6 +24,7 @@ def local_op(
     shape = with_leaves(x.shape, blocks)
     if attributes is None:
         attributes = _local_attributes(b, cut, operands, shape)
+    attributes = _with_fewer_groups(b, cut, attributes)
     return b.draft.append(
         x._replace(
             shape=shape, operands=tuple(operands), attributes=without(attributes, STATED),
@@ -45,6 +46,19 @@ def _local_attributes(b: Blocks, cut: Cut, operands: Sequence[int], shape: Shape
         return attributes.replaced(slice=tuple(cuts))  # type: ignore[arg-type]
     cut_sizes = [n if m != n and s == m else s for s, (m, n) in zip(sizes, both, strict=True)]
     return attributes.replaced(slice_sizes=tuple(cut_sizes))
+
+
+def _with_fewer_groups(b: Blocks, cut: Cut, attributes: Attributes) -> Attributes:
+    """Return attributes with as many groups of features as a block has."""
+    labels = attributes.get("dim_labels")
+    if isinstance(labels, ConvolutionLabels):
+        for key, side in (("feature_group_count", "f"), ("batch_group_count", "b")):
+            groups = attributes.integer(key, 1)
+            if groups > 1:
+                first = cut.rule.operands[0][labels.lhs.index(side)][0]
+                count = groups // b.axes.extent(cut.parts.get(first, ()))
+                attributes = attributes.replaced(**{key: count})
+    return attributes
 
 
 def with_leaves(shape: Shape, leaves: Iterator[ArrayShape]) -> Shape:

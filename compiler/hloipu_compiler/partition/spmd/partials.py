@@ -29,11 +29,10 @@ def partial_parts(cut: Cut) -> tuple[int, ...]:
     if opcode in _MASKED_READS:
         kinds.append(INDEXED)
     parts = cut.parts_of(*kinds)
-    if opcode == "convolution":  # ranges of a window
-        kept = {f for numbers in cut.rule.results[0] for f in numbers}
-        for f, own in cut.parts.items():
-            if f not in kept and cut.rule.kind(f) is FactorKind.PERMUTATION:
-                parts += own
+    kept = {f for result in cut.rule.results for numbers in result for f in numbers}
+    for f, own in cut.parts.items():
+        if f not in kept and cut.rule.kind(f) is FactorKind.PERMUTATION:
+            parts += own  # ranges of a window
     return parts
 
 
@@ -47,7 +46,7 @@ def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> 
     if cut.monoid is not None:
         kind = b.shape(made[0]).element_type
         neutral = b.constant(x, kind, identity(cut.monoid, storage_dtype(kind.name)))
-        at = 0 if x.opcode == "scatter" else 1
+        at = 0 if cut.updates else 1
         value = scalar_constant(old.instructions[x.operands[at]])
         if not is_neutral(value, cut.monoid, cut.shapes[0]):
             made[at] = _once(b, cut, made[at], neutral, parts)

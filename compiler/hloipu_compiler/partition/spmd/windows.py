@@ -174,8 +174,7 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
     x, (at, kernel) = cut.x, operands
     labels = x.attributes["dim_labels"]
     assert isinstance(labels, ConvolutionLabels)
-    attributes = x.attributes
-    windows = list(attributes.window().dimensions)
+    windows = list(x.attributes.window().dimensions)
     fill = b.constant(x, b.shape(at).element_type, 0)
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
     for along in cut.along(1, PERMUTATION):
@@ -194,13 +193,7 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
         window, place = windows[int(label)], given[labels.lhs.index(label)]
         at = dilated(b, x, at, place, _reads(window, along), window.base_dilation, fill)
         windows[int(label)] = _bare(window)
-    attributes = attributes.replaced(window=Window(tuple(windows)))
-    for key, side in (("feature_group_count", "f"), ("batch_group_count", "b")):
-        groups = attributes.integer(key, 1)
-        if groups > 1:
-            first = cut.rule.operands[0][labels.lhs.index(side)][0]
-            count = groups // b.axes.extent(cut.parts.get(first, ()))
-            attributes = attributes.replaced(**{key: count})
+    attributes = x.attributes.replaced(window=Window(tuple(windows)))
     return local_op(b, cut, (at, kernel), attributes)
 
 
@@ -255,12 +248,14 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
     return found
 
 
-HANDLERS: dict[tuple[str, FactorKind], Handler] = {
-    ("slice", PERMUTATION): sliced,
-    ("pad", PERMUTATION): padded,
-    ("reverse", PERMUTATION): reversed_,
-    ("concatenate", WHOLE): joined,
-    ("reduce-window", PERMUTATION): windows_reduced,
-    ("select-and-scatter", PERMUTATION): chosen_and_scattered,
+HANDLERS: dict[FactorKind, dict[str, Handler]] = {
+    PERMUTATION: dict(
+        zip(
+            "slice pad reverse reduce-window convolution select-and-scatter".split(),
+            (sliced, padded, reversed_, windows_reduced, convolved, chosen_and_scattered),
+            strict=True,
+        )
+    ),
+    WHOLE: {"concatenate": joined},
 }
-"""By opcode and the kind of factor that is divided."""
+"""By the kind of factor that is divided, and the opcode."""

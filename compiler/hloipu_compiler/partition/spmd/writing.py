@@ -1,6 +1,6 @@
 """Writes one computation of a program for one device, op by op, on blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from hloipu_compiler.partition.spmd.localizing import Localizing
 
 _CALLING = frozenset("while conditional call".split())
-_HANDLERS: dict[tuple[str, FactorKind], Handler] = {**windows.HANDLERS, **indexing.HANDLERS}
+_HANDLERS: Mapping[FactorKind, Mapping[str, Handler]] = {
+    kind: {**windows.HANDLERS.get(kind, {}), **indexing.HANDLERS.get(kind, {})}
+    for kind in FactorKind
+}
 _SAYS_NOTHING = ("Sharding", "InspectSharding", "ShardBarrier", "xla.sdy.")
 """How targets begin of calls that mean nothing in a program for one device."""
 
@@ -218,8 +221,6 @@ class Writer:
 
 def _handler(cut: Cut) -> Handler:
     """Return what writes an op on blocks."""
-    if cut.x.opcode == "convolution":
-        return windows.convolved
     kinds = {cut.rule.kind(f) for f in cut.parts}
-    named = (_HANDLERS.get((cut.x.opcode, kind)) for kind in FactorKind if kind in kinds)
+    named = (_HANDLERS[kind].get(cut.x.opcode) for kind in FactorKind if kind in kinds)
     return next((handler for handler in named if handler), local_op)
