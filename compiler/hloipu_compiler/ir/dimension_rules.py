@@ -444,6 +444,23 @@ def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
     draft.alike((0, 1, draft.first_result), {0: WHOLE})
 
 
+def _custom_call(draft: _Draft, attributes: Attributes) -> None:
+    """Go by the rule that the text states, if it states one for these arrays."""
+    from hloipu_compiler.ir.stated_rules import stated_rule
+
+    rule = stated_rule(attributes.text("frontend_attributes"))
+    if rule is None or not rule.fits(draft.sizes) or rule.operand_count != draft.first_result:
+        return
+    places: dict[str, list[Place]] = {}
+    for array, dimensions in enumerate(rule.arrays):
+        for d, names in enumerate(dimensions):
+            for name in names:
+                places.setdefault(name, []).append((array, d))
+    for name, each in places.items():
+        kind = PASS_THROUGH if name in rule.shared else WHOLE
+        draft.add(REDUCTION if name in rule.reductions else kind, each, rule.sizes[name])
+
+
 _RULES: Mapping[str, _Rule] = {
     **{name: _elementwise for name, op in OPS.items() if Trait.ELEMENTWISE in op.traits},
     "map": _elementwise,
@@ -479,5 +496,6 @@ _RULES: Mapping[str, _Rule] = {
     "batch-norm-training": _batch_norm(WHOLE),
     "batch-norm-grad": _batch_norm(WHOLE),
     "ragged-all-to-all": _ragged_all_to_all,
+    "custom-call": _custom_call,
 }
 """By opcode; each names the factors of the dimensions that need not be whole on their own."""

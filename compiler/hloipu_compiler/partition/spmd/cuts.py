@@ -50,9 +50,9 @@ _ON_BLOCKS = (
     | WINDOWED
     | SUMMED
     | frozenset(
-        "copy map broadcast transpose reshape reduce bitcast-convert sort topk concatenate iota "
-        "cholesky triangular-solve fft dynamic-slice dynamic-update-slice gather scatter "
-        "batch-norm-inference batch-norm-training batch-norm-grad".split()
+        "copy map custom-call broadcast transpose reshape reduce bitcast-convert sort topk "
+        "concatenate iota cholesky triangular-solve fft dynamic-slice dynamic-update-slice gather "
+        "scatter batch-norm-inference batch-norm-training batch-norm-grad".split()
     )
 )
 """Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""

@@ -10,6 +10,7 @@ from hloipu_compiler.passes.framework.attribute_edits import without
 
 STATED = ("sharding", "frontend_attributes")
 """Attributes that say how whole values are divided."""
+_OF_WHOLES = (*STATED, "operand_layout_constraints")
 
 Handler = Callable[[Blocks, Cut, list[int]], int]
 """From the positions of operands in blocks to that of the result."""
@@ -27,7 +28,7 @@ def local_op(
     attributes = _with_fewer_groups(b, cut, attributes)
     return b.draft.append(
         x._replace(
-            shape=shape, operands=tuple(operands), attributes=without(attributes, STATED),
+            shape=shape, operands=tuple(operands), attributes=without(attributes, _OF_WHOLES),
             name=b.draft.fresh_name(x.name),
         )
     )  # fmt: skip

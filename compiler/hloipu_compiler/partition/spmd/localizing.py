@@ -11,7 +11,7 @@ slow. Dimensions that axes do not divide have padding in their last blocks.
 from dataclasses import replace
 from itertools import count
 
-from hloipu_compiler.ir.annotations import is_border, is_identity
+from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS, Trait
@@ -167,6 +167,9 @@ class Localizing:
         acts = Trait.SIDE_EFFECT in OPS[x.opcode].traits and x.opcode != "custom-call"
         acts = acts or x.attributes.flag("custom_call_has_side_effect")
         acts = acts and x.opcode not in COLLECTIVES and not is_border(x)
+        is_python = x.attributes.text("custom_call_target") == PARTITIONED_TARGET
+        if is_python and not x.attributes.called:
+            raise self.refusal(x, f"{x.name}, which a Python function is to partition,")
         outside = x.opcode in PER_DEVICE and not self.manual.get((name, position))
         if (acts or outside or x.opcode == "rng") and not is_identity(x):
             raise self.refusal(x, f"{x.opcode} {x.name}")

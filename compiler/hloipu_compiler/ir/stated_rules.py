@@ -1,0 +1,66 @@
+"""Dimension rules that a text states for its custom calls, in Shardy's words.
+
+    #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=16, k=4}, reduction={j}, custom>
+
+JAX writes them for `custom_partitioning` and for calls into LAPACK. A factor that operands and
+results share passes through; any other that is not said to be a reduction is needed whole.
+Source: openxla/shardy `shardy/dialect/sdy/ir/attrs.td` (OpShardingRuleAttr).
+"""
+
+import re
+from math import prod
+
+from hloipu_runtime.frozen import dataclass
+
+_RULE = re.compile(
+    r"#sdy\.op_sharding_rule<\((?P<operands>[^()]*)\)->\((?P<results>[^()]*)\)"
+    r" \{(?P<sizes>[^{}]*)\}(?P<rest>[^>]*)>"
+)
+_ARRAY = re.compile(r"\[([^\[\]]*)\]")
+_FACTOR = re.compile(r"[a-z](?:_\d+)?")
+_SIZE = re.compile(r"([a-z](?:_\d+)?)\s*=\s*(\d+)")
+_REDUCTION = re.compile(r"\breduction=\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class StatedRule:
+    """Factors by name."""
+
+    arrays: tuple[tuple[tuple[str, ...], ...], ...]
+    """Of operands, then of results: for each dimension its factors, major to minor."""
+    operand_count: int
+    sizes: dict[str, int]
+    reductions: frozenset[str]
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Factors that operands and results have."""
+        sides = self.arrays[: self.operand_count], self.arrays[self.operand_count :]
+        given, made = ({f for array in side for d in array for f in d} for side in sides)
+        return frozenset(given & made)
+
+    def fits(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether it is a rule for arrays of these sizes, operands before results."""
+        own = tuple(
+            tuple(prod(self.sizes.get(f, 0) for f in factors) for factors in array)
+            for array in self.arrays
+        )
+        return own == sizes
+
+
+def stated_rule(text: str) -> StatedRule | None:
+    """Return the rule in an op's frontend attributes, None where there is none."""
+    found = _RULE.search(text)
+    if found is None:
+        return None
+    sides = []
+    for side in ("operands", "results"):
+        arrays = []
+        for dimensions in _ARRAY.findall(found[side]):
+            each = dimensions.split(",") if dimensions.strip() else ()
+            arrays.append(tuple(tuple(_FACTOR.findall(d)) for d in each))
+        sides.append(tuple(arrays))
+    sizes = {name: int(n) for name, n in _SIZE.findall(found["sizes"])}
+    reductions = _REDUCTION.search(found["rest"])
+    names = frozenset(_FACTOR.findall(reductions[1])) if reductions else frozenset[str]()
+    return StatedRule((*sides[0], *sides[1]), len(sides[0]), sizes, names)
