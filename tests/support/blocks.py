@@ -39,7 +39,7 @@ def padded_block(
     sizes = [-(-n // count) for n, count in zip(array.shape, counts, strict=True)]
     rows = [(0, n - m) for m, n in zip(block.shape, sizes, strict=True)]
     fill = np.nan if array.dtype.kind == "f" else 1
-    return np.pad(block, rows, constant_values=fill)
+    return np.pad(block, rows, constant_values=fill) if rows else block
 
 
 def check_on_devices(

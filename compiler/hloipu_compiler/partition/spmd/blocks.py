@@ -21,6 +21,7 @@ from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
 
 S32, PRED = ELEMENT_TYPES["s32"], ELEMENT_TYPES["pred"]
@@ -184,6 +185,10 @@ class Blocks:
                 like, "constant", plain(kind, array.shape), literal=literal
             )
         return self.made[key]
+
+    def neutral(self, like: Instruction, monoid: str, kind: ElementType) -> int:
+        """Return the scalar that changes nothing that it is combined with."""
+        return self.constant(like, kind, identity(monoid, storage_dtype(kind.name)))
 
     def spread(self, like: Instruction, at: int, sizes: Sequence[int], *dimensions: int) -> int:
         """Return an array repeated along all dimensions but those."""

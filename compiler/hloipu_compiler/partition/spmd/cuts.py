@@ -56,7 +56,7 @@ _ON_BLOCKS = (
     )
 )
 """Opcodes that work on blocks, once the sizes that their attributes state are those of blocks."""
-_COMBINING = frozenset("reduce scatter".split())
+_COMBINING = frozenset("reduce reduce-window scatter".split())
 """Opcodes that combine elements as a computation says."""
 _MOVED_ASIDE = frozenset("sort topk fft cholesky triangular-solve".split())
 """Opcodes that cost more on whole operands than an exchange of dimensions does."""
@@ -247,6 +247,8 @@ def _works(
             return True
         return x.opcode in _COMBINING and not cut.updates and _begins_often(module, computation, x)
     if kind is PERMUTATION:
+        if x.opcode == "reduce-window":
+            return cut.monoid is not None or _begins_often(module, computation, x)
         return x.opcode in WINDOWED and (
             x.opcode != "select-and-scatter" or _is_pooling(module, cut)
         )

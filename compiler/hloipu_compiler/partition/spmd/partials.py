@@ -15,8 +15,6 @@ from hloipu_compiler.partition.spmd.resharding import Split, Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
-from hloipu_runtime.kernels.core.monoids import identity
-from hloipu_runtime.kernels.core.storage import storage_dtype
 
 REDUCTION, INDEXED = FactorKind.REDUCTION, FactorKind.INDEXED
 _MASKED_READS = frozenset("gather dynamic-slice".split())
@@ -45,7 +43,7 @@ def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> 
     parts = cut.parts_of(REDUCTION)
     if cut.monoid is not None:
         kind = b.shape(made[0]).element_type
-        neutral = b.constant(x, kind, identity(cut.monoid, storage_dtype(kind.name)))
+        neutral = b.neutral(x, cut.monoid, kind)
         at = 0 if cut.updates else 1
         value = scalar_constant(old.instructions[x.operands[at]])
         if not is_neutral(value, cut.monoid, cut.shapes[0]):

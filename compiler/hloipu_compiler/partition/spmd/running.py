@@ -6,7 +6,6 @@ greatest of all are among the k greatest of each block.
 
 import numpy as np
 
-from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.ir.attributes import Attributes, Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.shapes import TupleShape
@@ -14,21 +13,18 @@ from hloipu_compiler.partition.spmd.blocks import S32, Blocks
 from hloipu_compiler.partition.spmd.cuts import PERMUTATION, WHOLE, Cut, is_neutral
 from hloipu_compiler.partition.spmd.local_ops import local_op
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
-from hloipu_runtime.kernels.core.monoids import identity
-from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 def running_monoid(b: Blocks, cut: Cut) -> str | None:
     """Return what a reduce-window adds up from one end, along the dimension that is divided."""
-    x, module = cut.x, b.draft.module
+    x, monoid = cut.x, cut.monoid
     windows = x.attributes.window().dimensions
     along = cut.along(0, PERMUTATION)
-    if isinstance(x.shape, TupleShape) or len(x.operands) != 2 or len(along) != 1:
+    if len(along) != 1:
         return None
     n, window = along[0].size, windows[along[0].d]
     ends = (WindowDimension(n, pad_low=n - 1), WindowDimension(n, pad_high=n - 1))
-    monoid = monoid_of(module, x.attributes.text("to_apply"))
     if n < 2 or window not in ends or monoid is None:
         return None
     init = scalar_constant(b.draft.old.instructions[x.operands[1]])
@@ -40,7 +36,7 @@ def run_up(b: Blocks, cut: Cut, operands: list[int], monoid: str) -> int:
     x, (at, init) = cut.x, operands
     (along,) = cut.along(0, PERMUTATION)
     kind, d = b.shape(at).element_type, along.d
-    neutral = b.constant(x, kind, identity(monoid, storage_dtype(kind.name)))
+    neutral = b.neutral(x, monoid, kind)
     at = b.masked(x, at, along, neutral)
     windows = list(x.attributes.window().dimensions)
     forward = windows[d].pad_low > 0

@@ -156,15 +156,16 @@ def windows_reduced(b: Blocks, cut: Cut, operands: list[int]) -> int:
         return run_up(b, cut, operands, monoid)
     x, count = cut.x, len(operands) // 2
     windows = list(x.attributes.window().dimensions)
-    made = list(operands)
+    made, outside = list(operands), operands[count:]
+    if cut.monoid is not None:
+        outside = [b.neutral(x, cut.monoid, b.shape(operands[0]).element_type)]
     for result in _result_along(cut):
         window = windows[result.d]
         for number in range(count):
             given = next(a for a in cut.along(number, PERMUTATION) if a.d == result.d)
-            made[number] = dilated(
-                b, x, made[number], given, _reads(window, result), window.base_dilation,
-                operands[count + number],
-            )  # fmt: skip
+            reads = _reads(window, result)
+            fill = outside[number]
+            made[number] = dilated(b, x, made[number], given, reads, window.base_dilation, fill)
         windows[result.d] = _bare(window)
     return local_op(b, cut, made, x.attributes.replaced(window=Window(tuple(windows))))
 
