@@ -203,6 +203,8 @@ def _fitting(cut: Cut, f: int, places: Sequence[tuple[int, int, int]], parts: Ax
     """Return as many of the parts as a factor can be divided by."""
     arrays = (*cut.rule.operands, *cut.rule.results)
     kind, size = cut.rule.kind(f), cut.rule.factors[f].size
+    if not all(cut.shapes[array].dimensions[d] for array, d, _ in places):
+        return ()
     if kind is PERMUTATION:
         has_result = any(array >= cut.first_result for array, _, _ in places)
         is_even = not has_result

@@ -168,13 +168,12 @@ def gathered(b: Blocks, cut: Cut, operands: list[int]) -> int:
     components = _components(cut, "start_index_map")
     sizes = read("slice_sizes")
     kind = b.shape(indices).element_type
-    limits = storage_dtype(kind.name)
-    most = [cut.shapes[0].dimensions[d] - sizes[d] for d in read("start_index_map")]
+    highest = int(np.iinfo(storage_dtype(kind.name)).max)
+    most = [min(highest, cut.shapes[0].dimensions[d] - sizes[d]) for d in read("start_index_map")]
     bounds = [
-        _as_indices(b, x, b.constant(x, kind, np.minimum(row, np.iinfo(limits).max)), indices,
-                    vector)
-        for row in (np.zeros(len(most), np.int64), np.asarray(most))
-    ]  # fmt: skip
+        _as_indices(b, x, b.constant(x, kind, np.asarray(row)), indices, vector)
+        for row in ([0] * len(most), most)
+    ]
     clamped = b.apply(x, "clamp", bounds[0], indices, bounds[1])
     signed = _index_type(kind)
     clamped = _converted(b, x, clamped, signed)
