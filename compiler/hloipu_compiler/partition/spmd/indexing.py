@@ -55,26 +55,22 @@ def _local_start(b: Blocks, like: Instruction, at: int, along: Along, taken: int
 
 def _rows_of(
     b: Blocks, like: Instruction, at: int, d: int, shift: int, room: tuple[int, int]
-) -> tuple[int, int | None]:
-    """Return rows `shift + i` of a dimension for i below a length, and which of them there are.
+) -> tuple[int, int]:
+    """Return rows `shift + i` of a dimension for i below a length, and the shift within bounds.
 
-    `room`: the length, and the rows that there are.
+    `room`: the length, and how many rows there are; others are zeros.
     """
     length, count = room
     wide = b.extended(like, at, d, (length, length))
-    clipped = _clipped(b, like, shift, -length, count)
-    start = b.apply(like, "add", clipped, b.constant(like, S32, length))
-    rows = b.cut_at(like, wide, d, start, length)
-    low = b.apply(like, "negate", clipped)
-    high = b.apply(like, "subtract", b.constant(like, S32, count), clipped)
-    return rows, b.rows_between(like, length, low, high)
+    shift = _clipped(b, like, shift, -length, count)
+    start = b.apply(like, "add", shift, b.constant(like, S32, length))
+    return b.cut_at(like, wide, d, start, length), shift
 
 
 def dynamically_sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a dynamic-slice: each block gives the rows that it has, zeros for the others."""
     x, (at, *starts) = cut.x, operands
     taken = cut.shapes[-1].dimensions
-    zero = b.constant(x, b.shape(at).element_type, 0)
     for along in cut.along(0, INDEXED):
         d = along.d
         shift = _local_start(b, x, starts[d], along, taken[d])
@@ -83,8 +79,7 @@ def dynamically_sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
             begin = _clipped(b, x, shift, 0, room - taken[d])
             at, room = b.cut_at(x, at, d, begin, taken[d]), taken[d]
             shift = b.apply(x, "subtract", shift, begin)
-        at, inside = _rows_of(b, x, at, d, shift, (taken[d], room))
-        at = b.kept(x, at, d, inside, zero)
+        at, _ = _rows_of(b, x, at, d, shift, (taken[d], room))
         starts[d] = b.constant(x, b.shape(starts[d]).element_type, 0)
     sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
     attributes = x.attributes.replaced(dynamic_slice_sizes=sizes)
@@ -102,7 +97,10 @@ def dynamically_updated(b: Blocks, cut: Cut, operands: list[int]) -> int:
         local = _local_start(b, x, starts[d], along, taken)
         begin = _clipped(b, x, local, 0, along.block - length)
         shift = b.apply(x, "subtract", begin, local)
-        update, rows = _rows_of(b, x, update, d, shift, (length, taken))
+        update, shift = _rows_of(b, x, update, d, shift, (length, taken))
+        low = b.apply(x, "negate", shift)
+        high = b.apply(x, "subtract", b.constant(x, S32, taken), shift)
+        rows = b.rows_between(x, length, low, high)
         sizes[d] = length
         starts[d] = begin
         assert rows is not None
