@@ -57,9 +57,35 @@ class Along:
         return self.size % self.count == 0
 
     @property
+    def lengths(self) -> Any:
+        """How many elements of each block are no padding."""
+        return np.clip(self.size - self.starts, 0, self.block)
+
+    @property
     def starts(self) -> Any:
         """Where each block starts in the whole array."""
         return np.arange(self.count) * self.block
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The rows of a whole array that each block of another one reads."""
+
+    starts: Any
+    """Of each block, of any sign."""
+    length: int
+    needed: Any
+    """How many of these rows each block needs: none for what is but padding."""
+
+    @staticmethod
+    def by(result: Along, begin: int, stride: int = 1, span: int = 1) -> "Reads":
+        """Return what blocks of a result read, whose rows read `span` rows `stride` apart.
+
+        `begin`: where the first row of the whole result begins to read.
+        """
+        needed = np.where(result.lengths > 0, (result.lengths - 1) * stride + span, 0)
+        length = (result.block - 1) * stride + span
+        return Reads(begin + result.starts * stride, length, needed)
 
 
 class Blocks:
@@ -291,8 +317,7 @@ class Blocks:
         """Return a block with a scalar in place of its padding."""
         if along.is_even:
             return at
-        left = np.clip(along.size - along.starts, 0, along.block)
-        high = self.by_block(like, along.parts, left)
+        high = self.by_block(like, along.parts, along.lengths)
         rows = self.rows_between(like, along.block, None, high)
         return self.kept(like, at, along.d, rows, fill)
 
@@ -303,17 +328,15 @@ class Blocks:
         like: Instruction,
         at: int,
         along: Along,
-        starts: Any,
-        length: int,
+        reads: Reads,
         fill: int | None = None,
     ) -> int:
-        """Return `length` rows of the whole array from each block's own start.
+        """Return the rows of the whole array that each block reads.
 
-        `starts`: one for each block, of any sign. Rows outside of the array are `fill`, a scalar
-        of the program; None: anything.
+        Rows outside of the array are `fill`, a scalar of the program; None: anything.
         """
-        size = along.size
-        low, high = np.maximum(starts, 0), np.minimum(starts + length, size)
+        size, starts, length = along.size, reads.starts, reads.length
+        low, high = np.maximum(starts, 0), np.minimum(starts + reads.needed, size)
         real = low < high
         shape = self.shape(at)
         if not real.any():
@@ -352,14 +375,14 @@ class Blocks:
         first = int((low // block - own)[real].min())
         last = int(((high - 1) // block - own)[real].max())
         from_each: dict[int, tuple[int, int]] = {}
+        targets: dict[int, Any] = {}
         for step in range(first, last + 1):
             base = (own + step) * block
-            begin = np.clip(low - base, 0, block)[real]
-            end = np.clip(high - base, 0, block)[real]
-            needed = begin < end
-            begins = 0 if step > first else int(begin[needed].min()) if needed.any() else block
-            ends = block if step < last else int(end[needed].max()) if needed.any() else 0
-            from_each[step] = begins, ends
+            begin, end = np.clip(low - base, 0, block), np.clip(high - base, 0, block)
+            needed = real & (begin < end)
+            begins = 0 if step > first else int(begin[needed].min())
+            ends = block if step < last else int(end[needed].max())
+            from_each[step], targets[step] = (begins, ends), own[needed]
         received = sum(end - begin for step, (begin, end) in from_each.items() if step)
         if received >= (count - 1) * block or last - first > max(2, count // 2):
             split = tuple(along.parts if i == d else () for i in range(self.shape(at).rank))
@@ -368,7 +391,7 @@ class Blocks:
         pieces = []
         for step, (begin, end) in from_each.items():
             piece = self.cut(like, at, d, begin, end - begin)
-            pieces.append(self._from_neighbour(like, piece, along, step))
+            pieces.append(self._from_neighbour(like, piece, along, step, targets[step]))
         where = (own + first) * block + from_each[first][0]
         if len(pieces) == 1:
             return where, pieces[0]
@@ -378,12 +401,13 @@ class Blocks:
         joined = self.add(like, "concatenate", shape.element_type, sizes, pieces, dimensions=(d,))
         return where, joined
 
-    def _from_neighbour(self, like: Instruction, at: int, along: Along, step: int) -> int:
-        """Return what the block some steps ahead has; zeros where there is none."""
+    def _from_neighbour(
+        self, like: Instruction, at: int, along: Along, step: int, targets: Any
+    ) -> int:
+        """Return on some blocks what the block some steps ahead has; zeros on the others."""
         if step == 0:
             return at
         lines = self.reshards.lines(along.parts)
-        targets = np.arange(max(0, -step), min(along.count, along.count - step))
         pairs = zip(
             lines[:, targets + step].reshape(-1).tolist(), lines[:, targets].reshape(-1).tolist(),
             strict=True,

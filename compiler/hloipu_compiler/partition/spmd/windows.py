@@ -20,7 +20,7 @@ from hloipu_compiler.ir.attributes import (
 )
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction
-from hloipu_compiler.partition.spmd.blocks import Along, Blocks
+from hloipu_compiler.partition.spmd.blocks import Along, Blocks, Reads
 from hloipu_compiler.partition.spmd.cuts import PERMUTATION, WHOLE, Cut
 from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op
 from hloipu_compiler.partition.spmd.running import run_up, running_monoid
@@ -47,32 +47,23 @@ def sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     for result in _result_along(cut):
         stated, d = ranges[result.d], result.d
         assert isinstance(stated, SliceRange)
-        length = (result.block - 1) * stated.stride + 1
-        starts = stated.start + result.starts * stated.stride
-        at = b.window(x, at, given[d], starts, length)
-        own[d] = SliceRange(0, length, stated.stride)
+        reads = Reads.by(result, stated.start, stated.stride)
+        at = b.window(x, at, given[d], reads)
+        own[d] = SliceRange(0, reads.length, stated.stride)
     return local_op(b, cut, (at,), x.attributes.replaced(slice=tuple(own)))
 
 
 def dilated(
-    b: Blocks,
-    like: Instruction,
-    at: int,
-    along: Along,
-    rows: tuple[Any, int],
-    dilation: int,
-    fill: int,
+    b: Blocks, like: Instruction, at: int, along: Along, reads: Reads, dilation: int, fill: int
 ) -> int:
-    """Return rows of an array that has `dilation - 1` rows of `fill` between any two of its own.
-
-    `rows`: where each block starts, and the number of rows.
-    """
-    starts, length = rows
+    """Return rows of an array that has `dilation - 1` rows of `fill` between any two of its own."""
     if dilation == 1:
-        return b.window(like, at, along, starts, length, fill)
+        return b.window(like, at, along, reads, fill)
+    starts, length = reads.starts, reads.length
     sources = starts // dilation
     count = -(-length // dilation) + 1
-    at = b.window(like, at, along, sources, count, fill)
+    needed = np.where(reads.needed > 0, -(-reads.needed // dilation) + 1, 0)
+    at = b.window(like, at, along, Reads(sources, count, needed), fill)
     shape, d = b.shape(at), along.d
     between = [PaddingDimension(0, 0)] * len(shape.dimensions)
     between[d] = PaddingDimension(0, max(0, dilation - 2), dilation - 1)
@@ -95,7 +86,7 @@ def padded(b: Blocks, cut: Cut, operands: list[int]) -> int:
     for result in _result_along(cut):
         row, d = rows[result.d], result.d
         assert isinstance(row, PaddingDimension)
-        reads = result.starts - row.low, result.block
+        reads = Reads.by(result, -row.low)
         at = dilated(b, x, at, given[d], reads, row.interior + 1, fill)
         own[d] = PaddingDimension(0, 0)
     attributes = x.attributes.replaced(padding=tuple(own))  # type: ignore[arg-type]
@@ -107,7 +98,8 @@ def reversed_(b: Blocks, cut: Cut, operands: list[int]) -> int:
     (at,) = operands
     for result in _result_along(cut):
         starts = result.size - result.starts - result.block
-        at = b.window(cut.x, at, result, starts, result.block)
+        needed = np.full(result.count, result.block)
+        at = b.window(cut.x, at, result, Reads(starts, result.block, needed))
     return local_op(b, cut, (at,))
 
 
@@ -121,12 +113,12 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
     sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
     for number, at in enumerate(operands):
         own = replace(result, size=cut.shapes[number].dimensions[d])
-        starts = result.starts - begin
-        piece = b.window(x, at, own, starts, result.block)
+        reads = Reads.by(result, -begin)
+        piece = b.window(x, at, own, reads)
         if found is None:
             found = piece
         else:
-            first = b.by_block(x, result.parts, np.clip(-starts, 0, result.block))
+            first = b.by_block(x, result.parts, np.clip(-reads.starts, 0, result.block))
             is_in = b.rows_between(x, result.block, first, None)
             assert is_in is not None
             found = b.apply(x, "select", b.spread(x, is_in, sizes, d), piece, found)
@@ -138,11 +130,10 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
 # ---- windows that slide ---------------------------------------------------------------------
 
 
-def _reads(window: WindowDimension, result: Along) -> tuple[Any, int]:
-    """Return where each block of results begins to read, and how many rows it reads."""
-    starts = result.starts * window.stride - window.pad_low
+def _reads(window: WindowDimension, result: Along) -> Reads:
+    """Return the rows that each block of results reads."""
     span = (window.size - 1) * window.window_dilation + 1
-    return starts, (result.block - 1) * window.stride + span
+    return Reads.by(result, -window.pad_low, window.stride, span)
 
 
 def _bare(window: WindowDimension) -> WindowDimension:
@@ -186,7 +177,9 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
             taps = along.size - taps - along.block
         span = (along.block - 1) * window.window_dilation + 1
         count = cut.shapes[2].dimensions[labels.out.index(label)]
-        reads = taps * window.window_dilation - window.pad_low, (count - 1) * window.stride + span
+        length = (count - 1) * window.stride + span
+        starts = taps * window.window_dilation - window.pad_low
+        reads = Reads(starts, length, np.full(along.count, length))
         at = dilated(b, x, at, place, reads, window.base_dilation, fill)
         windows[int(label)] = replace(_bare(window), size=along.block)
     for along in _result_along(cut):
@@ -220,13 +213,15 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
         last = (result.starts + result.block - 1 + window.pad_low) // window.stride
         count = int((last - first).max()) + 1
         given = replace(result, size=whole)
-        source = b.window(x, source, given, first, count, none)
+        every = np.where(result.lengths > 0, count, 0)
+        source = b.window(x, source, given, Reads(first, count, every), none)
         begins = first * window.stride - window.pad_low
         length = max(
             (count - 1) * window.stride + window.size,
             int((result.starts - begins).max()) + result.block,
         )
-        at = b.window(x, at, result, begins, length, outside)
+        every = np.where(result.lengths > 0, length, 0)
+        at = b.window(x, at, result, Reads(begins, length, every), outside)
         extra = (length - window.size) % window.stride
         behind = extra and window.stride - extra
         counted = (length + behind - window.size) // window.stride + 1
