@@ -407,6 +407,9 @@ class Blocks:
         """Return on some blocks what the block some steps ahead has; zeros on the others."""
         if step == 0:
             return at
+        if not len(targets):
+            zero = self.constant(like, self.shape(at).element_type, 0)
+            return self.spread(like, zero, self.shape(at).dimensions)
         lines = self.reshards.lines(along.parts)
         pairs = zip(
             lines[:, targets + step].reshape(-1).tolist(), lines[:, targets].reshape(-1).tolist(),
