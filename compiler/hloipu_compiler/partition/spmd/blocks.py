@@ -391,7 +391,7 @@ class Blocks:
         pieces = []
         for step, (begin, end) in from_each.items():
             piece = self.cut(like, at, d, begin, end - begin)
-            pieces.append(self._from_neighbour(like, piece, along, step, targets[step]))
+            pieces.append(self.from_neighbour(like, piece, along, step, targets[step]))
         where = (own + first) * block + from_each[first][0]
         if len(pieces) == 1:
             return where, pieces[0]
@@ -401,20 +401,18 @@ class Blocks:
         joined = self.add(like, "concatenate", shape.element_type, sizes, pieces, dimensions=(d,))
         return where, joined
 
-    def _from_neighbour(
+    def from_neighbour(
         self, like: Instruction, at: int, along: Along, step: int, targets: Any
     ) -> int:
-        """Return on some blocks what the block some steps ahead has; zeros on the others."""
-        if step == 0:
+        """Return on some blocks what the block some steps ahead, and round, has; else zeros."""
+        if step % along.count == 0:
             return at
         if not len(targets):
             zero = self.constant(like, self.shape(at).element_type, 0)
             return self.spread(like, zero, self.shape(at).dimensions)
         lines = self.reshards.lines(along.parts)
-        pairs = zip(
-            lines[:, targets + step].reshape(-1).tolist(), lines[:, targets].reshape(-1).tolist(),
-            strict=True,
-        )  # fmt: skip
+        sources = lines[:, (targets + step) % along.count].reshape(-1).tolist()
+        pairs = zip(sources, lines[:, targets].reshape(-1).tolist(), strict=True)
         shape = self.shape(at)
         return self.add(
             like, "collective-permute", shape.element_type, shape.dimensions, (at,),

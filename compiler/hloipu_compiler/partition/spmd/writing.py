@@ -10,13 +10,14 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
-from hloipu_compiler.partition.spmd.blocks import Block, Blocks
+from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
 from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op, with_leaves
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
 from hloipu_compiler.partition.spmd.partials import combined, partial_parts, prepared
 from hloipu_compiler.partition.spmd.reading import Key
 from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.partition.spmd.rolls import Roll, rolled, rolls_of
 from hloipu_compiler.passes.framework.attribute_edits import renamed, without
 from hloipu_compiler.passes.framework.rewriting import Draft
 
@@ -40,6 +41,7 @@ class Writer:
         self.module, self.axes = whole.module, whole.known.axes
         self.draft = Draft(self.module, old)
         self.on = Blocks(self.draft, self.axes, whole.channels, whole.combiner)
+        self.rolls = rolls_of(old)
         self.blocks: list[tuple[Block, ...]] = []
         """Of each instruction, leaf by leaf."""
 
@@ -71,6 +73,9 @@ class Writer:
     # ---- one op -----------------------------------------------------------------------------
 
     def _written(self, key: Key, x: Instruction) -> tuple[Block, ...]:
+        roll = self._divided_roll(key[1])
+        if roll is not None and x.opcode == "slice":
+            return ()
         given = [block for i in x.operands for block in self.blocks[i]]
         wanted = self.whole.splits(*key)
         if x.opcode == "parameter":
@@ -79,6 +84,8 @@ class Writer:
             made = given
         elif x.opcode == "get-tuple-element":
             made = self._element(x)
+        elif roll is not None:
+            made = [self._rolled(x, roll)]
         elif is_identity(x):
             made = self._annotation(x, given)
         elif is_border(x):
@@ -91,6 +98,24 @@ class Writer:
             made = self._computed(key, x, given, wanted)
         moved = self._moved(x, made, leaves_of(x.shape), wanted)
         return tuple(Block(at, split) for at, split in zip(moved, wanted, strict=True))
+
+    def _along(self, roll: Roll) -> Along:
+        shape = self.old.instructions[roll.source].shape
+        assert isinstance(shape, ArrayShape)
+        return self.on.along(shape, roll.d, self.blocks[roll.source][0].split[roll.d])
+
+    def _divided_roll(self, position: int) -> Roll | None:
+        """Return the roll that an op is of, where the dimension is divided and evenly so."""
+        roll = self.rolls.get(position)
+        if roll is None:
+            return None
+        along = self._along(roll)
+        return roll if along.count > 1 and along.is_even else None
+
+    def _rolled(self, x: Instruction, roll: Roll) -> Block:
+        (block,), shape = self.blocks[roll.source], self.old.instructions[roll.source].shape
+        (at,) = self._moved(x, [block], leaves_of(shape), (block.split,))
+        return Block(rolled(self.on, x, at, self._along(roll), roll.shift), block.split)
 
     def _parameter(self, x: Instruction) -> list[Block]:
         before = sum(

@@ -88,6 +88,23 @@ def test_a_program_on_blocks_gives_blocks(number: int) -> None:
     check(module, program.arguments(), np.random.default_rng((7, number)))
 
 
+@pytest.mark.parametrize(("shift", "permutes"), [(1, 1), (4, 1), (6, 2), (15, 1)])
+def test_a_roll_moves_no_row_twice(shift: int, permutes: int) -> None:
+    """Blocks have 4 rows; what comes round to its own block stays there."""
+    module = parse(
+        "HloModule m\nENTRY e {\n  x = f32[16,3] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+        f"  a = f32[{16 - shift},3] slice(x), slice={{[{shift}:16], [0:3]}}\n"
+        f"  b = f32[{shift},3] slice(x), slice={{[0:{shift}], [0:3]}}\n"
+        "  ROOT c = f32[16,3] concatenate(a, b), dimensions={0}\n}"
+    )
+    verify(module)
+    x = np.arange(48, dtype=np.float32).reshape(16, 3)
+    local = check_on_devices(module, [x], [np.roll(x, -shift, 0)])
+    assert [y.opcode for y in local.entry.instructions if y.opcode in COLLECTIVES] == [
+        "collective-permute"
+    ] * permutes
+
+
 def _unmasked(self: Blocks, like: Any, at: int, *rest: Any) -> int:
     return at
 
