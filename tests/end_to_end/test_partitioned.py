@@ -264,6 +264,19 @@ def test_partitions_that_disagree_are_found() -> None:
     assert caught.value.code == "E6010"
 
 
+def test_layouts_and_pairs_of_the_text_are_those_of_whole_arrays() -> None:
+    text = """HloModule m
+ENTRY e {
+  p = f32[8,4]{0,1} parameter(0), sharding={devices=[4,1]<=[4]}
+  s = (f32[8,4]{0,1}, f32[8,4]{0,1}, u32[]) copy-start(p)
+  q = f32[8,4]{0,1} copy-done(s)
+  r = f32[4,8]{1,0} bitcast(q)
+  ROOT n = f32[4,8] negate(r)
+}"""
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    assert_close(hloipu.compile(text).run(x).outputs, [-x.T])
+
+
 X = "p = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}\n"
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a feed of its own": (
