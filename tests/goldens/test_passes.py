@@ -29,8 +29,8 @@ OTHER_VALUES = ("narrow-floats", "scaled-batch", "smaller-batch")
 ROUNDED = ("cheapen-divisions", "default", "lean")
 """Pipelines that round some quotients twice: off by up to 1.5 units in the last place."""
 NOT_SETTLED = ("fuse-", "default", "lean", "narrow-floats", "smaller-batch")
-"""Pipelines that do more in a second run: inlining undoes fusions, conversions come anew, batches are
-halved again."""
+"""Pipelines that do more in a second run: inlining undoes fusions, conversions come anew, batches
+are halved again."""
 
 
 @pytest.mark.parametrize(("golden", "case"), CASES)
