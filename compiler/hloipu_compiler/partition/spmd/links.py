@@ -102,7 +102,40 @@ class _Linking:
         for parameter, result in state:
             key = (entry.name, entry.root)
             self._hand_on(key, given[parameter], made[result], _EDGE)
+        self.found.links[:] = self._in_order()
         return self.found
+
+    def _in_order(self) -> list[Link]:
+        """Return the links as values flow: those of a callee between its arguments and results.
+
+        A computation with several callers stands with the first.
+        """
+        each: dict[Key, list[Link]] = {}
+        for link in self.found.links:
+            each.setdefault(link.key, []).append(link)
+        ordered: list[Link] = []
+        entry = self.module.entry.name
+        seen = {entry}
+        todo: list[Key | list[Link]] = [(entry, 0)]
+        while todo:
+            task = todo.pop()
+            if isinstance(task, list):
+                ordered += task
+                continue
+            name, position = task
+            computation = self.module.computation[name]
+            if position == len(computation.instructions):
+                continue
+            todo.append((name, position + 1))
+            x = computation.instructions[position]
+            own = each.get(task, [])
+            called = [] if _applies(x) else [c for c in x.attributes.called if c not in seen]
+            given = {a for c in called for a in self._parameters(c)}
+            ordered += [link for link in own if link.arrays[-1] in given]
+            todo.append([link for link in own if link.arrays[-1] not in given])
+            seen.update(called)
+            todo += [(c, 0) for c in reversed(called)]
+        return ordered
 
     def _array(self, key: Key, leaf: int, shape: ArrayShape) -> int:
         self.found.shapes.append(shape)

@@ -20,6 +20,7 @@ Source: openxla/shardy `docs/propagation.md`,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
@@ -116,6 +117,8 @@ class _Engine:
         self.decisions: list[list[Decision]] = [[] for _ in range(count)]
         self.waiting: list[dict[int, None]] = [{} for _ in range(_ROUNDS)]
         """Links to look at, for each round."""
+        self.touched: list[int] = []
+        """Links that came to wait since a link was looked at."""
         self.places = links.places
         self.all_links = list(links.links)
         self.priorities: set[int] = {0}
@@ -267,20 +270,32 @@ class _Engine:
                 del self.hidden[array]
 
     def _touch(self, array: int) -> None:
+        self.touched += self.around[array]
         for number in self.around[array]:
             for waiting in self.waiting:
                 waiting[number] = None
 
     def _sweep(self, round_number: int) -> None:
-        """Look at the links of a round, forwards and backwards in turn, until none waits."""
-        forward = True
-        while self.waiting[round_number]:
-            now = sorted(self.waiting[round_number], reverse=not forward)
-            for number in now:
-                if number in self.waiting[round_number]:
-                    del self.waiting[round_number][number]
-                    self._visit(self.all_links[number], round_number)
-            forward = not forward
+        """Look at the links of a round, forwards and backwards in turn, until none waits.
+
+        What comes to wait ahead, in the direction of a pass, is looked at in the same pass.
+        """
+        direction = 1
+        waiting = self.waiting[round_number]
+        while waiting:
+            now = [direction * number for number in waiting]
+            heapify(now)
+            while now:
+                number = direction * heappop(now)
+                if number not in waiting:
+                    continue
+                del waiting[number]
+                self.touched.clear()
+                self._visit(self.all_links[number], round_number)
+                for other in self.touched:
+                    if direction * other > direction * number:
+                        heappush(now, direction * other)
+            direction = -direction
 
     def _visit(self, link: Link, round_number: int) -> None:
         rule = link.rule
@@ -395,9 +410,7 @@ class _Engine:
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
             given = self.base[array]
             for d, parts in enumerate(self.dimensions[array]):
-                size, kept = self.links.shapes[array].dimensions[d], 0
-                while kept < len(parts) and size % self.axes.extent(parts[: kept + 1]) == 0:
-                    kept += 1
+                kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
                 self.dimensions[array][d] = parts[: max(kept, said)]
 
