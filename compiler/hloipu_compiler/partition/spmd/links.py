@@ -76,6 +76,24 @@ def identity_rule(shape: ArrayShape) -> DimensionRule:
     return DimensionRule(factors, (dimensions,), (dimensions,))
 
 
+def region_rule(outer: ArrayShape, inner: ArrayShape) -> DimensionRule:
+    """Return the rule of a border of a manual region, from one side of which to the other.
+
+    Dimensions that manual axes divide are larger outside; other axes divide both sides alike.
+    """
+    factors: list[Factor] = []
+    sides: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+    for n, m in zip(outer.dimensions, inner.dimensions, strict=True):
+        own = len(factors)
+        factors.append(Factor(min(n, m), FactorKind.PASS_THROUGH))
+        blocks = max(n, m) // max(1, min(n, m))
+        if blocks > 1:
+            factors.append(Factor(blocks, FactorKind.PASS_THROUGH))
+        for side, size in zip(sides, (n, m), strict=True):
+            side.append((own + 1, own) if size > min(n, m) else (own,))
+    return DimensionRule(tuple(factors), (tuple(sides[0]),), (tuple(sides[1]),))
+
+
 def links_of(module: Module, stated: Stated, state: StatePairs = ()) -> Links:
     """Return the arrays of a verified module and the ops that link them.
 

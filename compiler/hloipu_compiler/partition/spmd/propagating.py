@@ -35,6 +35,7 @@ from hloipu_compiler.partition.spmd.links import (
     factor_places,
     identity_rule,
     links_of,
+    region_rule,
 )
 from hloipu_compiler.partition.spmd.reading import CONSTRAINT, RESULT, Key, Stated
 from hloipu_runtime.frozen import dataclass
@@ -42,7 +43,7 @@ from hloipu_runtime.frozen import dataclass
 _ROUNDS = 3
 _FIRST = ELEMENTWISE | frozenset(
     "reshape transpose edge group copy opt-barrier domain tuple get-tuple-element custom-call map"
-    " border".split()
+    " border region".split()
 )
 """Opcodes that go first, in both directions."""
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
@@ -173,14 +174,13 @@ class _Engine:
             operands = tuple(a for i in x.operands for a in self.links.results[name, i])
             for number, whole in enumerate(border.wholes):
                 inner = _inside(whole, border.manual)
-                if border.enters:
-                    self._give(results[number], inner)
-                    self._pseudo(key, operands[number], whole)
-                else:
-                    self._give(results[number], whole)
-                    self._pseudo(key, operands[number], inner)
+                result = results[number]
+                self._give(result, inner if border.enters else whole)
+                taken = self._pseudo(key, operands[number], whole if border.enters else inner)
+                rule = region_rule(self.links.shapes[taken], self.links.shapes[result])
+                self.all_links.append(Link(key, rule, (taken, result), "region"))
 
-    def _pseudo(self, key: Key, array: int, sharding: AxisSharding) -> None:
+    def _pseudo(self, key: Key, array: int, sharding: AxisSharding) -> int:
         """State what a border takes, as an array of its own that the operand is linked with."""
         shape = self.links.shapes[array]
         self.links.shapes.append(shape)
@@ -193,6 +193,7 @@ class _Engine:
         new = len(self.links.shapes) - 1
         self._give(new, sharding)
         self.all_links.append(Link(key, identity_rule(shape), (array, new), "border"))
+        return new
 
     def _constraints(self) -> None:
         """Give the operand of a constraint its sharding where nothing else is said of it.
@@ -223,7 +224,7 @@ class _Engine:
         """Bar manual parts from the use of all values of their regions, from op to op."""
         users: dict[int, list[int]] = {}
         for link in self.all_links:
-            if link.opcode != "border":
+            if link.opcode not in ("border", "region"):
                 for array in link.arrays:
                     users.setdefault(array, []).extend(link.arrays)
         marked = [a for a, s in enumerate(self.base) if s is not None and s.manual]
