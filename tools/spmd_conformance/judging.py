@@ -14,6 +14,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_compiler.partition.spmd.deciding import shardings_of
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.propagating import Propagated
+from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.kernels.core.storage import user_dtype
@@ -55,6 +56,7 @@ def judged(record: Mapping[str, Any], dialect: str) -> Judged:
     try:
         module = parse(record["text"])
         verify(module)
+        module = inlined(module)
         known = shardings_of(module)
         devices = known.axes.device_count
         local = for_one_device(module, known)
