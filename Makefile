@@ -195,7 +195,7 @@ pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 
 	$(BIN)/python -m tools.pipeline_conformance
 
 .PHONY: spmd-conformance
-spmd-conformance: install ## 229 sharded JAX programs, Shardy on and off: values against JAX's, bytes against XLA's (2 minutes)
+spmd-conformance: install ## 248 sharded JAX programs, Shardy on and off: values against JAX's, bytes against XLA's (2 minutes)
 	$(BIN)/python -m tools.spmd_conformance
 
 .PHONY: trainers

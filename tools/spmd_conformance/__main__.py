@@ -46,28 +46,34 @@ def outcomes(dialect: str, names: Sequence[str] = ()) -> Iterator[Judged]:
 
 
 def summary(judgements: Sequence[Judged], worst: int) -> str:
-    """Return the figures, the worst ratios and all faults, as lines."""
-    lines = []
+    """Return a table of all parts, the worst ratios and all faults, as lines."""
+    lines = [
+        "| dialect | programs | right | bytes, mean | worst | above 1.3 | collectives | XLA's |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for dialect in dict.fromkeys(each.dialect for each in judgements):
         own = [each for each in judgements if each.dialect == dialect]
-        right = [each for each in own if not each.fault]
-        ratios = [each.ratio for each in own if each.ratio is not None]
-        mean = exp(fsum(map(log, ratios)) / len(ratios)) if ratios else 1.0
-        meetings = [
-            sum(t.meetings for t in (e.ours, e.theirs)[i::2] if t) for e in own for i in (0, 1)
-        ]
-        lines.append(
-            f"{dialect}: {len(own)} programs, {len(right)} right; bytes sent for each of XLA's: "
-            f"{mean:.3f} (geometric mean), {max(ratios, default=1):.2f} at worst; "
-            f"{sum(r > 1.3 for r in ratios)} above 1.3; collectives {sum(meetings[::2])}, "
-            f"XLA's {sum(meetings[1::2])}"
-        )
+        for part in dict.fromkeys(each.part for each in own):
+            lines.append(_line(f"{dialect}, {part}", [e for e in own if e.part == part]))
+        lines.append(_line(f"{dialect}, all", own))
     dearest = sorted(
         (e for e in judgements if (e.ratio or 0) > 1.02), key=lambda e: -(e.ratio or 0)
     )
     lines += [f"  {_row(each)}" for each in dearest[:worst]]
     lines += [f"  {e.dialect} {e.name}: {e.fault.strip()}" for e in judgements if e.fault]
     return "\n".join(lines)
+
+
+def _line(title: str, own: Sequence[Judged]) -> str:
+    ratios = [each.ratio for each in own if each.ratio is not None] or [1.0]
+    mean = exp(fsum(map(log, ratios)) / len(ratios))
+    ours = sum(each.ours.meetings for each in own if each.ours)
+    theirs = sum(each.theirs.meetings for each in own if each.theirs)
+    right, high = sum(not each.fault for each in own), sum(r > 1.3 for r in ratios)
+    return (
+        f"| {title} | {len(own)} | {right} | {mean:.2f} | {max(ratios):.2f} | {high} | {ours} "
+        f"| {theirs} |"
+    )
 
 
 def _row(each: Judged) -> str:
@@ -89,9 +95,9 @@ def main() -> int:
     asked = parser.parse_args()
     names: list[str] = []
     if asked.only:
-        from tools.spmd_conformance.table import PROGRAMS
+        from tools.spmd_conformance.table import PARTS
 
-        names = [p.name for p in PROGRAMS if asked.only in p.name]
+        names = [p.name for part in PARTS.values() for p in part if asked.only in p.name]
     began, judgements = time.perf_counter(), []
     for dialect in (asked.dialect,) if asked.dialect else DIALECTS:
         judgements += list(outcomes(dialect, names))

@@ -33,6 +33,8 @@ class Judged:
     """One program in one dialect."""
 
     name: str
+    part: str
+    """Of the table."""
     dialect: str
     fault: str = ""
     """Empty: every device has its blocks of what JAX computes."""
@@ -49,9 +51,9 @@ class Judged:
 
 def judged(record: Mapping[str, Any], dialect: str) -> Judged:
     """Judge a program as the child process of JAX printed it."""
-    name = record["name"]
+    name, part = record["name"], record["part"]
     if "fault" in record:
-        return Judged(name, dialect, f"JAX: {record['fault']}")
+        return Judged(name, part, dialect, f"JAX: {record['fault']}")
     ours = theirs = None
     try:
         module = parse(record["text"])
@@ -63,13 +65,15 @@ def judged(record: Mapping[str, Any], dialect: str) -> Judged:
         verify(local)
         ours = traffic_of(local, devices)
         theirs = traffic_of(parse(record["theirs"]), devices)
-        with np.load(record["arrays"]) as arrays:
-            fault = differing(module, known, local, dict(arrays))
+        fault = ""
+        if record["arrays"]:
+            with np.load(record["arrays"]) as arrays:
+                fault = differing(module, known, local, dict(arrays))
     except HloipuError as error:
         fault = f"refused: {error}"
     except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError):  # a defect
         fault = f"failed: {traceback.format_exc(limit=-2)}"
-    return Judged(name, dialect, fault, ours, theirs)
+    return Judged(name, part, dialect, fault, ours, theirs)
 
 
 def differing(

@@ -13,14 +13,14 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from tools.spmd_conformance.program import Program, argument, mesh_of, spec
-from tools.spmd_conformance.table import PROGRAMS
+from tools.spmd_conformance.program import Program, argument, drawn, mesh_of, spec
+from tools.spmd_conformance.table import PARTS
 
 
 def lowered(program: Program, folder: Path) -> dict[str, Any]:
     """Return one program as data; its arrays go to a file."""
     mesh = mesh_of(program.mesh)
-    given = [argument(text, mesh, i) for i, text in enumerate(program.arguments)]
+    given = [argument(text, mesh) for text in program.arguments]
     options: dict[str, Any] = {}
     if program.result:
         options["out_shardings"] = NamedSharding(mesh, spec(program.result))
@@ -28,16 +28,24 @@ def lowered(program: Program, folder: Path) -> dict[str, Any]:
         staged = jax.jit(program.function, keep_unused=True, **options)
         made = staged.lower(*(a for a, _ in given))
         compiled = made.compile()
+        record = {
+            "name": program.name,
+            "text": made.as_text(dialect="hlo"),
+            "theirs": compiled.as_text(),
+            "arrays": "",
+        }
+        if not program.runs:
+            return record
+        values = [drawn(stated, limit, i) for i, (stated, limit) in enumerate(given)]
         shardings = jax.tree.leaves(compiled.input_shardings)
-        pairs = zip((values for _, values in given), shardings, strict=True)
-        results = compiled(*(jax.device_put(values, s) for values, s in pairs))
-    arrays = {f"argument{i}": _plain(values) for i, (_, values) in enumerate(given)}
+        placed = (jax.device_put(v, s) for v, s in zip(values, shardings, strict=True))
+        results = compiled(*placed)
+    arrays = {f"argument{i}": _plain(v) for i, v in enumerate(values)}
     for i, result in enumerate(jax.tree.leaves(results)):
         arrays[f"result{i}"] = _plain(np.asarray(result))
     path = folder / f"{program.name.replace('/', '.')}.npz"
     np.savez(path, **arrays)  # type: ignore[arg-type]
-    text, theirs = made.as_text(dialect="hlo"), compiled.as_text()
-    return {"name": program.name, "text": text, "theirs": theirs, "arrays": str(path)}
+    return {**record, "arrays": str(path)}
 
 
 def _plain(values: np.ndarray) -> np.ndarray:
@@ -49,14 +57,15 @@ def main() -> None:
     """Print the programs that the arguments name: a folder for arrays, a dialect, names."""
     folder, dialect, *names = sys.argv[1:]
     jax.config.update("jax_use_shardy_partitioner", dialect == "shardy")
-    for program in PROGRAMS:
+    each = [(part, program) for part, programs in PARTS.items() for program in programs]
+    for part, program in each:
         if names and program.name not in names:
             continue
         try:
             record = lowered(program, Path(folder))
         except Exception as error:  # XLA's faults are of every class: shown, not fatal
             record = {"name": program.name, "fault": f"{type(error).__name__}: {error}"}
-        print(json.dumps(record), flush=True)
+        print(json.dumps({**record, "part": part}), flush=True)
 
 
 if __name__ == "__main__":

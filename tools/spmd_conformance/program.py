@@ -33,6 +33,8 @@ class Program:
     arguments: tuple[str, ...]
     result: str = ""
     """The axes of each dimension of the only result; empty: nothing is said."""
+    runs: bool = True
+    """Whether values are compared; bytes alone where sizes are those of real models."""
 
 
 def mesh_of(text: str) -> Mesh:
@@ -58,17 +60,20 @@ def constrain(x: Any, text: str) -> Any:
     return jax.lax.with_sharding_constraint(x, spec(text))
 
 
-def argument(text: str, mesh: Mesh, number: int) -> tuple[jax.ShapeDtypeStruct, np.ndarray]:
-    """Return what JAX is told about an argument, and its values."""
+def argument(text: str, mesh: Mesh) -> tuple[jax.ShapeDtypeStruct, int]:
+    """Return what JAX is told about an argument, and the number that its values are below."""
     matched = _ARGUMENT.fullmatch(text)
     assert matched is not None, text
     kind, limit, sizes, axes = matched.groups()
     shape = tuple(int(n) for n in sizes.split(",") if n)
     dtype = jnp.dtype(kind or "float32")
     sharding = NamedSharding(mesh, spec(axes)) if axes is not None else None
-    draws = np.random.default_rng(number)
-    if limit or dtype.kind in "iub":
-        values = draws.integers(0, int(limit or 2), shape).astype(dtype)
-    else:
-        values = draws.standard_normal(shape).astype(dtype)
-    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding), values
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=sharding), int(limit or 2)
+
+
+def drawn(stated: jax.ShapeDtypeStruct, limit: int, number: int) -> np.ndarray:
+    """Return values of an argument: normal floats, or whole numbers below a limit."""
+    draws, dtype = np.random.default_rng(number), stated.dtype
+    if dtype.kind in "iub":
+        return np.asarray(draws.integers(0, limit, stated.shape), dtype)
+    return np.asarray(draws.standard_normal(stated.shape), dtype)

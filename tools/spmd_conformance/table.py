@@ -1,10 +1,11 @@
-"""All programs; their names are theirs alone."""
+"""All programs, part by part; their names are theirs alone."""
 
-from itertools import chain
-
-from tools.spmd_conformance import networks, operations, regions
+from tools.spmd_conformance import large, networks, operations, regions
 from tools.spmd_conformance.program import Program
 
-PROGRAMS: tuple[Program, ...] = tuple(
-    chain(networks.programs(), operations.programs(), regions.programs())
-)
+PARTS: dict[str, tuple[Program, ...]] = {
+    "networks": tuple(networks.programs()),
+    "operations": tuple(operations.programs()),
+    "regions": tuple(regions.programs()),
+    "large": tuple(large.programs()),
+}
