@@ -56,7 +56,8 @@ def record(tmp_path: Path) -> dict[str, Any]:
     values = np.arange(32, dtype=np.float32).reshape(8, 4)
     np.savez(tmp_path / "sum.npz", argument0=values, result0=values.sum(0))
     return {
-        "name": "sum", "part": "operations", "text": WHOLE, "theirs": LOCAL, "arrays": str(tmp_path / "sum.npz"),
+        "name": "sum", "part": "operations", "text": WHOLE, "theirs": LOCAL,
+        "arrays": str(tmp_path / "sum.npz"),
     }  # fmt: skip
 
 
