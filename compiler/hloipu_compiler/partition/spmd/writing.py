@@ -100,6 +100,8 @@ class Writer:
             made = self._calling(x, given, wanted)
         else:
             made = self._computed(key, x, given, wanted)
+        if not is_identity(x):
+            return tuple(made)  # Moved when it is read, as each reader needs it.
         each = zip(made, leaves_of(x.shape), wanted, strict=True)
         return tuple(
             block if block.partial else Block(self.on.moved(x, block, shape, split), split)
