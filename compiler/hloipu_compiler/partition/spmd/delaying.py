@@ -18,6 +18,8 @@ from hloipu_compiler.partition.spmd.reshard_steps import Axes, Split
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 
 _LINEAR = frozenset("negate copy transpose reshape".split())
+_REPEATING = frozenset("broadcast reshape copy".split())
+"""Opcodes that leave all elements one that are."""
 
 
 def delayed(
@@ -110,6 +112,6 @@ def _only_cut(old: Split, new: Split) -> bool:
 def _is_splat(computation: Computation, position: int) -> bool:
     """Whether all elements of a value are one, which all devices have."""
     x = computation.instructions[position]
-    while x.opcode in ("broadcast", "reshape", "copy") and x.operands:
+    while x.opcode in _REPEATING and x.operands:
         x = computation.instructions[x.operands[0]]
     return isinstance(x.shape, ArrayShape) and not x.shape.dimensions

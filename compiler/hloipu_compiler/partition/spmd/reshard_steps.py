@@ -16,6 +16,7 @@ tried: those whose dimensions begin as they are to end. Sources: openxla/shardy
 """
 
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from heapq import heappop, heappush
 from math import lcm, prod
 from typing import NamedTuple
@@ -39,11 +40,21 @@ class State(NamedTuple):
     partial: Axes = ()
 
 
+class Move(Enum):
+    """What one step does, as above."""
+
+    CUT = auto()
+    PERMUTE = auto()
+    EXCHANGE = auto()
+    GATHER = auto()
+    REDUCE = auto()
+    SCATTER = auto()
+
+
 class Step(NamedTuple):
     """One step from a sharding to another."""
 
-    kind: str
-    """cut, permute, exchange, gather, reduce or scatter."""
+    kind: Move
     dimension: int
     """That is cut, gathered, scattered or gives parts away; -1 where all change or none."""
     target: int
@@ -124,7 +135,7 @@ def _joined(steps: Sequence[Step]) -> tuple[Step, ...]:
         last = made[-1] if made else None
         if (
             last is not None
-            and step.kind in ("cut", "scatter")
+            and step.kind in (Move.CUT, Move.SCATTER)
             and (step.kind, step.dimension) == (last.kind, last.dimension)
         ):
             made[-1] = step._replace(parts=last.parts + step.parts)
@@ -146,28 +157,28 @@ class _Search:
         for d in range(len(split)):
             for part in self.wanted:
                 if not used >> part & 1 and self._divides(d, (*split[d], part)):
-                    yield self._moved("cut", state, d, -1, (part,)), 0.0
+                    yield self._moved(Move.CUT, state, d, -1, (part,)), 0.0
             for count in range(1, len(split[d]) + 1):
                 parts = split[d][-count:]
                 extent = self.axes.extent(parts)
-                yield self._moved("gather", state, d, -1, parts), local * (extent - 1)
+                yield self._moved(Move.GATHER, state, d, -1, parts), local * (extent - 1)
                 for e in range(len(split)):
                     if e != d and self._divides(e, split[e] + parts):
                         share = local * (extent - 1) / extent
-                        yield self._moved("exchange", state, d, e, parts), share
+                        yield self._moved(Move.EXCHANGE, state, d, e, parts), share
         if not partial:
             for after in self._arrangements(split):
                 if after != split:
-                    yield Step("permute", -1, -1, (), State(after)), local
+                    yield Step(Move.PERMUTE, -1, -1, (), State(after)), local
             return
         extent = self.axes.extent(partial)
-        yield Step("reduce", -1, -1, partial, State(split)), 2 * local * (extent - 1) / extent
+        yield Step(Move.REDUCE, -1, -1, partial, State(split)), 2 * local * (extent - 1) / extent
         for part in partial:
             size = self.axes.sizes[part]
             for d in range(len(split)):
                 if self._divides(d, (*split[d], part)):
                     share = local * (size - 1) / size
-                    yield self._moved("scatter", state, d, -1, (part,)), share
+                    yield self._moved(Move.SCATTER, state, d, -1, (part,)), share
 
     def plain(self, old: State) -> Steps:
         """Return steps that always serve: combine, gather what differs, cut."""
@@ -176,33 +187,33 @@ class _Search:
             state = State(old.split)
             extent = self.axes.extent(old.partial)
             share += 2 * self._local(old.split) * (extent - 1) / extent
-            steps.append(Step("reduce", -1, -1, old.partial, state))
+            steps.append(Step(Move.REDUCE, -1, -1, old.partial, state))
         for d, (before, after) in enumerate(zip(old.split, self.new, strict=True)):
             left = before[_common(before, after) :]
             if left:
                 share += self._local(state.split) * (self.axes.extent(left) - 1)
-                steps.append(self._moved("gather", state, d, -1, left))
+                steps.append(self._moved(Move.GATHER, state, d, -1, left))
                 state = steps[-1].after
         for d, after in enumerate(self.new):
             if state.split[d] != after:
                 more = after[len(state.split[d]) :]
-                steps.append(self._moved("cut", state, d, -1, more))
+                steps.append(self._moved(Move.CUT, state, d, -1, more))
                 state = steps[-1].after
         return Steps(tuple(steps), share)
 
     def _local(self, split: Split) -> float:
         return 1.0 / self.axes.extent(p for parts in split for p in parts)
 
-    def _moved(self, kind: str, state: State, d: int, target: int, parts: Axes) -> Step:
+    def _moved(self, kind: Move, state: State, d: int, target: int, parts: Axes) -> Step:
         """Return the step that moves parts from, to or between dimensions."""
         after = list(state.split)
-        if kind in ("gather", "exchange"):
+        if kind in (Move.GATHER, Move.EXCHANGE):
             after[d] = after[d][: -len(parts)]
-        taker = target if kind == "exchange" else d
-        if kind != "gather":
+        taker = target if kind == Move.EXCHANGE else d
+        if kind != Move.GATHER:
             after[taker] += parts
         partial = state.partial
-        if kind == "scatter":
+        if kind == Move.SCATTER:
             partial = tuple(p for p in partial if p not in parts)
         return Step(kind, d, target, parts, State(tuple(after), partial))
 

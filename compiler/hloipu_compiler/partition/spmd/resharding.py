@@ -15,7 +15,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import bits
 from hloipu_compiler.partition.spmd.reshard_steps import Axes as Axes
-from hloipu_compiler.partition.spmd.reshard_steps import Paths, State, Step
+from hloipu_compiler.partition.spmd.reshard_steps import Move, Paths, State, Step
 from hloipu_compiler.partition.spmd.reshard_steps import Split as Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain, reshaped, transposed
 from hloipu_compiler.passes.framework.rewriting import Draft
@@ -61,15 +61,15 @@ class Resharding:
     def _taken(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:
         """Return a value after one step."""
         kind, d, target, parts, after = step
-        if kind == "cut":
+        if kind is Move.CUT:
             return self._cut(like, at, d, parts)
-        if kind == "permute":
+        if kind is Move.PERMUTE:
             return self._permuted(like, at, before.split, after.split)
-        if kind == "exchange":
+        if kind is Move.EXCHANGE:
             return self._exchanged(like, at, (d, target), parts)
-        if kind == "gather":
+        if kind is Move.GATHER:
             return self.gathered(like, at, d, parts)
-        if kind == "scatter":
+        if kind is Move.SCATTER:
             return self._scattered(like, at, d, parts, reducer)
         return self._reduced(like, at, parts, reducer)
 
