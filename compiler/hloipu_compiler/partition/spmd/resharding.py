@@ -154,6 +154,7 @@ class Resharding:
         assert isinstance(shape, ArrayShape)
         sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
         attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
+        del attributes["use_global_device_ids"]  # An all-to-all has none: its ids are partitions.
         at = self.draft.add(like, "all-to-all", shape, (at,), Attributes(attributes))
         split = plain(kind, (*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]))
         at = reshaped(self.draft, like, at, split)
