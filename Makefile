@@ -194,6 +194,10 @@ mutants: install ## 300 small faults planted in the code: which do the tests fin
 pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
 	$(BIN)/python -m tools.pipeline_conformance
 
+.PHONY: spmd-conformance
+spmd-conformance: install ## 248 sharded JAX programs, Shardy on and off: values against JAX's, bytes against XLA's (2 minutes)
+	$(BIN)/python -m tools.spmd_conformance
+
 .PHONY: trainers
 trainers: install ## 125 training steps as people write them, with libraries and without, against JAX (30 minutes)
 	$(BIN)/python -m pip install --quiet --group trainers

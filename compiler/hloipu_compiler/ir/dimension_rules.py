@@ -446,10 +446,15 @@ def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
 
 def _custom_call(draft: _Draft, attributes: Attributes) -> None:
     """Go by the rule that the text states, if it states one for these arrays."""
-    from hloipu_compiler.ir.stated_rules import stated_rule
+    from hloipu_compiler.ir.stated_rules import batch_dimensions, stated_rule
 
-    rule = stated_rule(attributes.text("frontend_attributes"))
-    if rule is None or not rule.fits(draft.sizes) or rule.operand_count != draft.first_result:
+    said = attributes.text("frontend_attributes")
+    rule = stated_rule(said)
+    if rule is None:
+        for d in range(batch_dimensions(said, draft.sizes)):
+            draft.add(PASS_THROUGH, [(array, d) for array in range(len(draft.sizes))])
+        return
+    if not rule.fits(draft.sizes) or rule.operand_count != draft.first_result:
         return
     places: dict[str, list[Place]] = {}
     for array, dimensions in enumerate(rule.arrays):

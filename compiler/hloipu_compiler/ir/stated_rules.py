@@ -19,6 +19,7 @@ _RULE = re.compile(
 _ARRAY = re.compile(r"\[([^\[\]]*)\]")
 _FACTOR = re.compile(r"[a-z](?:_\d+)?")
 _SIZE = re.compile(r"([a-z](?:_\d+)?)\s*=\s*(\d+)")
+_BATCH = re.compile(r"\bnum_batch_dims=\"?([0-9]{1,3})\b")
 _REDUCTION = re.compile(r"\breduction=\{([^{}]*)\}")
 
 
@@ -46,6 +47,20 @@ class StatedRule:
             for array in self.arrays
         )
         return own == sizes
+
+
+def batch_dimensions(text: str, sizes: tuple[tuple[int, ...], ...]) -> int:
+    """Return how many leading dimensions of all arrays an op's frontend attributes call a batch.
+
+    0 where arrays have them in unlike sizes. JAX says so of calls into LAPACK for GSPMD.
+    Source: jax-ml/jax `jax/_src/lax/linalg.py` (_linalg_ffi_lowering).
+    """
+    found = _BATCH.search(text)
+    if found is None:
+        return 0
+    count = int(found[1])
+    alike = len({array[:count] for array in sizes}) == 1 and len(sizes[0]) >= count
+    return count if alike else 0
 
 
 def stated_rule(text: str) -> StatedRule | None:

@@ -195,12 +195,18 @@ def stage_text(
 
 
 def _divided(module: Module, stage: str) -> Module:
-    """Return a module with all shardings, or the program of one device."""
+    """Return a module with all shardings, or the program of one device.
+
+    Calls are inlined before: callers of one computation need not divide their values alike.
+    """
     from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
     from hloipu_compiler.partition.spmd.partitioning import partitioned
+    from hloipu_compiler.passes.inline_calls import inlined
 
-    known = shardings_of(module)
-    return with_shardings(module, known) if stage == "shardings" else partitioned(module).module
+    if stage == "partitioned":
+        return partitioned(module).module
+    module = inlined(module)
+    return with_shardings(module, shardings_of(module))
 
 
 def check_format(stage: str, output_format: str) -> None:

@@ -60,6 +60,7 @@ f32[3,5,8] convolution(f32[6,5,4], f32[3,4,8]), window={size=3 pad=1_1}, dim_lab
 f32[5,2,4] gather(f32[3,4,6], s32[5,1]), offset_dims={1,2}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,2,4}
 f32[4] pad(f32[4], f32[]), padding=0_-3_1
 f32[3,4] custom-call(f32[3,4]), custom_call_target="Sharding", sharding={replicated}, frontend_attributes={xla.sdy.sharding_rule="#sdy.op_sharding_rule<([i, j])->([i, j]) {i=3, j=4}, custom>"}
+f32[3,4] custom-call(f32[3,4]), custom_call_target="Sharding", sharding={replicated}, frontend_attributes={num_batch_dims="1"}
 f32[4,5] all-to-all(f32[4,5]), replica_groups={{0,1}}, dimensions={0} @replica_count=2
 f32[4,5] collective-permute(f32[4,5]), source_target_pairs={{0,1},{1,0}} @replica_count=2
 f32[4,5] collective-broadcast(f32[4,5]), replica_groups={{1,0}} @replica_count=2

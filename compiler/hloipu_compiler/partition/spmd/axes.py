@@ -63,6 +63,13 @@ class DeviceAxes:
         """Return the number of blocks that parts make."""
         return prod(self.sizes[part] for part in parts)
 
+    def even(self, parts: tuple[int, ...], size: int) -> tuple[int, ...]:
+        """Return as many of the parts, from the first on, as divide a size."""
+        kept = 0
+        while kept < len(parts) and size % self.extent(parts[: kept + 1]) == 0:
+            kept += 1
+        return parts[:kept]
+
     def parts(self, digits: Iterable[Digit]) -> tuple[int, ...]:
         """Return the parts that digits are made of; AxisFault where they cut a part."""
         found: list[int] = []

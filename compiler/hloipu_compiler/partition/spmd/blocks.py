@@ -15,7 +15,7 @@ from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRan
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.reshard_steps import Paths, State
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.rewriting import Draft
@@ -33,6 +33,17 @@ class Block:
 
     at: int
     split: Split
+    partial: Axes = ()
+    """Along which devices hold partial results."""
+    reducer: str = ""
+    """The computation that combines them."""
+    sums: bool = False
+    """Whether it adds them up."""
+
+    @property
+    def state(self) -> State:
+        """How it is divided, and along which parts it is partial."""
+        return State(self.split, self.partial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +105,12 @@ class Blocks:
     def __init__(
         self,
         draft: Draft,
-        axes: DeviceAxes,
+        paths: Paths,
         channels: Iterator[int],
         combiner: Callable[[str, ElementType], str],
     ) -> None:
-        self.draft, self.axes = draft, axes
-        self.reshards = Resharding(draft, axes, channels)
+        self.draft, self.axes = draft, paths.axes
+        self.reshards = Resharding(draft, paths, channels)
         self.channels = channels
         self.combiner = combiner
         """Returns the name of a computation that applies an op to two scalars of a type."""
@@ -134,16 +145,19 @@ class Blocks:
         padding of two splits differs is the dimension made whole in between.
         """
         at, old = block.at, block.split
-        if old == split:
+        if block.state == State(split):
             return at
         sizes = whole.dimensions
         before, after = self._padded(sizes, old), self._padded(sizes, split)
+        if before == after == list(sizes):
+            return self.reshards.resharded(like, at, block.state, split, block.reducer)
+        at = self.reshards.resharded(like, at, block.state, old, block.reducer)
         between = tuple(
             () if m != n and a and b else a
             for a, b, m, n in zip(old, split, before, after, strict=True)
         )
         if between != old:
-            at = self.reshards.resharded(like, at, old, between)
+            at = self.reshards.resharded(like, at, State(old), between)
             each = zip(old, between, before, sizes, strict=True)
             cut = [n if a and not b else m for a, b, m, n in each]
             at = self.resized(like, at, self._blocks(cut, between))
@@ -151,7 +165,7 @@ class Blocks:
         at = self.resized(like, at, self._blocks(
             [m if a else n for a, m, n in zip(old, before, after, strict=True)], old
         ))  # fmt: skip
-        at = self.reshards.resharded(like, at, old, split)
+        at = self.reshards.resharded(like, at, State(old), split)
         final = [m if b else n for b, m, n in zip(split, after, sizes, strict=True)]
         return self.resized(like, at, self._blocks(final, split))
 
@@ -385,9 +399,7 @@ class Blocks:
             from_each[step], targets[step] = (begins, ends), own[needed]
         received = sum(end - begin for step, (begin, end) in from_each.items() if step)
         if received >= (count - 1) * block or last - first > max(2, count // 2):
-            split = tuple(along.parts if i == d else () for i in range(self.shape(at).rank))
-            whole = self.reshards.resharded(like, at, split, ((),) * len(split))
-            return np.zeros(count, np.int64), whole
+            return np.zeros(count, np.int64), self.reshards.gathered(like, at, d, along.parts)
         pieces = []
         for step, (begin, end) in from_each.items():
             piece = self.cut(like, at, d, begin, end - begin)

@@ -1,7 +1,7 @@
 """Which parts of the mesh divide each factor of one op.
 
-As in propagation: what is dearest to move goes first. Along a factor that an op cannot work on in
-blocks it is divided by nothing; such operands are made whole, which is always right, if slow:
+Of a few candidates the one that costs least (`choosing`). Along a factor that an op cannot work on
+in blocks it is divided by nothing; such operands are made whole, which is always right, if slow:
 
     all factors   rng, rng-bit-generator, custom calls without a rule, scaled and sparse products,
                   batch norms that train (along all but the feature), scans, dynamic dimensions
@@ -15,6 +15,7 @@ Source: openxla/shardy `shardy/dialect/sdy/transforms/export/explicit_reshards_u
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -26,9 +27,16 @@ from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.blocks import Along
+from hloipu_compiler.partition.spmd.choosing import (
+    ELEMENTS_PER_BYTE,
+    PRODUCTS_PER_BYTE,
+    Option,
+    candidates,
+    cheapest,
+)
 from hloipu_compiler.partition.spmd.links import factor_places
 from hloipu_compiler.partition.spmd.propagating import parts_along, prod_sizes
-from hloipu_compiler.partition.spmd.resharding import Axes, Split
+from hloipu_compiler.partition.spmd.reshard_steps import Axes, Paths, Split, State
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import identity
@@ -60,6 +68,8 @@ _COMBINING = frozenset("reduce reduce-window scatter".split())
 """Opcodes that combine elements as a computation says."""
 _MOVED_ASIDE = frozenset("sort topk fft cholesky triangular-solve".split())
 """Opcodes that cost more on whole operands than an exchange of dimensions does."""
+_MASKED_READS = frozenset("gather dynamic-slice".split())
+"""Opcodes of which each device reads what it has; the others read zeros."""
 _WHOLE_RESULTS = frozenset("dynamic-slice topk".split())
 """Opcodes whose result is whole along what only they have in blocks."""
 
@@ -102,6 +112,30 @@ class Cut:
             found[1] = found[0]
         return found
 
+    @property
+    def work(self) -> float:
+        """What one device computes, in bytes that a link carries in the same time."""
+        if self.x.opcode in SUMMED:
+            every = prod(factor.size for factor in self.rule.factors)
+            blocks = self.axes.extent(p for parts in self.parts.values() for p in parts)
+            return every / blocks / PRODUCTS_PER_BYTE
+        largest = 0.0
+        for shape, split in zip(self.shapes, self.splits, strict=True):
+            blocks = self.axes.extent(p for parts in split for p in parts)
+            largest = max(largest, prod(shape.dimensions) / blocks)
+        return largest / ELEMENTS_PER_BYTE
+
+    @property
+    def partial(self) -> Axes:
+        """The parts along which devices hold partial results."""
+        kinds = (REDUCTION, INDEXED) if self.x.opcode in _MASKED_READS else (REDUCTION,)
+        parts = self.parts_of(*kinds)
+        kept = {f for result in self.rule.results for numbers in result for f in numbers}
+        for f, own in self.parts.items():
+            if f not in kept and self.rule.kind(f) is PERMUTATION:
+                parts += own  # ranges of a window
+        return tuple(sorted(parts))
+
     def has(self, kind: FactorKind) -> bool:
         """Whether a factor of a kind is divided."""
         return any(self.rule.kind(f) is kind for f in self.parts)
@@ -127,55 +161,79 @@ def cut_of(
     module: Module,
     computation: Computation,
     x: Instruction,
-    splits: Sequence[Split],
-    axes: DeviceAxes,
+    states: Sequence[State],
+    paths: Paths,
 ) -> Cut:
     """Return how an op is to be divided.
 
-    `splits`: those that its operands have and its results are to have, leaf by leaf.
+    `states`: those that its operands have and its results are to have, leaf by leaf.
     """
+    cut = whole_cut(module, computation, x, paths.axes)
+    if x.opcode not in _ON_BLOCKS:
+        return cut
+    return replace(cut, parts=_chosen(module, computation, cut, states, paths))
+
+
+def whole_cut(module: Module, computation: Computation, x: Instruction, axes: DeviceAxes) -> Cut:
+    """Return an op that nothing divides."""
     rule = rule_in(computation, x)
     shapes = [s for i in x.operands for s in leaves_of(computation.instructions[i].shape)]
     shapes += leaves_of(x.shape)
     monoid = None
     if x.opcode in _COMBINING and not isinstance(x.shape, TupleShape):
         monoid = monoid_of(module, x.attributes.text("to_apply"))
-    cut = Cut(x, rule, {}, tuple(shapes), axes, monoid)
-    if x.opcode not in _ON_BLOCKS:
-        return cut
-    chosen = _chosen(module, computation, cut, splits)
-    if x.opcode in _MOVED_ASIDE:
-        _move_aside(cut, splits, chosen)
-    return replace(cut, parts=chosen)
+    return Cut(x, rule, {}, tuple(shapes), axes, monoid)
 
 
 def _chosen(
-    module: Module, computation: Computation, cut: Cut, splits: Sequence[Split]
-) -> dict[int, Axes]:
-    """Return the parts along each factor, disjoint, the dearest to move first."""
+    module: Module, computation: Computation, cut: Cut, states: Sequence[State], paths: Paths
+) -> Mapping[int, Axes]:
+    """Return the parts along each factor, disjoint: of a few candidates the cheapest."""
     x, rule, axes = cut.x, cut.rule, cut.axes
     places = factor_places(rule)
-    along = parts_along(axes, rule, splits)
+    splits = [state.split for state in states]
     usable: dict[int, bool] = {}
-    weights: dict[tuple[int, Axes], int] = {}
-    for (array, f), parts in along.items():
+    weights: dict[Option, int] = {}
+    own: list[list[Option]] = [[] for _ in states]
+    for (array, f), parts in parts_along(axes, rule, splits).items():
         if f not in usable:
             usable[f] = _works(module, computation, cut, f, places[f])
         if not usable[f] or (array >= cut.first_result and _from_operands(x, rule, f)):
             continue
-        fitting = _fitting(cut, f, places[f], parts)
-        weights[f, fitting] = weights.get((f, fitting), 0) + cut.shapes[array].byte_count
+        fits = _fitting(cut, f, places[f], parts)
+        if fits:
+            weights[f, fits] = weights.get((f, fits), 0) + cut.shapes[array].byte_count
+            own[array].append((f, fits))
     order = sorted(weights, key=lambda e: (-weights[e], -axes.extent(e[1]), e[0]))
-    chosen: dict[int, Axes] = {}
-    taken: set[tuple[int, int]] = set()
-    for f, parts in order:
-        group = _leaf_of(cut, places[f]) if x.opcode in LEAF_BY_LEAF else 0
-        own = {(group, p) for p in parts}
-        if parts and f not in chosen and not taken & own and not _shifts(rule, places[f], chosen):
-            chosen[f] = parts
-            taken |= own
-    _without_strides(rule, axes, places, chosen)
-    return chosen
+
+    def compatible(options: Sequence[Option]) -> dict[int, Axes]:
+        chosen: dict[int, Axes] = {}
+        taken: set[tuple[int, int]] = set()
+        for f, parts in options:
+            group = _leaf_of(cut, places[f]) if x.opcode in LEAF_BY_LEAF else 0
+            used = {(group, p) for p in parts}
+            if f not in chosen and not taken & used and not _shifts(rule, places[f], chosen):
+                chosen[f] = parts
+                taken |= used
+        _without_strides(rule, axes, places, chosen)
+        if x.opcode in _MOVED_ASIDE:
+            _move_aside(cut, splits, chosen)
+        return chosen
+
+    def priced(parts: Mapping[int, Axes]) -> tuple[float, float]:
+        divided = replace(cut, parts=parts)
+        work = divided.work
+        sent = 0.0
+        for i, (state, split) in enumerate(zip(states, divided.splits, strict=True)):
+            if i < cut.first_result:
+                sent += paths.sent_bytes(cut.shapes[i], state, split)
+            else:
+                made = State(split, divided.partial)
+                sent += paths.sent_bytes(cut.shapes[i], made, state.split)
+        return sent, work
+
+    reduced = {f for f in usable if rule.kind(f) in (REDUCTION, INDEXED)}
+    return cheapest(candidates(order, own, reduced), compatible, priced)
 
 
 def _leaf_of(cut: Cut, places: Sequence[tuple[int, int, int]]) -> int:
@@ -214,15 +272,7 @@ def _fitting(cut: Cut, f: int, places: Sequence[tuple[int, int, int]], parts: Ax
         is_even |= cut.updates and kind is REDUCTION
     if cut.x.opcode == "concatenate" and kind is WHOLE:
         size = cut.shapes[-1].dimensions[places[0][1]]
-    return even(cut.axes, parts, size) if is_even else fitting(cut.axes, parts, size)
-
-
-def even(axes: DeviceAxes, parts: Axes, size: int) -> Axes:
-    """Return as many of the parts as divide a size."""
-    kept = 0
-    while kept < len(parts) and size % axes.extent(parts[: kept + 1]) == 0:
-        kept += 1
-    return parts[:kept]
+    return cut.axes.even(parts, size) if is_even else fitting(cut.axes, parts, size)
 
 
 def fitting(axes: DeviceAxes, parts: Axes, size: int) -> Axes:

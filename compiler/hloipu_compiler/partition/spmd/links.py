@@ -76,6 +76,24 @@ def identity_rule(shape: ArrayShape) -> DimensionRule:
     return DimensionRule(factors, (dimensions,), (dimensions,))
 
 
+def region_rule(outer: ArrayShape, inner: ArrayShape) -> DimensionRule:
+    """Return the rule of a border of a manual region, from one side of which to the other.
+
+    Dimensions that manual axes divide are larger outside; other axes divide both sides alike.
+    """
+    factors: list[Factor] = []
+    sides: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = ([], [])
+    for n, m in zip(outer.dimensions, inner.dimensions, strict=True):
+        own = len(factors)
+        factors.append(Factor(min(n, m), FactorKind.PASS_THROUGH))
+        blocks = max(n, m) // max(1, min(n, m))
+        if blocks > 1:
+            factors.append(Factor(blocks, FactorKind.PASS_THROUGH))
+        for side, size in zip(sides, (n, m), strict=True):
+            side.append((own + 1, own) if size > min(n, m) else (own,))
+    return DimensionRule(tuple(factors), (tuple(sides[0]),), (tuple(sides[1]),))
+
+
 def links_of(module: Module, stated: Stated, state: StatePairs = ()) -> Links:
     """Return the arrays of a verified module and the ops that link them.
 
@@ -102,7 +120,40 @@ class _Linking:
         for parameter, result in state:
             key = (entry.name, entry.root)
             self._hand_on(key, given[parameter], made[result], _EDGE)
+        self.found.links[:] = self._in_order()
         return self.found
+
+    def _in_order(self) -> list[Link]:
+        """Return the links as values flow: those of a callee between its arguments and results.
+
+        A computation with several callers stands with the first.
+        """
+        each: dict[Key, list[Link]] = {}
+        for link in self.found.links:
+            each.setdefault(link.key, []).append(link)
+        ordered: list[Link] = []
+        entry = self.module.entry.name
+        seen = {entry}
+        todo: list[Key | list[Link]] = [(entry, 0)]
+        while todo:
+            task = todo.pop()
+            if isinstance(task, list):
+                ordered += task
+                continue
+            name, position = task
+            computation = self.module.computation[name]
+            if position == len(computation.instructions):
+                continue
+            todo.append((name, position + 1))
+            x = computation.instructions[position]
+            own = each.get(task, [])
+            called = [] if _applies(x) else [c for c in x.attributes.called if c not in seen]
+            given = {a for c in called for a in self._parameters(c)}
+            ordered += [link for link in own if link.arrays[-1] in given]
+            todo.append([link for link in own if link.arrays[-1] not in given])
+            seen.update(called)
+            todo += [(c, 0) for c in reversed(called)]
+        return ordered
 
     def _array(self, key: Key, leaf: int, shape: ArrayShape) -> int:
         self.found.shapes.append(shape)

@@ -20,7 +20,9 @@ from hloipu_compiler.partition.spmd.axes import MOST_LISTED
 from hloipu_compiler.partition.spmd.cuts import fitting
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.manual import PER_DEVICE, manual_parts, regions_of
+from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import Propagated
+from hloipu_compiler.partition.spmd.reshard_steps import Paths
 from hloipu_compiler.partition.spmd.resharding import Axes, Splits
 from hloipu_compiler.partition.spmd.writing import Writer
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -52,7 +54,7 @@ def for_one_device(module: Module, known: Propagated, results: Splits | None = N
     Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
     each device outside of a manual region.
     """
-    return Localizing(module, known).module_made(results)
+    return with_merged_collectives(Localizing(module, known).module_made(results))
 
 
 class Localizing:
@@ -60,6 +62,7 @@ class Localizing:
 
     def __init__(self, module: Module, known: Propagated) -> None:
         self.module, self.known = module, known
+        self.paths = Paths(known.axes)
         self.made: dict[tuple[str, Splits, Splits], Computation] = {}
         """By the old name and the splits of parameters and results, callees before callers."""
         self.written: set[str] = set()

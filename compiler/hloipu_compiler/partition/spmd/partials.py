@@ -1,4 +1,4 @@
-"""Partial results: what each device begins with, what padding counts as, and how they combine."""
+"""Partial results: what each device begins with, what padding counts as, and what combines them."""
 
 from collections.abc import Sequence
 
@@ -11,27 +11,12 @@ from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_compiler.partition.spmd.blocks import PRED, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import SUMMED, Cut, is_neutral
 from hloipu_compiler.partition.spmd.local_ops import STATED
-from hloipu_compiler.partition.spmd.resharding import Split, Splits
+from hloipu_compiler.partition.spmd.reshard_steps import Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 
-REDUCTION, INDEXED = FactorKind.REDUCTION, FactorKind.INDEXED
-_MASKED_READS = frozenset("gather dynamic-slice".split())
-
-
-def partial_parts(cut: Cut) -> tuple[int, ...]:
-    """Return the parts along which devices hold partial results of an op."""
-    opcode = cut.x.opcode
-    kinds = [REDUCTION]
-    if opcode in _MASKED_READS:
-        kinds.append(INDEXED)
-    parts = cut.parts_of(*kinds)
-    kept = {f for result in cut.rule.results for numbers in result for f in numbers}
-    for f, own in cut.parts.items():
-        if f not in kept and cut.rule.kind(f) is FactorKind.PERMUTATION:
-            parts += own  # ranges of a window
-    return parts
+REDUCTION = FactorKind.REDUCTION
 
 
 def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> list[int]:
@@ -68,29 +53,18 @@ def _once(b: Blocks, cut: Cut, at: int, neutral: int, parts: tuple[int, ...]) ->
     return b.apply(cut.x, "select", first, at, b.spread(cut.x, neutral, sizes))
 
 
-def combined(b: Blocks, cut: Cut, at: int, wanted: Splits) -> list[Block]:
-    """Combine an op's partial results; leave each device its part where it needs no more."""
-    x, parts = cut.x, partial_parts(cut)
+def partial_results(b: Blocks, cut: Cut, at: int) -> list[Block]:
+    """Return an op's results, which wait to be combined until they are read.
+
+    Those of a reduction that is no single op are combined at once.
+    """
     own = cut.splits[cut.first_result :]
-    if x.opcode == "reduce" and cut.monoid is None:
+    if cut.x.opcode == "reduce" and cut.monoid is None:
         return _again(b, cut, at, own)
-    split, left = list(own[0]), list(parts)
     kind = b.shape(at).element_type
-    if cut.monoid is not None:
-        reducer = x.attributes.text("to_apply")
-    else:
-        reducer = b.combiner("or" if kind is PRED else "add", kind)
-    whole = cut.shapes[cut.first_result].dimensions
-    for d, after in enumerate(wanted[0]):
-        more = after[len(split[d]) :]
-        fits = whole[d] % b.axes.extent(after) == 0
-        if more and fits and after == split[d] + more and set(more) <= set(left):
-            at = b.reshards.scattered(x, at, d, more, reducer)
-            split[d] = after
-            left = [p for p in left if p not in more]
-    if left:
-        at = b.reshards.reduced(x, at, left, reducer)
-    return [Block(at, tuple(split))]
+    opcode = cut.monoid or ("or" if kind is PRED else "add")
+    named = cut.x.attributes.text("to_apply") if cut.monoid else b.combiner(opcode, kind)
+    return [Block(at, own[0], cut.partial, named, sums=opcode == "add")]
 
 
 def _again(b: Blocks, cut: Cut, at: int, splits: Sequence[Split]) -> list[Block]:
@@ -102,10 +76,8 @@ def _again(b: Blocks, cut: Cut, at: int, splits: Sequence[Split]) -> list[Block]
     gathered = []
     for leaf in leaves_at(b, at):
         shape = b.shape(leaf)
-        rank = len(shape.dimensions)
         row = b.add(x, "reshape", shape.element_type, (1, *shape.dimensions), (leaf,))
-        none: Split = ((),) * (rank + 1)
-        gathered.append(b.reshards.resharded(x, row, (parts, *none[1:]), none))
+        gathered.append(b.reshards.gathered(x, row, 0, parts))
     attributes = without(reduction.attributes, (*STATED, "dimensions")).replaced(dimensions=(0,))
     operands = (*gathered, *reduction.operands[count:])
     again = draft.add(x, "reduce", draft.shape(at), operands, attributes)

@@ -23,6 +23,7 @@ from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_devi
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_shardings
 from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
@@ -104,7 +105,9 @@ PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 
 
 def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
-    module = made_synchronous(module)  # and bitcasts, which go by layouts of whole arrays, expanded
+    # Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
+    # not divide their values alike.
+    module = inlined(made_synchronous(module))
     known = propagated(module, stated_shardings(module), state)
     given, made = entry_splits(module, known, state)
     local = for_one_device(module, known, made)

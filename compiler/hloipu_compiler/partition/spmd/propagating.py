@@ -20,6 +20,7 @@ Source: openxla/shardy `docs/propagation.md`,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
@@ -34,6 +35,7 @@ from hloipu_compiler.partition.spmd.links import (
     factor_places,
     identity_rule,
     links_of,
+    region_rule,
 )
 from hloipu_compiler.partition.spmd.reading import CONSTRAINT, RESULT, Key, Stated
 from hloipu_runtime.frozen import dataclass
@@ -41,7 +43,7 @@ from hloipu_runtime.frozen import dataclass
 _ROUNDS = 3
 _FIRST = ELEMENTWISE | frozenset(
     "reshape transpose edge group copy opt-barrier domain tuple get-tuple-element custom-call map"
-    " border".split()
+    " border region".split()
 )
 """Opcodes that go first, in both directions."""
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
@@ -116,6 +118,8 @@ class _Engine:
         self.decisions: list[list[Decision]] = [[] for _ in range(count)]
         self.waiting: list[dict[int, None]] = [{} for _ in range(_ROUNDS)]
         """Links to look at, for each round."""
+        self.touched: list[int] = []
+        """Links that came to wait since a link was looked at."""
         self.places = links.places
         self.all_links = list(links.links)
         self.priorities: set[int] = {0}
@@ -170,14 +174,13 @@ class _Engine:
             operands = tuple(a for i in x.operands for a in self.links.results[name, i])
             for number, whole in enumerate(border.wholes):
                 inner = _inside(whole, border.manual)
-                if border.enters:
-                    self._give(results[number], inner)
-                    self._pseudo(key, operands[number], whole)
-                else:
-                    self._give(results[number], whole)
-                    self._pseudo(key, operands[number], inner)
+                result = results[number]
+                self._give(result, inner if border.enters else whole)
+                taken = self._pseudo(key, operands[number], whole if border.enters else inner)
+                rule = region_rule(self.links.shapes[taken], self.links.shapes[result])
+                self.all_links.append(Link(key, rule, (taken, result), "region"))
 
-    def _pseudo(self, key: Key, array: int, sharding: AxisSharding) -> None:
+    def _pseudo(self, key: Key, array: int, sharding: AxisSharding) -> int:
         """State what a border takes, as an array of its own that the operand is linked with."""
         shape = self.links.shapes[array]
         self.links.shapes.append(shape)
@@ -190,6 +193,7 @@ class _Engine:
         new = len(self.links.shapes) - 1
         self._give(new, sharding)
         self.all_links.append(Link(key, identity_rule(shape), (array, new), "border"))
+        return new
 
     def _constraints(self) -> None:
         """Give the operand of a constraint its sharding where nothing else is said of it.
@@ -220,7 +224,7 @@ class _Engine:
         """Bar manual parts from the use of all values of their regions, from op to op."""
         users: dict[int, list[int]] = {}
         for link in self.all_links:
-            if link.opcode != "border":
+            if link.opcode not in ("border", "region"):
                 for array in link.arrays:
                     users.setdefault(array, []).extend(link.arrays)
         marked = [a for a, s in enumerate(self.base) if s is not None and s.manual]
@@ -267,20 +271,32 @@ class _Engine:
                 del self.hidden[array]
 
     def _touch(self, array: int) -> None:
+        self.touched += self.around[array]
         for number in self.around[array]:
             for waiting in self.waiting:
                 waiting[number] = None
 
     def _sweep(self, round_number: int) -> None:
-        """Look at the links of a round, forwards and backwards in turn, until none waits."""
-        forward = True
-        while self.waiting[round_number]:
-            now = sorted(self.waiting[round_number], reverse=not forward)
-            for number in now:
-                if number in self.waiting[round_number]:
-                    del self.waiting[round_number][number]
-                    self._visit(self.all_links[number], round_number)
-            forward = not forward
+        """Look at the links of a round, forwards and backwards in turn, until none waits.
+
+        What comes to wait ahead, in the direction of a pass, is looked at in the same pass.
+        """
+        direction = 1
+        waiting = self.waiting[round_number]
+        while waiting:
+            now = [direction * number for number in waiting]
+            heapify(now)
+            while now:
+                number = direction * heappop(now)
+                if number not in waiting:
+                    continue
+                del waiting[number]
+                self.touched.clear()
+                self._visit(self.all_links[number], round_number)
+                for other in self.touched:
+                    if direction * other > direction * number:
+                        heappush(now, direction * other)
+            direction = -direction
 
     def _visit(self, link: Link, round_number: int) -> None:
         rule = link.rule
@@ -395,9 +411,7 @@ class _Engine:
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
             given = self.base[array]
             for d, parts in enumerate(self.dimensions[array]):
-                size, kept = self.links.shapes[array].dimensions[d], 0
-                while kept < len(parts) and size % self.axes.extent(parts[: kept + 1]) == 0:
-                    kept += 1
+                kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
                 self.dimensions[array][d] = parts[: max(kept, said)]
 

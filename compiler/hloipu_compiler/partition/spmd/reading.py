@@ -6,6 +6,7 @@ openxla/xla `xla/service/spmd/shardy/sdy_round_trip/import_shardy_attrs.cc`, `im
 custom_calls.cc`; `xla/service/spmd/spmd_partitioner.cc` (PreprocessSharding).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -253,6 +254,8 @@ class _Reader:
                 len(s.dimensions) != len(a.dimensions) for s, a in zip(each, arrays, strict=True)
             ):
                 raise self._fault("it has another number of dimensions than the value", x)
+            if not self.is_shardy and x.attributes.text("custom_call_target") == CONSTRAINT:
+                each = tuple(_with_open(s, x.backend_config) for s in each)
             if (name, position) in self.manual_names:
                 manual = self._manual(self.manual_names[name, position], axes, x)
                 borders[name, position] = Border(each, manual, enters)
@@ -267,6 +270,20 @@ class _Reader:
                 places = [mesh.axis_position[name] for name in names]
                 return bits(p for place in places for p in axes.parts(own[place]))
         raise self._fault(f"no mesh has the axes {', '.join(names)}", x)
+
+
+_UNSPECIFIED = re.compile(r"unspecified_dims=\[([0-9, ]*)\]")
+
+
+def _with_open(sharding: AxisSharding, config: str) -> AxisSharding:
+    """Return GSPMD's constraint with the dimensions open that it leaves to propagation.
+
+    Source: jax-ml/jax `jax/_src/interpreters/mlir.py` (wrap_with_sharding_op).
+    """
+    said = _UNSPECIFIED.search(config)
+    free = {int(n) for n in said[1].split(",") if n.strip()} if said else set()
+    closed = tuple(c and d not in free for d, c in enumerate(sharding.closed))
+    return replace(sharding, closed=closed)
 
 
 def once_escaped(text: str) -> str:

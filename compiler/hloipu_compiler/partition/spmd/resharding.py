@@ -1,11 +1,10 @@
 """Moves values from one sharding to another, by slices and collectives, and adds partial results.
 
 A block is cut out at starts that a table has for the partition's number; blocks are gathered along
-their own dimension. What can be cut is cut before anything is gathered, as it moves less then.
-Source: openxla/shardy `shardy/dialect/sdy/transforms/export/reshard_to_collectives.cc`.
+their own dimension.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,14 @@ from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
+from hloipu_compiler.partition.spmd.axes import bits
+from hloipu_compiler.partition.spmd.reshard_steps import Axes as Axes
+from hloipu_compiler.partition.spmd.reshard_steps import Move, Paths, State, Step
+from hloipu_compiler.partition.spmd.reshard_steps import Split as Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain, reshaped, transposed
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 
-Axes = tuple[int, ...]
-Split = tuple[Axes, ...]
-"""The parts that divide each dimension of a value."""
 Splits = tuple[Split, ...]
 """Of each leaf of a value."""
 
@@ -29,58 +28,64 @@ Splits = tuple[Split, ...]
 class Resharding:
     """Writes reshards into a draft; each channel is used once."""
 
-    def __init__(self, draft: Draft, axes: DeviceAxes, channels: Iterator[int]) -> None:
-        self.draft, self.axes, self.channels = draft, axes, channels
+    def __init__(self, draft: Draft, paths: Paths, channels: Iterator[int]) -> None:
+        self.draft, self.paths, self.channels = draft, paths, channels
+        self.axes = axes = paths.axes
         self.places = np.arange(axes.device_count)
         self.devices = np.asarray(axes.devices or self.places)
-        self.known: dict[tuple[int, Split, Split], int] = {}
+        self.versions: dict[int, dict[State, int]] = {}
+        """Of values, by the position of each: the shardings they have had, and where."""
 
-    def resharded(self, like: Instruction, at: int, old: Split, new: Split) -> int:
-        """Return the position of a value with another sharding."""
-        if old == new:
+    def resharded(
+        self, like: Instruction, at: int, old: State, new: Split, reducer: str = ""
+    ) -> int:
+        """Return the position of a value with another sharding, of which nothing is partial.
+
+        It is made from the sharding that the value has already had from which least is sent.
+        `reducer`: the computation that combines partial results.
+        """
+        if old == State(new):
             return at
-        key = (at, old, new)
-        if key not in self.known:
-            self.known[key] = self._moved(like, at, old, new)
-        return self.known[key]
+        known = self.versions.setdefault(at, {old: at})
+        if State(new) not in known:
+            whole = self._whole(at, old.split)
+            state = min(known, key=lambda each: self.paths.steps(whole, each, new).share)
+            at = known[state]
+            for step in self.paths.steps(whole, state, new).steps:
+                at = self._taken(like, at, state, step, reducer)
+                state = step.after
+                known[state] = at
+                self.versions[at] = known
+        return known[State(new)]
 
-    def _moved(self, like: Instruction, at: int, old: Split, new: Split) -> int:
-        if self._is_permutation(old, new):
-            return self._permuted(like, at, old, new)
-        used = bits(p for parts in old for p in parts)
-        own = list(old)
-        for d, (before, after) in enumerate(zip(old, new, strict=True)):
-            free = all(not used >> p & 1 for p in after[len(before) :])
-            if after[: len(before)] == before and after != before and free:
-                at = self._cut(like, at, d, after[len(before) :])
-                own[d] = after
-        for d, after in enumerate(new):
-            common = _common(own[d], after)
-            left = own[d][common:]
-            target = next((e for e, n in enumerate(new) if left and n == own[e] + left), -1)
-            if target >= 0:
-                at = self._exchanged(like, at, (d, target), left)
-                own[target] += left
-            elif left:
-                at = self._gathered(like, at, d, left)
-            own[d] = own[d][:common]
-        for d, after in enumerate(new):
-            if own[d] != after:
-                at = self._cut(like, at, d, after[len(own[d]) :])
-        return at
+    def _taken(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:
+        """Return a value after one step."""
+        kind, d, target, parts, after = step
+        if kind is Move.CUT:
+            return self._cut(like, at, d, parts)
+        if kind is Move.PERMUTE:
+            return self._permuted(like, at, before.split, after.split)
+        if kind is Move.EXCHANGE:
+            return self._exchanged(like, at, (d, target), parts)
+        if kind is Move.GATHER:
+            return self.gathered(like, at, d, parts)
+        if kind is Move.SCATTER:
+            return self._scattered(like, at, d, parts, reducer)
+        return self._reduced(like, at, parts, reducer)
 
-    def _is_permutation(self, old: Split, new: Split) -> bool:
-        """Whether every device needs just the block that another one has."""
-        alike = [self.axes.extent(p) for p in old] == [self.axes.extent(p) for p in new]
-        before, after = (sorted(p for parts in split for p in parts) for split in (old, new))
-        return alike and before == after
+    def _whole(self, at: int, split: Split) -> tuple[int, ...]:
+        """Return the sizes of a value of which one device's block stands at a position."""
+        shape = self.draft.shape(at)
+        assert isinstance(shape, ArrayShape)
+        extents = map(self.axes.extent, split)
+        return tuple(n * count for n, count in zip(shape.dimensions, extents, strict=True))
 
     def _permuted(self, like: Instruction, at: int, old: Split, new: Split) -> int:
         """Send each device's block to the one that is to have it."""
-        used = [p for parts in old for p in parts]
-        others = tuple(p for p in range(len(self.axes.sizes)) if p not in used)
-        sources = np.lexsort([self.numbers(parts) for parts in (*old, others)])
-        targets = np.lexsort([self.numbers(parts) for parts in (*new, others)])
+        sources, targets = (
+            np.lexsort([self.numbers(parts) for parts in (*split, self._others(split))])
+            for split in (old, new)
+        )
         pairs = sorted(
             zip(self.devices[sources].tolist(), self.devices[targets].tolist(), strict=True)
         )
@@ -90,6 +95,11 @@ class Resharding:
         }
         shape = self.draft.shape(at)
         return self.draft.add(like, "collective-permute", shape, (at,), Attributes(attributes))
+
+    def _others(self, split: Split) -> Axes:
+        """Return the parts that divide nothing."""
+        used = bits(p for parts in split for p in parts)
+        return tuple(p for p in range(len(self.axes.sizes)) if not used >> p & 1)
 
     def numbers(self, parts: Axes) -> Any:
         """Return for each place the number of its block along some parts."""
@@ -125,7 +135,7 @@ class Resharding:
         at = add(like, "dynamic-slice", plain(kind, (1, *own)), (known, me, *zeros), one)
         return add(like, "reshape", plain(kind, own), (at,))
 
-    def _gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
+    def gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
         """Return the blocks of all devices along some parts, joined along a dimension."""
         shape = self.draft.shape(at)
         assert isinstance(shape, ArrayShape)
@@ -144,6 +154,7 @@ class Resharding:
         assert isinstance(shape, ArrayShape)
         sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
         attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
+        del attributes["use_global_device_ids"]  # An all-to-all has none: its ids are partitions.
         at = self.draft.add(like, "all-to-all", shape, (at,), Attributes(attributes))
         split = plain(kind, (*sizes[:j], count, sizes[j] // count, *sizes[j + 1 :]))
         at = reshaped(self.draft, like, at, split)
@@ -154,7 +165,7 @@ class Resharding:
         sizes[j] //= count
         return reshaped(self.draft, like, at, plain(kind, tuple(sizes)))
 
-    def scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
+    def _scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
         """Return each device's own block of partial results combined along some parts."""
         shape = self.draft.shape(at)
         assert isinstance(shape, ArrayShape)
@@ -165,9 +176,9 @@ class Resharding:
         made = Attributes(attributes, (reducer,))
         return self.draft.add(like, "reduce-scatter", block, (at,), made)
 
-    def reduced(self, like: Instruction, at: int, parts: Sequence[int], reducer: str) -> int:
+    def _reduced(self, like: Instruction, at: int, parts: Axes, reducer: str) -> int:
         """Return partial results combined over all devices along some parts."""
-        attributes = {**self._meeting(tuple(sorted(parts))), "to_apply": reducer}
+        attributes = {**self._meeting(parts), "to_apply": reducer}
         made = Attributes(attributes, (reducer,))
         return self.draft.add(like, "all-reduce", self.draft.shape(at), (at,), made)
 
@@ -185,11 +196,3 @@ class Resharding:
         others = tuple(p for p in range(len(self.axes.sizes)) if p not in parts)
         order = np.lexsort((self.numbers(parts), self.numbers(others)))
         return self.devices[order].reshape(-1, self.axes.extent(parts))
-
-
-def _common(a: Axes, b: Axes) -> int:
-    """Return how many parts two lists begin with alike."""
-    count = 0
-    while count < min(len(a), len(b)) and a[count] == b[count]:
-        count += 1
-    return count

@@ -1,6 +1,8 @@
 """Writes one computation of a program for one device, op by op, on blocks."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
@@ -12,10 +14,12 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
+from hloipu_compiler.partition.spmd.delaying import delayed
 from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op, with_leaves
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
-from hloipu_compiler.partition.spmd.partials import combined, partial_parts, prepared
+from hloipu_compiler.partition.spmd.partials import partial_results, prepared
 from hloipu_compiler.partition.spmd.reading import Key
+from hloipu_compiler.partition.spmd.reshard_steps import State
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.partition.spmd.rolls import Roll, rolled, rolls_of
 from hloipu_compiler.passes.framework.attribute_edits import renamed, without
@@ -40,15 +44,15 @@ class Writer:
         self.whole, self.old, self.given = whole, old, given
         self.module, self.axes = whole.module, whole.known.axes
         self.draft = Draft(self.module, old)
-        self.on = Blocks(self.draft, self.axes, whole.channels, whole.combiner)
+        self.on = Blocks(self.draft, whole.paths, whole.channels, whole.combiner)
         self.rolls = rolls_of(old)
+        self.readers = Counter(i for x in old.instructions for i in x.operands)
+        self.readers[old.root] += 1
         self.blocks: list[tuple[Block, ...]] = []
         """Of each instruction, leaf by leaf."""
 
     def written(self, results: Splits) -> Computation:
         """Return the computation, whose results are split so."""
-        from dataclasses import replace
-
         for position, x in enumerate(self.old.instructions):
             self.blocks.append(self._written((self.old.name, position), x))
         x = self.old.instructions[self.old.root]
@@ -96,8 +100,13 @@ class Writer:
             made = self._calling(x, given, wanted)
         else:
             made = self._computed(key, x, given, wanted)
-        moved = self._moved(x, made, leaves_of(x.shape), wanted)
-        return tuple(Block(at, split) for at, split in zip(moved, wanted, strict=True))
+        if not is_identity(x):
+            return tuple(made)  # Moved when it is read, as each reader needs it.
+        each = zip(made, leaves_of(x.shape), wanted, strict=True)
+        return tuple(
+            block if block.partial else Block(self.on.moved(x, block, shape, split), split)
+            for block, shape, split in each
+        )
 
     def _along(self, roll: Roll) -> Along:
         shape = self.old.instructions[roll.source].shape
@@ -149,7 +158,7 @@ class Writer:
         at = self.draft.append(
             x._replace(shape=shape, operands=(given[0].at,), attributes=attributes)
         )
-        return [Block(at, given[0].split)]
+        return [replace(given[0], at=at)]
 
     def _border(
         self, key: Key, x: Instruction, given: Sequence[Block], wanted: Splits
@@ -165,7 +174,8 @@ class Writer:
         if region.enters:
             moved = self._moved(x, given, self._operand_leaves(x), outside)
             return [Block(at, split) for at, split in zip(moved, inside, strict=True)]
-        return [Block(b.at, split) for b, split in zip(given, outside, strict=True)]
+        moved = self._moved(x, given, self._operand_leaves(x), inside)
+        return [Block(at, split) for at, split in zip(moved, outside, strict=True)]
 
     def _calling(self, x: Instruction, given: Sequence[Block], wanted: Splits) -> list[Block]:
         """Write a loop, a branch or a call of computations on blocks."""
@@ -209,14 +219,21 @@ class Writer:
         if x.opcode in COLLECTIVES:
             manual = self.whole.manual.get(key, 0)
             x = x._replace(attributes=meeting_attributes(self.on.reshards, x, manual))
-        splits = [*(block.split for block in given), *wanted]
-        cut = cut_of(self.module, self.old, x, splits, self.axes)
-        operands = self._moved(x, given, self._operand_leaves(x), tuple(cut.splits[: len(given)]))
+        cut, waits = delayed(self.module, self.old, x, given, self.axes, self.readers)
+        if cut is None:
+            states = [*(block.state for block in given), *map(State, wanted)]
+            cut = cut_of(self.module, self.old, x, states, self.whole.paths)
+        each = zip(given, self._operand_leaves(x), cut.splits, strict=False)
+        operands = [
+            block.at if waits and block.partial else self.on.moved(x, block, shape, split)
+            for block, shape, split in each
+        ]
         leaves = iter(prepared(self.on, self.old, cut, operands))
         packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
         at = _handler(cut)(self.on, cut, packed)
-        if partial_parts(cut):
-            return combined(self.on, cut, at, wanted)
+        if cut.partial or waits:
+            found = partial_results(self.on, cut, at)
+            return [replace(b, partial=tuple(sorted((*b.partial, *waits)))) for b in found]
         pairs = zip(self._unpacked(x, at, self.draft.shape(at)), cut.splits[len(given) :],
                     strict=True)  # fmt: skip
         return [Block(i, split) for i, split in pairs]

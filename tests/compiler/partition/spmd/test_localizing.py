@@ -17,6 +17,8 @@ X = "p = f32[12,8] parameter(0), sharding="
 Y = "q = f32[8,12] parameter(1), sharding="
 ROWS, BOTH = "{devices=[4,1]<=[4]}", "{devices=[2,2]<=[4]}"
 DOT = "ROOT d = f32[12,12] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+Z = "q = f32[12,8] parameter(1), sharding="
+DOT_ROWS = "ROOT d = f32[8,8] dot(p, q), lhs_contracting_dims={0}, rhs_contracting_dims={0}"
 CASES: dict[str, tuple[str, dict[str, int]]] = {
     "a reduction begins once": (
         f"{X}{ROWS}\n  c = f32[] constant(5)\n"
@@ -38,9 +40,10 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         f"  {Y}{{devices=[1,2,2]<=[2,2]T(1,0) last_tile_dim_replicate}}\n  {DOT}",
         {},
     ),
-    "a sum over blocks": (
+    "a sum over blocks": (f"{X}{ROWS}\n  {Z}{ROWS}\n  {DOT_ROWS}", {"all-reduce": 1}),
+    "operands smaller than their product": (
         f"{X}{{devices=[1,4]<=[4]}}\n  {Y}{{devices=[4,1]<=[4]}}\n  {DOT}",
-        {"all-reduce": 1},
+        {"all-gather": 2},
     ),
     "one axis for both": (f"{X}{ROWS}\n  {Y}{{devices=[1,4]<=[4]}}\n  {DOT}", {"all-gather": 1}),
     "devices in an order of their own": (
@@ -51,7 +54,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
     "another sharding is asked for": (
         f"{X}{BOTH}\n  ROOT n = f32[12,8] negate(p), "
         "sharding={devices=[1,2,2]<=[4] last_tile_dim_replicate}",
-        {"all-gather": 2},
+        {"all-to-all": 1, "all-gather": 1},
     ),
     "axes change places": (
         f"{X}{BOTH}\n  ROOT n = f32[12,8] negate(p), sharding={{devices=[2,2]<=[2,2]T(1,0)}}",
@@ -72,7 +75,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         {"all-to-all": 1},
     ),
     "a sum of which each keeps a part": (
-        f"{X}{{devices=[1,4]<=[4]}}\n  {Y}{{devices=[4,1]<=[4]}}\n  {DOT}, sharding={ROWS}",
+        f"{X}{ROWS}\n  {Z}{ROWS}\n  {DOT_ROWS}, sharding={ROWS}",
         {"reduce-scatter": 1},
     ),
     "three by two, strided at the end": (
