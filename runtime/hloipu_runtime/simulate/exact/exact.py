@@ -62,7 +62,7 @@ class ExactEngine:
         self.memories = TileMemories(program, poison=poison)
         self._now = CurrentRun()
         steps = program.body.steps
-        self._touched = [used(step, program) for step in steps]
+        self._touched = [self.memories.with_memories(used(step, program)) for step in steps]
         self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
         self._actions: list[list[Action] | None] = [None] * len(steps)
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
@@ -164,6 +164,7 @@ class ExactEngine:
                         step.name or place,
                     )
                     for transfer in step.transfers
+                    if not self.memories.lies_in_another(transfer.destination)
                 ]
             case Sync():
                 return []
