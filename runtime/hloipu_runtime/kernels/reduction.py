@@ -97,7 +97,8 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
         return np.full(kept_shape, identity(monoid, x.dtype))
     if order is not None:
         x = x.transpose(order)
-    x = np.ascontiguousarray(x)
+    if not x.ndim or x.strides[-1] != x.itemsize:
+        x = np.ascontiguousarray(x)
     with quietly():
         result = _folded(x, UFUNCS[monoid], folds)
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
