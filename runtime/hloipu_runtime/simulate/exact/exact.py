@@ -88,6 +88,11 @@ class ExactEngine:
             else:
                 self.memories.alive.pop(port.variable, None)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory that stay from run to run."""
+        return self.memories.bytes
+
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left.
 

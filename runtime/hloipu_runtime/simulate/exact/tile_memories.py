@@ -38,9 +38,14 @@ class TileMemories:
         """Of memories that are not in the pool."""
 
     @property
+    def bytes(self) -> int:
+        """Of all memories."""
+        return self._pool.bytes + self._apart_bytes
+
+    @property
     def are_too_many(self) -> bool:
         """Whether they take more than is kept from run to run."""
-        return self._pool.bytes + self._apart_bytes > KEPT_BYTES
+        return self.bytes > KEPT_BYTES
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
