@@ -215,9 +215,9 @@ class Session:
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
 
-    def _take(self, given: State) -> None:
+    def _take(self, named: dict[str, Any]) -> None:
         """Have other arrays from here on: with the next call, or by a transfer, if loaded."""
-        named, seen = self._named(given), self._seen
+        seen = self._seen
         called = called_with(self.program, named)
         anew = [port.stream for port in seen.parameters[: seen.loaded] if port.stream in named]
         if anew:
@@ -305,7 +305,7 @@ class Session:
         with self._host.running(elements), computing():
             for number, given in enumerate(calls):
                 if number and given:
-                    self._take(given)
+                    self._take(self._named(given))
                 self._run_once(counts)
         self._runs.update(counts.runs)
         idle = self.idle_cycles - waited + self.loading_cycles - loading
