@@ -157,7 +157,7 @@ def loaded_arrays(
     """Return the parameters that lie on the device as constants do, by program's stream, copied.
 
     One dictionary for each participant; all are the same one where no array differs. `given` has
-    them by users' stream (`named_arrays`), perhaps with one more dimension, of the replicas. `known`
+    them by users' stream (`named_arrays`), perhaps with one more dimension, of replicas. `known`
     are what participants have of those that are not given. Raises UsageError E3154 for arrays that
     are missing, E3142 for those that do not fit.
     """
