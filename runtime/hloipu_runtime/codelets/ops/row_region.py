@@ -170,7 +170,7 @@ class RowRegion(Codelet):
         ]
 
     def _row_by_row(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
-        """Return the steps as calls on a few rows after the other, None where rows lie apart."""
+        """Return the steps as calls, on a few rows after the other; None where many lie apart."""
         from hloipu_runtime.codelets.core.call_writer import CallWriter
 
         grid = results[0].grid
@@ -178,7 +178,7 @@ class RowRegion(Codelet):
         whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         cuts = list(self._cuts(whole, along))
-        if len(cuts) == 1:
+        if len(cuts) == 1 and prod(whole) > BLOCK_ELEMENTS:
             return None
         shapes = [
             arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
