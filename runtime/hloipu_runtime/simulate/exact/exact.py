@@ -7,6 +7,7 @@ runs as well: each step then finds its variables in the memories that they had i
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import assert_never
 
 import numpy as np
@@ -273,12 +274,17 @@ class ExactEngine:
         ]
 
     def _repeat(self, step: Repeat, place: str, host: Host, counts: Counts) -> Action:
+        path = f"{place}/repeat"
+
+        @cache
+        def prepared() -> list[Action]:
+            fresh = self._fresh(step.body, step.carried)
+            return fresh + self._block(step.body, path, host, counts)
+
         def run() -> None:
             if not step.count:
                 return
-            actions = self._fresh(step.body, step.carried)
-            path = f"{place}/repeat"
-            actions += self._block(step.body, path, host, counts)
+            actions = prepared()
             for _ in counts.iterations(step.name, path, step.count):
                 for action in actions:
                     action()
@@ -286,9 +292,8 @@ class ExactEngine:
         return run
 
     def _pipeline(self, step: Pipeline, place: str, host: Host, counts: Counts) -> Action:
-        def run() -> None:
-            if not step.count:
-                return
+        @cache
+        def prepared() -> Action:
             firsts = [
                 [
                     *self._fresh(stage.first, ()),
@@ -303,33 +308,43 @@ class ExactEngine:
                 ]
                 for position, stage in enumerate(step.stages)
             ]
-            pipelined(
+            return pipelined(
                 self.program,
                 step,
                 firsts,
                 bodies,
                 lambda copy: self._prepare(copy, place, host, counts),
-            )()
+            )
+
+        def run() -> None:
+            if not step.count:
+                return
+            prepared()()
             for _ in range(step.count):
                 counts.ran(f"{place}/repeat")
 
         return run
 
     def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
+        path = f"{place}/while"
+
+        @cache
+        def condition() -> list[Action]:
+            fresh = self._fresh(Sequence((step.condition, step.body)), step.carried)
+            return fresh + self._block(step.condition, f"{place}/condition", host, counts)
+
+        @cache
+        def body() -> list[Action]:
+            return self._block(step.body, path, host, counts)
+
         def run() -> None:
-            condition = self._fresh(Sequence((step.condition, step.body)), step.carried)
-            condition += self._block(step.condition, f"{place}/condition", host, counts)
-            predicate = self.memory(step.predicate)
-            body: list[Action] | None = None
-            path = f"{place}/while"
+            before, predicate = condition(), self.memory(step.predicate)
             for _ in counts.iterations(step.name, path):
-                for action in condition:
+                for action in before:
                     action()
                 if not bool(predicate.whole()):
                     return
-                if body is None:
-                    body = self._block(step.body, path, host, counts)
-                for action in body:
+                for action in body():
                     action()
 
         return run
@@ -342,14 +357,12 @@ class ExactEngine:
         host: Host,
         counts: Counts,
     ) -> Action:
-        prepared: dict[int, list[Action]] = {}
+        @cache
+        def prepared(chosen: int) -> list[Action]:
+            return self._block(branches[chosen], f"{place}?{chosen}", host, counts)
 
         def run() -> None:
-            chosen = choose()
-            if chosen not in prepared:
-                path = f"{place}?{chosen}"
-                prepared[chosen] = self._block(branches[chosen], path, host, counts)
-            for action in prepared[chosen]:
+            for action in prepared(choose()):
                 action()
 
         return run
