@@ -202,7 +202,7 @@ class Session:
             self._shared.wrote(CONSTANT)
 
     def _loaded_with(
-        self, given: State, known: Sequence[Mapping[str, Array]] = ()
+        self, given: Mapping[str, Any], known: Sequence[Mapping[str, Array]] = ()
     ) -> list[dict[str, Array]]:
         """Return what is loaded for each participant here; see `loaded_arrays`."""
         count = self._numbers.stop
