@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from hloipu_runtime.memory.does_not_fit import DoesNotFit
     from hloipu_runtime.report.profile import Profile
     from hloipu_runtime.session.device import Device, EngineSwapWarning
-    from hloipu_runtime.session.run_result import RunResult
-    from hloipu_runtime.session.session import Session, SessionRun
+    from hloipu_runtime.session.run_result import RunResult, SessionRun
+    from hloipu_runtime.session.session import Session
 
 _HOMES = {
     "compile": "hloipu.api",
@@ -83,7 +83,7 @@ _HOMES = {
     "HostError": "hloipu_runtime.errors",
     "LimitError": "hloipu_runtime.errors",
     "Session": "hloipu_runtime.session.session",
-    "SessionRun": "hloipu_runtime.session.session",
+    "SessionRun": "hloipu_runtime.session.run_result",
     "Profile": "hloipu_runtime.report.profile",
     "Estimate": "hloipu_runtime.costs.estimate",
     "UsageError": "hloipu_runtime.errors",

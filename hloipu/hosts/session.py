@@ -15,7 +15,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.session import SessionRun
+from hloipu_runtime.session.run_result import SessionRun
 from hloipu_runtime.streams.outfeed import Arrived, rows_together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 
@@ -137,7 +137,7 @@ class HostsSession:
         found = self._hub.call("run", steps=steps, inputs=inputs, schedules=schedules)
         done, outputs, cycles, self.steps, self.cycles = found[0]
         self._hub.steps = self.steps
-        return SessionRun(done, outputs, cycles, self.profile)
+        return SessionRun(self.profile, done, outputs, cycles)
 
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return copies of a replica's state by name; see `Session.state`."""

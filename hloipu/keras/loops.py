@@ -20,7 +20,8 @@ from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.device import Device
-from hloipu_runtime.session.session import Session, SessionRun
+from hloipu_runtime.session.run_result import SessionRun
+from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.source import Source
 
 import jax  # isort: skip  # its absence is told by hloipu.jax

@@ -1,7 +1,6 @@
 """CompiledProgram: what users run, estimate and save."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,12 @@ from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import verify
-from hloipu_runtime.report.build import About, machine_overrides, profile_of_estimate
+from hloipu_runtime.report.build import (
+    About,
+    machine_overrides,
+    profile_of_estimate,
+    profile_of_run,
+)
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.report.finding import Finding
 from hloipu_runtime.report.profile import Profile
@@ -46,9 +50,7 @@ if TYPE_CHECKING:
     from hloipu_runtime.report.ports import ArrayPort
     from hloipu_runtime.session.run_result import RunResult
     from hloipu_runtime.session.session import Session
-    from hloipu_runtime.simulate.exact.exact import ExactEngine
-    from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-    from hloipu_runtime.simulate.run.participant import Participant
+    from hloipu_runtime.simulate.plain_runs import PlainRuns
 
 Mode = str
 
@@ -237,24 +239,13 @@ class CompiledProgram(Compiled):
         arguments do not fit the parameters, LimitError E5016 where the host's memory does not
         suffice, or `live_bytes`, E5031 where a loop takes more iterations than `max_iterations`.
         """
-        from hloipu_runtime.kernels.computing import computing
-        from hloipu_runtime.program.seen import seen_by_users
-        from hloipu_runtime.report.build import profile_of_run
         from hloipu_runtime.session.run_result import (
             RunResult,
             begun_with,
             one_run,
             require_no_queues,
         )
-        from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
-        from hloipu_runtime.simulate.participants import (
-            check_host_memory,
-            check_participants,
-            meeting_participants,
-            run_together,
-        )
-        from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit, require_mode
-        from hloipu_runtime.simulate.run.ports import given_arrays, in_order, taken_arrays
+        from hloipu_runtime.simulate.run.host import Counts, TurnLimit, require_mode
 
         require_mode(mode)
         self._require_runnable()
@@ -267,8 +258,7 @@ class CompiledProgram(Compiled):
                 max_iterations=max_iterations,
             ) as session:  # fmt: skip
                 return one_run(session, self.outputs, progress)
-        check_participants(program)
-        check_host_memory(program, program.participants)
+        self._runs.require_host(mode)
         # Partitions that have blocks are given whole arrays together.
         together = 1 if program.partitioning is None else program.partitions
         takers = program.participants // together
@@ -279,35 +269,11 @@ class CompiledProgram(Compiled):
                 f"arguments; {len(each)} were given",
                 hint="" if together == 1 else "give whole arrays: partitions are sent their blocks",
             )
-        require_host_memory(program, mode, self.live_bytes, program.participants)
-        seen = seen_by_users(program)
-        names = self.parameter_names
-        given = [
-            given_arrays(seen.parameters, in_order(seen.parameters, names, x))
-            for x in each or [arguments]
-        ]
-        hosts = [
-            Arrays(seen.into_pieces(seen.block_of(given[n // together if each else 0], n)))
-            for n in range(program.participants)
-        ]
-        limit = TurnLimit(max_iterations, self.sources)
-        counts = Counts(progress=progress, limit=limit)
-
-        def run_one(here: "Participant") -> None:
-            with self._engine(mode, poison=poison, seed=seed) as engine:
-                engine.here = here
-                if here.number == 0:
-                    engine.run(hosts[0], counts, watch)
-                else:
-                    engine.run(hosts[here.number], Counts(limit=limit))
-
-        with computing(), memory_told(program, mode, self.live_bytes):
-            run_together(meeting_participants(program), run_one)
-        found = ChargePlan(self.costs).counts(counts.runs)
-        profile = profile_of_run(self.costs, found, self._about, mode=mode)
-        outputs = seen.whole([seen.joined(host.outputs) for host in hosts])
-        everyone = [taken_arrays(seen.results, arrays) for arrays in outputs]
-        return RunResult(everyone[0], profile.lower_bound_cycles, profile, everyone)
+        counts = Counts(progress=progress, limit=TurnLimit(max_iterations, self.sources))
+        everyone = self._runs.run(
+            each or [arguments], mode, counts, watch, poison=poison, seed=seed
+        )
+        return RunResult(lambda: self._profile_of(counts.runs, mode), everyone[0], everyone)
 
     @checked
     def session(
@@ -446,31 +412,15 @@ class CompiledProgram(Compiled):
             self.parameter_names,
         )
 
+    def _profile_of(self, runs: Mapping[str, int], mode: Mode) -> Profile:
+        counts = ChargePlan(self.costs).counts(runs)
+        return profile_of_run(self.costs, counts, self._about, mode=mode)
+
     @cached_property
-    def _idle(self) -> "list[FunctionalEngine]":
-        """Engines that no run has: each run takes one, or makes one, and puts it back."""
-        return []
+    def _runs(self) -> "PlainRuns":
+        from hloipu_runtime.simulate.plain_runs import PlainRuns
 
-    @contextmanager
-    def _engine(
-        self, mode: Mode, *, poison: bool, seed: int
-    ) -> "Iterator[FunctionalEngine | ExactEngine]":
-        """Lend an engine to one run of one participant; it is not shared."""
-        from hloipu_runtime.simulate.exact.exact import ExactEngine
-        from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-        from hloipu_runtime.simulate.run.kept_state import seeded
-
-        if mode == "exact":
-            yield ExactEngine(seeded(self.program, seed), poison=poison)
-        elif seed:
-            yield FunctionalEngine(seeded(self.program, seed))
-        else:
-            try:
-                engine = self._idle.pop()
-            except IndexError:
-                engine = FunctionalEngine(self.program)
-            yield engine
-            self._idle.append(engine)
+        return PlainRuns(self.program, self.parameter_names, self.live_bytes)
 
 
 @checked

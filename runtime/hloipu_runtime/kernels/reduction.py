@@ -97,7 +97,8 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
         return np.full(kept_shape, identity(monoid, x.dtype))
     if order is not None:
         x = x.transpose(order)
-    x = np.ascontiguousarray(x)
+    if not x.ndim or x.strides[-1] != x.itemsize:
+        x = np.ascontiguousarray(x)
     with quietly():
         result = _folded(x, UFUNCS[monoid], folds)
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
@@ -107,11 +108,16 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
     return result if back is None else result.transpose(back)
 
 
-@lru_cache(maxsize=4096)
 def is_short(shape: Sizes, axis: int) -> bool:
-    """Whether numpy's own reduction along an axis is the kernel's, without its set-up."""
+    """Whether numpy's own reduction along an axis of a small array is the kernel's."""
+    return prod(shape) <= SHORT_ELEMENTS and is_plain(shape, axis)
+
+
+@lru_cache(maxsize=4096)
+def is_plain(shape: Sizes, axis: int) -> bool:
+    """Whether numpy's own reduction along an axis of a row-major array is the kernel's."""
     size, count = prod(shape), shape[axis]
-    if not 0 < size <= SHORT_ELEMENTS:
+    if not size:
         return False
     if prod(shape[axis + 1 :]) > 1:
         return count <= 2 * SUM_BLOCK_ROWS

@@ -135,7 +135,14 @@ class Seen:
 
 
 def seen_by_users(program: Program) -> Seen:
-    """Return what users see of a program whose stacks fit (`verify_stacks`)."""
+    """Return what users see of a program whose stacks fit (`verify_stacks`), found once."""
+    found: Seen | None = program.__dict__.get("_seen")
+    if found is None:
+        found = program.__dict__["_seen"] = _seen(program)
+    return found
+
+
+def _seen(program: Program) -> Seen:
     given = Numbering(program.stacks, PARAMETER)
     made = Numbering(program.stacks, RESULT)
     split: dict[str, Split] = {}

@@ -150,21 +150,20 @@ def _of_replica(
 
 def loaded_arrays(
     program: Program,
-    given: State,
+    given: Mapping[str, Any],
     participants: int = 1,
     known: Sequence[Mapping[str, Array]] = (),
 ) -> list[dict[str, Array]]:
     """Return the parameters that lie on the device as constants do, by program's stream, copied.
 
-    One dictionary for each participant; all are the same one where no array differs. As
-    `given_state`, numbers are those of parameters, and an array may have one more dimension, of
-    the replicas. `known` are what participants have of those that are not given. Raises
-    UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not fit.
+    One dictionary for each participant; all are the same one where no array differs. `given` has
+    them by users' stream (`named_arrays`), perhaps with one more dimension, of replicas. `known`
+    are what participants have of those that are not given. Raises UsageError E3154 for arrays that
+    are missing, E3142 for those that do not fit.
     """
     seen = seen_by_users(program)
-    named = named_arrays(program, given)
-    ports = [x for x in seen.parameters[: seen.loaded] if x.stream in named or not known]
-    missing = [port.stream for port in ports if port.stream not in named]
+    ports = [x for x in seen.parameters[: seen.loaded] if x.stream in given or not known]
+    missing = [port.stream for port in ports if port.stream not in given]
     if missing:
         raise UsageError(
             "E3154",
@@ -172,11 +171,11 @@ def loaded_arrays(
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
     if seen.blocks:
-        return _loaded_blocks(program, ports, named, known)
+        return _loaded_blocks(program, ports, given, known)
     first: dict[str, Array] = {}
     others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
     for port in ports:
-        array, number = named[port.stream], number_of(port)
+        array, number = given[port.stream], number_of(port)
         is_own = program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape)
         first[port.stream] = _of_replica(program, port, number, array, 0)
         if is_own or number in program.keys:
@@ -198,14 +197,14 @@ def loaded_arrays(
 def _loaded_blocks(
     program: Program,
     ports: Sequence[Port],
-    named: Mapping[str, Any],
+    given: Mapping[str, Any],
     known: Sequence[Mapping[str, Array]],
 ) -> list[dict[str, Array]]:
     """Return `loaded_arrays` of a partitioned program: each partition has its block."""
     seen, found = seen_by_users(program), list[dict[str, Array]]()
     for replica in range(program.replicas):
         whole = {
-            x.stream: _of_replica(program, x, number_of(x), named[x.stream], replica) for x in ports
+            x.stream: _of_replica(program, x, number_of(x), given[x.stream], replica) for x in ports
         }
         for number in range(len(found), len(found) + program.partitions):
             own = seen.into_pieces(seen.block_of(whole, number))
@@ -214,12 +213,14 @@ def _loaded_blocks(
     return found
 
 
-def called_with(program: Program, given: State) -> dict[str, Array]:
-    """Return parameters that come in with each call, those that are given, by program's stream."""
+def called_with(program: Program, given: Mapping[str, Any]) -> dict[str, Array]:
+    """Return parameters that come in with each call by program's stream, of those given by users'.
+
+    Raises UsageError E3142 for arrays that do not fit.
+    """
     seen = seen_by_users(program)
-    named = named_arrays(program, given)
-    there = [port for port in seen.parameters[seen.loaded :] if port.stream in named]
-    return seen.into_pieces(given_arrays(there, [named[port.stream] for port in there]))
+    there = [port for port in seen.parameters[seen.loaded :] if port.stream in given]
+    return seen.into_pieces(given_arrays(there, [given[port.stream] for port in there]))
 
 
 def require_inputs(program: Program, known: Mapping[str, Array]) -> None:
@@ -266,6 +267,8 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
     Keys are numbers, streams or `names`, of all parameters by number; a list has the first ones in
     their order. Raises UsageError E3154 for what the program does not take, or takes twice.
     """
+    if not len(given):
+        return {}
     ports = seen_by_users(program).parameters
     streams = [port.stream for port in ports]
     called = {names[n]: port.stream for port in ports if 0 <= (n := number_of(port)) < len(names)}

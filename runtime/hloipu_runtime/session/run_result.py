@@ -1,7 +1,8 @@
-"""What one run gave: of a plain program, and of one that keeps state and has no queues."""
+"""What runs gave: of a plain program, of a session, and of one call of a program with state."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,16 +20,44 @@ _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True)
-class RunResult:
+class _Profiled:
+    """What ran, and what it cost, which is found when it is asked for: it may cost more itself."""
+
+    _profile: Callable[[], Profile] = field(repr=False)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """Where the cycles went."""
+        return self._profile()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: the profile itself."""
+        return {**self.__dict__, "profile": self.profile, "_profile": None}
+
+
+@dataclass(frozen=True)
+class SessionRun(_Profiled):
+    """What one call of `Session.run` gave."""
+
+    steps: int
+    outputs: list[Any]
+    """Results that no queue takes, of the last step."""
+    cycles: int
+
+
+@dataclass(frozen=True)
+class RunResult(_Profiled):
     """What one run gave."""
 
     outputs: list[Any]
     """Arrays in the order of the result's leaves, in the user's types: of the first participant."""
-    cycles: int
-    """Of the modelled machine."""
-    profile: Profile = field(repr=False)
-    everyone: list[list[Any]] = field(default_factory=list, repr=False)
+    everyone: list[list[Any]] = field(repr=False)
     """The outputs of all participants, numbered replica * partitions + partition."""
+
+    @property
+    def cycles(self) -> int:
+        """Of the modelled machine."""
+        return self.profile.lower_bound_cycles
 
     def __repr__(self) -> str:
         """Return how many arrays there are, and the cycles."""
@@ -73,7 +102,7 @@ def one_run(session: "Session", outputs: "Sequence[ArrayPort]", progress: Any) -
     state = session.state()
     rest = iter(ran.outputs)
     arrays = [state[x.name] if x.role == "state" else next(rest) for x in outputs]
-    return RunResult(arrays, ran.cycles, ran.profile, [arrays])
+    return RunResult(lambda: ran.profile, arrays, [arrays])
 
 
 def require_no_queues(program: Program, watch: Any, each: Sequence[Any]) -> None:

@@ -1,10 +1,9 @@
 """Sessions: resident state from run to run, fed by queues."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,7 +13,6 @@ from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.costs.counting import ChargePlan, spent_of
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import StreamError, UsageError
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
@@ -36,6 +34,7 @@ from hloipu_runtime.session.inputs import (
     require_inputs,
     scheduled,
 )
+from hloipu_runtime.session.run_result import SessionRun
 from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
     begun_states,
@@ -52,22 +51,6 @@ from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, host_of, of_host
 from hloipu_runtime.streams.timing import interval_cycles
-
-
-@dataclass(frozen=True)
-class SessionRun:
-    """What one call of `Session.run` gave."""
-
-    steps: int
-    outputs: list[Any]
-    """Results that no queue takes, of the last step."""
-    cycles: int
-    _profile: Callable[[], Profile] = field(repr=False)
-
-    @cached_property
-    def profile(self) -> Profile:
-        """What these steps cost; made when it is asked for, as it may cost more than they do."""
-        return self._profile()
 
 
 class Session:
@@ -219,7 +202,7 @@ class Session:
             self._shared.wrote(CONSTANT)
 
     def _loaded_with(
-        self, given: State, known: Sequence[Mapping[str, Array]] = ()
+        self, given: Mapping[str, Any], known: Sequence[Mapping[str, Array]] = ()
     ) -> list[dict[str, Array]]:
         """Return what is loaded for each participant here; see `loaded_arrays`."""
         count = self._numbers.stop
@@ -232,9 +215,9 @@ class Session:
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
 
-    def _take(self, given: State) -> None:
+    def _take(self, named: dict[str, Any]) -> None:
         """Have other arrays from here on: with the next call, or by a transfer, if loaded."""
-        named, seen = self._named(given), self._seen
+        seen = self._seen
         called = called_with(self.program, named)
         anew = [port.stream for port in seen.parameters[: seen.loaded] if port.stream in named]
         if anew:
@@ -322,7 +305,7 @@ class Session:
         with self._host.running(elements), computing():
             for number, given in enumerate(calls):
                 if number and given:
-                    self._take(given)
+                    self._take(self._named(given))
                 self._run_once(counts)
         self._runs.update(counts.runs)
         idle = self.idle_cycles - waited + self.loading_cycles - loading
@@ -332,7 +315,7 @@ class Session:
             self._clock.add(begun + spent + idle - self.cycles)
         outputs = self._outputs() if steps else []
         cycles = self.cycles - begun
-        return SessionRun(steps, outputs, cycles, lambda: self._profile(counts.runs, idle))
+        return SessionRun(lambda: self._profile(counts.runs, idle), steps, outputs, cycles)
 
     def _outputs(self) -> list[Any]:
         seen = self._seen

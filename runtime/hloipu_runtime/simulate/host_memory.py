@@ -10,6 +10,7 @@ from hloipu_runtime.program.mapping import Sizes, extent_of
 from hloipu_runtime.program.program import Port, Program, Variable
 from hloipu_runtime.program.uses import used
 from hloipu_runtime.simulate.exact.private_variables import private_variables
+from hloipu_runtime.simulate.exact.shared_buffers import shared_buffers
 
 _GIBIBYTE = 2**30
 _MOST_BYTES = 2**62
@@ -47,7 +48,8 @@ def host_bytes(program: Program, mode: str) -> int:
     """Return bytes that a run of one participant takes at least.
 
     Of whole tensors: all that goes in and out, and the largest value beside. Of tiles: what the
-    variables take that are alive at one time, replicas where they are written apart.
+    variables take that are alive at one time, replicas where they are written apart, without the
+    buffers that may lie in others' memory.
     """
     return _tile_bytes(program) if mode == "exact" else _whole_bytes(program)
 
@@ -61,6 +63,7 @@ def _whole_bytes(program: Program) -> int:
 
 def _tile_bytes(program: Program) -> int:
     private = private_variables(program)
+    elsewhere = shared_buffers(program, private).places
     steps = [used(step, program) for step in program.body.steps]
     last = {variable: number for number, touched in enumerate(steps) for variable in touched}
     state = {port.variable for port in program.state}
@@ -70,7 +73,8 @@ def _tile_bytes(program: Program) -> int:
         for variable in touched:
             if variable not in sizes:
                 record = program.variables[variable]
-                sizes[variable] = _variable_bytes(record, shared=variable not in private)
+                own = 0 if variable in elsewhere else 1
+                sizes[variable] = own * _variable_bytes(record, shared=variable not in private)
                 live += sizes[variable]
         most = max(most, live)
         live -= sum(sizes[v] for v in touched if last[v] == number and v not in state)

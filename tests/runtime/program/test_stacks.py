@@ -1,5 +1,7 @@
 """Arrays in pieces: cut, joined and counted as users count them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,7 +72,7 @@ def test_arrays_go_to_the_streams_of_their_pieces() -> None:
 
 def test_without_stacks_users_see_the_program() -> None:
     program = stacked(None).program
-    plain = seen_by_users(type(program)(**{**vars(program), "stacks": ()}))
+    plain = seen_by_users(replace(program, stacks=()))
     assert plain.parameters == program.parameters
     assert plain.queues == program.queues
     assert [x.ports for x in plain.state] == [(port,) for port in program.state]

@@ -1,4 +1,4 @@
-"""Writes expressions and reductions on small tensors as straight-line calls."""
+"""Writes expressions and reductions on arrays that fit the cache as straight-line calls."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,16 +14,18 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight
 from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.reduction import is_short, reduce_monoid, take_in
+from hloipu_runtime.kernels.reduction import is_plain, reduce_monoid, take_in
 
 MOST_ELEMENTS = 1 << 14
-"""Larger arrays are better computed a few rows at a time."""
+"""Larger arrays are better computed a few rows at a time, in buffers."""
 
 
 class CallWriter:
     """Collects calls; values go by numbers, operands first."""
 
-    def __init__(self, operands: Sequence[Sizes]) -> None:
+    def __init__(self, operands: Sequence[Sizes], *, in_cache: bool = False) -> None:
+        """Begin with operands of some shapes; `in_cache`: they are blocks of larger ones."""
+        self._in_cache = in_cache
         self.shapes: dict[int, Sizes] = dict(enumerate(operands))
         self._constants: dict[int, Any] = {}
         self._calls: list[Call] = []
@@ -78,7 +80,7 @@ class CallWriter:
         """Return the results of an expression on values, None where it is no calls."""
         shapes = [self.shapes[x] for x in operands]
         shape = np.broadcast_shapes(*shapes)
-        found = plan_of(expression).straight(shapes, shape)
+        found = plan_of(expression).straight(shapes, shape, in_cache=self._in_cache)
         if found is None:
             return None
         number_of = dict(enumerate(operands))
@@ -125,8 +127,8 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     flat = len(shape) > 1 and along == tuple(range(len(shape)))
     seen = (prod(shape),) if flat else shape
     axis = 0 if flat else along[0]
-    short = (flat or len(along) == 1) and is_short(seen, axis)
-    if not short or kind not in ("f32", "f64") or monoid not in ("add", "minimum", "maximum"):
+    is_numpys = (flat or len(along) == 1) and is_plain(seen, axis)
+    if not is_numpys or kind not in ("f32", "f64") or monoid not in ("add", "minimum", "maximum"):
         return general
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero

@@ -130,9 +130,14 @@ class Plan:
 
         return self._quiet(run)
 
-    def straight(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
-        """Return the nodes as calls; None where large arrays are better walked in blocks."""
-        if len(self.results) == 1 and self._gains_at(shape):
+    def straight(
+        self, shapes: Sequence[Shape], shape: Shape, *, in_cache: bool = False
+    ) -> Straight | None:
+        """Return the nodes as calls; None where large arrays are better walked in blocks.
+
+        `in_cache`: they are blocks already.
+        """
+        if len(self.results) == 1 and not in_cache and self._gains_at(shape):
             from hloipu_runtime.codelets.core.native_expression import one_call_by_kernels
 
             bound = self.bound(shapes, shape)
@@ -142,7 +147,7 @@ class Plan:
             )
             if found is not None:
                 return found
-        if self.walks_at(shape):
+        if self.walks_at(shape) and not in_cache:
             return None
         known = _shapes(self, shapes)
         constants = {

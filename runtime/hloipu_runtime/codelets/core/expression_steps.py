@@ -12,7 +12,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
-from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
+from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
 from hloipu_runtime.kernels.core.rounding import (
@@ -140,7 +140,8 @@ def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:
     if element.name in ("f32", "f64"):
         return _CORRECTLY_ROUNDED.get(opcode)
     if element.is_integer and element.bits >= 8:
-        return _WRAPPING.get(opcode)
+        shift = "shift-right-arithmetic" if element.kind is Kind.SIGNED else "shift-right-logical"
+        return np.right_shift if opcode == shift else _WRAPPING.get(opcode)
     return _OF_PREDICATES.get(opcode) if element.name == "pred" else None
 
 
@@ -150,6 +151,7 @@ _CORRECTLY_ROUNDED = {
 _WRAPPING = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "maximum": np.maximum,
     "minimum": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "shift-left": np.left_shift,
 }  # fmt: skip
 _OF_PREDICATES = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.core.quiet import quietly
 
 Array = np.ndarray[Any, Any]
@@ -92,3 +93,85 @@ def run_calls(straight: Straight, operands: int) -> Callable[..., list[Array]]:
         return [values[x] for x in results]
 
     return run
+
+
+def calls_in_buffers(straight: Straight, operands: int) -> Callable[..., list[Array]]:
+    """Return the calls as one function of all operands' arrays and places for results.
+
+    For calls on one block after another, one at a time: values between calls stand in buffers that
+    are kept, so that they stay in cache. A result is written to its place where no call after that
+    reads what lies there; if it stands elsewhere, it does so until the next block.
+    """
+    last = _last_reads(straight)
+    places = {number: at for at, number in enumerate(straight.results)}
+    free: dict[tuple[Sizes, np.dtype[Any]], list[Array]] = {}
+    buffer_of: dict[int, Array] = {}
+    calls: list[tuple[Any, tuple[int, ...], int, int, Array | None, tuple[int, ...]]] = []
+    for position, call in enumerate(straight.calls):
+        out: Array | None = None
+        place, read_later = -1, tuple[int, ...]()
+        dying = [x for x in buffer_of if last[x] == position and x in call.arguments]
+        if call.takes_out and call.dtype is not None:
+            key = (call.shape, call.dtype)
+            if call.number in places:
+                place = places[call.number]
+                read_later = tuple(k for k in range(operands) if last.get(k, -1) > position)
+            if call.in_place:
+                _give_back(dying, buffer_of, free)
+            out = free[key].pop() if free.get(key) else aligned_empty(*key)
+            buffer_of[call.number] = out
+        _give_back([x for x in dying if x in buffer_of], buffer_of, free)
+        calls.append((call.function, call.arguments, call.number, place, out, read_later))
+    results, constants = straight.results, straight.constants
+    count = 1 + max((operands - 1, *constants, *results, *(x.number for x in straight.calls)))
+    rest = [constants.get(number) for number in range(operands, count)]
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+        values: list[Any] = [*arrays, *rest]
+        with quietly():
+            for function, arguments, number, place, out, read_later in calls:
+                target = out
+                if place >= 0:
+                    given = outs[place]
+                    if _takes(given, out, [arrays[k] for k in read_later]):
+                        target = given
+                if target is None:
+                    values[number] = function(*[values[x] for x in arguments])
+                else:
+                    values[number] = function(*[values[x] for x in arguments], out=target)
+        return [values[x] for x in results]
+
+    return run
+
+
+def _last_reads(straight: Straight) -> dict[int, int]:
+    """Return the last call that reads each value, or a view of it; results are read at the end."""
+    end = len(straight.calls)
+    last = dict.fromkeys(straight.results, end)
+    for position, call in reversed([*enumerate(straight.calls)]):
+        reads = position if call.is_fresh else max(position, last.get(call.number, position))
+        for x in call.arguments:
+            last[x] = max(last.get(x, -1), reads)
+    return last
+
+
+def _give_back(
+    numbers: Sequence[int],
+    buffer_of: dict[int, Array],
+    free: dict[tuple[Sizes, np.dtype[Any]], list[Array]],
+) -> None:
+    for number in numbers:
+        buffer = buffer_of.pop(number)
+        free.setdefault((buffer.shape, buffer.dtype), []).append(buffer)
+
+
+def _takes(place: Array | None, buffer: Array | None, read_later: Sequence[Array]) -> bool:
+    """Whether a place for a result takes what would go to a buffer."""
+    return (
+        place is not None
+        and buffer is not None
+        and place.shape == buffer.shape
+        and place.dtype == buffer.dtype
+        and place.flags.c_contiguous
+        and not any(np.may_share_memory(place, x) for x in read_later)
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import sub
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.boxes import one_for_all, whole_of_parts
+from hloipu_runtime.codelets.core.boxes import follows, one_for_all, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -72,6 +72,33 @@ class DynamicSlice(Codelet):
         if told is None:
             return [by_place(self.run, operands, results, result.whole)]
         return [delivered(window_of(source, result, told), result)]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, on tiles that hold of the data what they hold of the window as one copy."""
+        general = super().bound(operands, results)
+        source, result = operands[0], results[0]
+        if not result.grid or any(block.array is None for block in (*operands, result)):
+            return general
+        taken, target = whole_of_parts(source, shared=True), whole_of_parts(result)
+        together = all(follows(source, d, result, d) for d in range(len(source.whole)))
+        if taken is None or target is None or not together:
+            return general
+        told = _told(operands[1:])
+        window = window_at(source.whole, result.whole)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            at, out = told(arrays[1:]), outs[0]
+            if at is None or out is None:
+                return general(arrays, outs)
+            target(out)[...] = taken(arrays[0])[window(at)]
+            return [out]
+
+        return run
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Say yes for ends of the window where the data ends as well."""
+        ends = zip(unused[0], unused[-1], strict=True)
+        return all(of_data or not of_window for of_data, of_window in ends)
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the window as a view."""
@@ -144,23 +171,21 @@ class DynamicUpdateSlice(Codelet):
         target, taken = whole_of_parts(results[0]), one_for_all(operands[1])
         if target is None or taken is None or not same_memory(operands[0].data, results[0].data):
             return None
-        scalars = [one_of(block) for block in operands[2:]]
+        told = _told(operands[2:])
         window = window_at(operands[0].whole, operands[1].whole)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            at = [one(x) for one, x in zip(scalars, arrays[2:], strict=True)]
-            known = [x for x in at if x is not None]
-            out = outs[0]
-            if out is None or len(known) != len(at) or not same_memory(out, arrays[0]):
+            at, out = told(arrays[2:]), outs[0]
+            if out is None or at is None or not same_memory(out, arrays[0]):
                 return general(arrays, outs)
-            target(out)[window(known)] = taken(arrays[1])
+            target(out)[window(at)] = taken(arrays[1])
             return [out]
 
         return run
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
-        """Say yes for ends of the data: the window is inside and reaches none."""
-        return not any(unused[1])
+        """Say yes for ends of the data, which the window reaches where it is as long."""
+        return all(of_data or not of_window for of_data, of_window in zip(*unused[:2], strict=True))
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -173,6 +198,18 @@ class DynamicUpdateSlice(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """In place, what is not replaced costs nothing."""
         return operand == 0
+
+
+def _told(scalars: Sequence[Block]) -> Callable[[Sequence[Array]], list[Array] | None]:
+    """Return what takes the starts of a window from all tiles; it gives None where they differ."""
+    takes = [one_of(block) for block in scalars]
+
+    def told(arrays: Sequence[Array]) -> list[Array] | None:
+        at = [one(x) for one, x in zip(takes, arrays, strict=True)]
+        known = [x for x in at if x is not None]
+        return known if len(known) == len(at) else None
+
+    return told
 
 
 def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array]], tuple[slice, ...]]:

@@ -106,9 +106,11 @@ class FusedReduce(Codelet):
         return self._reduce.run([block, *operands[count:]], results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`, as calls where there are few elements."""
-        general = super().bound(operands, results)
+        """Return `run`, as calls where there are few elements, or a few rows at a time."""
         count = len(self.labels)
+        if not results[0].grid and not self.part:
+            return self._by_rows(operands[:count], results)
+        general = super().bound(operands, results)
         found = self.straight(operands, results)
         if found is None or operands[count].array is None:
             return general
@@ -119,6 +121,20 @@ class FusedReduce(Codelet):
             if init is None:
                 return general(arrays, outs)
             return calls([*arrays[:count], init], outs)
+
+        return run
+
+    def _by_rows(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return the whole reduction, made ready for each value that it starts from."""
+
+        @lru_cache(maxsize=4)
+        def started_from(text: str) -> Bound:
+            return _region(self, text).bound(operands, results)
+
+        kind, count = self.element_types[0], len(operands)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            return started_from(text_of(arrays[count], kind))(arrays[:count], outs)
 
         return run
 

@@ -4,7 +4,7 @@ Softmax, layer and batch norms and their gradients are of this form. A row, all 
 the indices of the dimensions that are not reduced, is whole on one tile.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,7 +24,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.straight import Straight, run_calls
+from hloipu_runtime.codelets.core.straight import Straight, calls_in_buffers, run_calls
 from hloipu_runtime.codelets.costs.expression_code import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
@@ -37,6 +37,7 @@ from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
 if TYPE_CHECKING:
+    from hloipu_runtime.codelets.core.call_writer import CallWriter
     from hloipu_runtime.codelets.core.expression import Plan
 
 Array = np.ndarray[Any, Any]
@@ -105,15 +106,7 @@ class RowRegion(Codelet):
             for x, labels in zip(operands, self.labels, strict=True)
         ]
         along = tuple(axes + d for d in self.dimensions)
-        single = tuple(1 if d in along else n for d, n in enumerate(whole))
-        made = [
-            block.array
-            if self.is_full(number) and block.array is not None and block.array.shape == whole
-            else np.empty(
-                whole if self.is_full(number) else single, storage_dtype(self._types[number])
-            )
-            for number, block in zip(self.results, results, strict=True)
-        ]
+        made = self._places([block.array for block in results], whole, along)
         buffers: dict[int, Array] = {}
         for cut in self._cuts(whole, along):
             parts = [_taken(x, cut) for x in arrays]
@@ -128,17 +121,14 @@ class RowRegion(Codelet):
             for target, number in zip(targets, self.results, strict=True):
                 if values[number] is not target:
                     np.copyto(target, values[number])
-        return [
-            x if self.is_full(number) else x.reshape(block.grid + block.part)
-            for x, number, block in zip(made, self.results, results, strict=True)
-        ]
+        return self._reshaped(made, results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`, as calls where there are few elements."""
+        """Return `run`, as calls where there are few elements, or a few rows at a time."""
         found = self.straight(operands, results)
-        if found is None:
-            return super().bound(operands, results)
-        return run_calls(found, len(operands))
+        if found is not None:
+            return run_calls(found, len(operands))
+        return self._row_by_row(operands, results) or super().bound(operands, results)
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the steps as calls, unless rows are computed a few at a time."""
@@ -149,10 +139,18 @@ class RowRegion(Codelet):
 
         if not 0 < prod(whole) <= MOST_ELEMENTS:
             return None
-        along = tuple(axes + d for d in self.dimensions)
-        single = tuple(1 if d in along else n for d, n in enumerate(whole))
         writer = CallWriter([grid + x.part for x in operands])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
+        made = self._written(writer, values, whole)
+        if made is None:
+            return None
+        shapes = [grid + block.part for block in results]
+        return writer.straight([writer.reshaped(*x) for x in zip(made, shapes, strict=True)])
+
+    def _written(self, writer: "CallWriter", values: list[int], whole: Sizes) -> list[int] | None:
+        """Write all steps on some rows; return the results, reduced dimensions with size 1."""
+        along = tuple(len(whole) - self.rank + d for d in self.dimensions)
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
         waiting = list(self._reductions)
         for step, (expression, sources) in enumerate(
             zip(self.expressions, self.sources, strict=True)
@@ -167,15 +165,73 @@ class RowRegion(Codelet):
                 row = writer.spread(values[value], whole)
                 start = writer.constant(value_of(init, kind))
                 values.append(writer.reduction(monoid, kind, row, start, along))
-        return writer.straight(
-            [
-                writer.reshaped(
-                    writer.spread(values[x], whole if self.is_full(x) else single),
-                    grid + block.part,
-                )
-                for x, block in zip(self.results, results, strict=True)
+        return [
+            writer.spread(values[x], whole if self.is_full(x) else single) for x in self.results
+        ]
+
+    def _row_by_row(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
+        """Return the steps as calls, on a few rows after the other; None where many lie apart."""
+        from hloipu_runtime.codelets.core.call_writer import CallWriter
+
+        grid = results[0].grid
+        axes = len(grid)
+        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        along = tuple(axes + d for d in self.dimensions)
+        cuts = list(self._cuts(whole, along))
+        if len(cuts) == 1 and prod(whole) > BLOCK_ELEMENTS:
+            return None
+        shapes = [
+            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
+            for x, labels in zip(operands, self.labels, strict=True)
+        ]
+        known: dict[Sizes, Callable[..., list[Array]]] = {}
+        for cut in cuts:
+            rows = tuple(part.stop - part.start for part in cut)
+            if rows not in known:
+                parts = [
+                    tuple(1 if n == 1 else size for n, size in zip(shape, rows, strict=True))
+                    for shape in shapes
+                ]
+                writer = CallWriter(parts, in_cache=True)
+                made = self._written(writer, list(range(len(parts))), rows)
+                if made is None:
+                    return None
+                known[rows] = calls_in_buffers(writer.straight(made), len(parts))
+        functions = [(known[tuple(part.stop - part.start for part in cut)], cut) for cut in cuts]
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            given = [
+                arranged(x, labels, self.rank, axes)
+                for x, labels in zip(arrays, self.labels, strict=True)
             ]
-        )
+            made = self._places(outs, whole, along)
+            for function, cut in functions:
+                targets = [_taken(x, cut) for x in made]
+                found = function([_taken(x, cut) for x in given], targets)
+                for target, value in zip(targets, found, strict=True):
+                    if value is not target:
+                        np.copyto(target, value)
+            return self._reshaped(made, results)
+
+        return run
+
+    def _places(self, outs: Sequence[Array | None], whole: Sizes, along: Sizes) -> list[Array]:
+        """Return where the results are written: where they may be, or in fresh memory."""
+        single = tuple(1 if d in along else n for d, n in enumerate(whole))
+        return [
+            out
+            if self.is_full(number) and out is not None and out.shape == whole
+            else np.empty(
+                whole if self.is_full(number) else single, storage_dtype(self._types[number])
+            )
+            for number, out in zip(self.results, outs, strict=True)
+        ]
+
+    def _reshaped(self, made: Sequence[Array], results: Sequence[Block]) -> list[Array]:
+        return [
+            x if self.is_full(number) else x.reshape(block.grid + block.part)
+            for x, number, block in zip(made, self.results, results, strict=True)
+        ]
 
     def _values(
         self,

@@ -96,6 +96,8 @@ def _wait_and_set(*, single: bool) -> None:
 
 def _set(*, single: bool) -> None:
     for library, threads in zip(_libraries(), _Process.given, strict=True):
+        if threads == 1:
+            continue  # it never had another number
         library.set_num_threads(1 if single else threads)
         # threadpoolctl lets the first thread that sets a number set all later ones; it is the lock
         # that orders those here.

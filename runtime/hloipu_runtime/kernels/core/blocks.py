@@ -61,12 +61,13 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     Vectors that straddle two cache lines cost a third of the time of short chains.
     """
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % _LINE_BYTES
+    memory = np.empty(size + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-_LINE_BYTES = 64
+LINE_BYTES = 64
+"""Of a cache line, which is what the widest vector registers hold."""
 
 
 def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:

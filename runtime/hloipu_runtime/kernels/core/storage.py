@@ -97,8 +97,10 @@ def to_storage(array: Any, element_type: str) -> Array:
     wrap. Any other dtype raises `UsageError` E3106.
     """
     array = np.asarray(array)
-    dtype = array.dtype
-    if dtype == storage_dtype(element_type):
+    dtype, stored = array.dtype, storage_dtype(element_type)
+    if dtype == stored:
+        if dtype is not stored:  # unpickled arrays bring an equal one; kernels ask for this one
+            array = array.view(stored)
         if is_narrow(element_type):
             return round_to(array, element_type)
         return wrap(array, element_type) if ELEMENT_TYPES[element_type].bits < 8 else array

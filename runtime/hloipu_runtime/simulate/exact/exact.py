@@ -7,6 +7,7 @@ runs as well: each step then finds its variables in the memories that they had i
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import assert_never
 
 import numpy as np
@@ -62,7 +63,7 @@ class ExactEngine:
         self.memories = TileMemories(program, poison=poison)
         self._now = CurrentRun()
         steps = program.body.steps
-        self._touched = [used(step, program) for step in steps]
+        self._touched = [self.memories.with_memories(used(step, program)) for step in steps]
         self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
         self._actions: list[list[Action] | None] = [None] * len(steps)
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
@@ -87,6 +88,11 @@ class ExactEngine:
                 scatter_whole(self.memory(port.variable), arrays[port.name])
             else:
                 self.memories.alive.pop(port.variable, None)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory that stay from run to run."""
+        return self.memories.bytes
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left.
@@ -164,6 +170,7 @@ class ExactEngine:
                         step.name or place,
                     )
                     for transfer in step.transfers
+                    if not self.memories.lies_in_another(transfer.destination)
                 ]
             case Sync():
                 return []
@@ -267,12 +274,17 @@ class ExactEngine:
         ]
 
     def _repeat(self, step: Repeat, place: str, host: Host, counts: Counts) -> Action:
+        path = f"{place}/repeat"
+
+        @cache
+        def prepared() -> list[Action]:
+            fresh = self._fresh(step.body, step.carried)
+            return fresh + self._block(step.body, path, host, counts)
+
         def run() -> None:
             if not step.count:
                 return
-            actions = self._fresh(step.body, step.carried)
-            path = f"{place}/repeat"
-            actions += self._block(step.body, path, host, counts)
+            actions = prepared()
             for _ in counts.iterations(step.name, path, step.count):
                 for action in actions:
                     action()
@@ -280,9 +292,8 @@ class ExactEngine:
         return run
 
     def _pipeline(self, step: Pipeline, place: str, host: Host, counts: Counts) -> Action:
-        def run() -> None:
-            if not step.count:
-                return
+        @cache
+        def prepared() -> Action:
             firsts = [
                 [
                     *self._fresh(stage.first, ()),
@@ -297,33 +308,43 @@ class ExactEngine:
                 ]
                 for position, stage in enumerate(step.stages)
             ]
-            pipelined(
+            return pipelined(
                 self.program,
                 step,
                 firsts,
                 bodies,
                 lambda copy: self._prepare(copy, place, host, counts),
-            )()
+            )
+
+        def run() -> None:
+            if not step.count:
+                return
+            prepared()()
             for _ in range(step.count):
                 counts.ran(f"{place}/repeat")
 
         return run
 
     def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
+        path = f"{place}/while"
+
+        @cache
+        def condition() -> list[Action]:
+            fresh = self._fresh(Sequence((step.condition, step.body)), step.carried)
+            return fresh + self._block(step.condition, f"{place}/condition", host, counts)
+
+        @cache
+        def body() -> list[Action]:
+            return self._block(step.body, path, host, counts)
+
         def run() -> None:
-            condition = self._fresh(Sequence((step.condition, step.body)), step.carried)
-            condition += self._block(step.condition, f"{place}/condition", host, counts)
-            predicate = self.memory(step.predicate)
-            body: list[Action] | None = None
-            path = f"{place}/while"
+            before, predicate = condition(), self.memory(step.predicate)
             for _ in counts.iterations(step.name, path):
-                for action in condition:
+                for action in before:
                     action()
                 if not bool(predicate.whole()):
                     return
-                if body is None:
-                    body = self._block(step.body, path, host, counts)
-                for action in body:
+                for action in body():
                     action()
 
         return run
@@ -336,14 +357,12 @@ class ExactEngine:
         host: Host,
         counts: Counts,
     ) -> Action:
-        prepared: dict[int, list[Action]] = {}
+        @cache
+        def prepared(chosen: int) -> list[Action]:
+            return self._block(branches[chosen], f"{place}?{chosen}", host, counts)
 
         def run() -> None:
-            chosen = choose()
-            if chosen not in prepared:
-                path = f"{place}?{chosen}"
-                prepared[chosen] = self._block(branches[chosen], path, host, counts)
-            for action in prepared[chosen]:
+            for action in prepared(choose()):
                 action()
 
         return run

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.core.blocks import LINE_BYTES
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.simulate.exact.pool import Take, fresh
+from hloipu_runtime.simulate.exact.shared_buffers import Place, part_strides
 
 POISON_BYTE = 0xA7
 """Fills integers and complex numbers before use; floats get NaN, predicates the value true."""
@@ -31,7 +33,11 @@ class TileStorage:
     mapping: Mapping
     shape: Sizes
     memory: Array | None = None
-    """The bytes that it lies in, which may be more."""
+    """The bytes that it lies in, which may be more; None: they belong to another variable."""
+    value: Array | None = None
+    """The variable's value, where it lies in another one's memory, for reading."""
+    begin: int = 0
+    """The byte of the memory where the first part begins."""
 
     def poison(self) -> None:
         """Make all of it unlike anything that was written."""
@@ -42,6 +48,8 @@ class TileStorage:
 
         Of replicated parts the first is taken, where parts overlap the one with the element first.
         """
+        if self.value is not None:
+            return self.value
         first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
         found: Array = self.merged[(*first, ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
@@ -56,10 +64,13 @@ class TileStorage:
         return found
 
 
-def allocate(variable: Variable, *, shared: bool, take: Take = fresh) -> TileStorage:
+def allocate(
+    variable: Variable, *, shared: bool, take: Take = fresh, reach: tuple[int, int] = (0, 0)
+) -> TileStorage:
     """Return memory for a variable, taken from `take`.
 
-    `shared`: replicated parts stand there once, for reading.
+    `shared`: replicated parts stand there once, for reading. `reach`: bytes, from the first one on,
+    that must be there at least, for others that lie in the same memory.
     """
     mapping = variable.mapping
     dtype = storage_dtype(variable.element_type)
@@ -78,12 +89,30 @@ def allocate(variable: Variable, *, shared: bool, take: Take = fresh) -> TileSto
         memory_shape.append(span.size)
         merged_shape.append(count * span.size)
     size = prod(memory_shape) * dtype.itemsize
-    memory = take(size)
-    cells = memory[:size].view(dtype).reshape(memory_shape)
+    begin = -(reach[0] // LINE_BYTES) * LINE_BYTES
+    memory = take(begin + max(size, reach[1]))
+    cells = memory[begin : begin + size].view(dtype).reshape(memory_shape)
     tiles = cells.transpose(np.argsort(order))
     if shared and replicated:
         tiles = np.broadcast_to(tiles, mapping.storage_shape)
-    return TileStorage(tiles, cells.reshape(merged_shape), mapping, variable.shape, memory)
+    merged = cells.reshape(merged_shape)
+    return TileStorage(tiles, merged, mapping, variable.shape, memory, begin=begin)
+
+
+def within(storage: TileStorage, place: Place, variable: Variable) -> TileStorage:
+    """Return the memory of a variable that lies in that of another one."""
+    assert storage.memory is not None
+    dtype = storage_dtype(variable.element_type)
+    offset, strides = part_strides(place, variable)
+
+    def seen(shape: Sizes, offset: int, strides: Sizes) -> Array:
+        array: Array = np.ndarray(shape, dtype, storage.memory, storage.begin + offset, strides)
+        array.flags.writeable = False
+        return array
+
+    tiles = seen(variable.mapping.storage_shape, offset, strides)
+    value = seen(variable.shape, place.offset, place.strides)
+    return TileStorage(tiles, value, variable.mapping, variable.shape, value=value)
 
 
 def poison(array: Array) -> None:

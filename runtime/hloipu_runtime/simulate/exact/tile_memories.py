@@ -4,7 +4,13 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 from hloipu_runtime.simulate.exact.pool import MemoryPool
 from hloipu_runtime.simulate.exact.private_variables import private_variables
-from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, scatter_whole
+from hloipu_runtime.simulate.exact.shared_buffers import NO_SHARED_BUFFERS, shared_buffers
+from hloipu_runtime.simulate.exact.storage import (
+    TileStorage,
+    allocate,
+    scatter_whole,
+    within,
+)
 
 KEPT_BYTES = 1 << 30
 """With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""
@@ -24,6 +30,7 @@ class TileMemories:
         """Whether steps are prepared for the first time, in order: later ones may take over memory
         that earlier ones no longer use."""
         self._private = private_variables(program)
+        self._shared = NO_SHARED_BUFFERS if poison else shared_buffers(program, self._private)
         self._made: dict[VariableId, TileStorage] = {}
         """Memories that prepared steps refer to; none with poison."""
         self._pool = MemoryPool()
@@ -31,9 +38,14 @@ class TileMemories:
         """Of memories that are not in the pool."""
 
     @property
+    def bytes(self) -> int:
+        """Of all memories."""
+        return self._pool.bytes + self._apart_bytes
+
+    @property
     def are_too_many(self) -> bool:
         """Whether they take more than is kept from run to run."""
-        return self._pool.bytes + self._apart_bytes > KEPT_BYTES
+        return self.bytes > KEPT_BYTES
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
@@ -44,6 +56,15 @@ class TileMemories:
                 found = self._allocated(variable)
             self.alive[variable] = found
         return found
+
+    def lies_in_another(self, variable: VariableId) -> bool:
+        """Whether a variable has no memory of its own, and need not be written."""
+        return variable in self._shared.places
+
+    def with_memories(self, variables: frozenset[VariableId]) -> frozenset[VariableId]:
+        """Return variables, and those in whose memory some of them lie."""
+        places = self._shared.places
+        return variables | {places[v].memory for v in variables if v in places}
 
     def drop(self, variable: VariableId) -> None:
         """Take a variable's memory away after its last use; constants stay for later runs."""
@@ -69,12 +90,18 @@ class TileMemories:
             scatter_whole(self._made[variable], self.program.constants[variable][1])
 
     def _allocated(self, variable: VariableId) -> TileStorage:
+        place = self._shared.places.get(variable)
+        if place is not None:
+            record = self.program.variables[variable]
+            inside = self._made[variable] = within(self.memory(place.memory), place, record)
+            return inside
         constant = self.program.constants.get(variable)
         record, shared = self.program.variables[variable], variable not in self._private
+        reach = self._shared.reaches.get(variable, (0, 0))
         if self.may_share and not self.poison and constant is None and variable not in self.state:
-            made = allocate(record, shared=shared, take=self._pool.take)
+            made = allocate(record, shared=shared, take=self._pool.take, reach=reach)
         else:
-            made = allocate(record, shared=shared)
+            made = allocate(record, shared=shared, reach=reach)
             self._apart_bytes += made.merged.nbytes
         if constant is not None:
             scatter_whole(made, constant[1])

@@ -66,6 +66,11 @@ class FunctionalEngine:
         """What runs, as text: one function for each block, inner blocks first."""
         return "\n\n".join(self._sources)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of memory that stay from run to run."""
+        return self._buffers.bytes
+
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left."""
         counts = Counts() if counts is None else counts

@@ -185,6 +185,41 @@ def test_regions_of_rows(dimensions: tuple[int, ...]) -> None:
         agrees(rows_of(dimensions), [layout, floats(10)], [(12, 10), kept])
 
 
+def read_again() -> RowRegion:
+    """Return x * y, and the sum of that and x over rows: x is read after the first result."""
+    nodes = (Node("multiply", (0, 1), F), Node("add", (2, 0), F))
+    return RowRegion(
+        labels=((0, 1), (1,)),
+        rank=2,
+        dimensions=(1,),
+        operand_types=(F, F),
+        expressions=(Expression((F, F), nodes, (2, 3)),),
+        sources=((0, 1),),
+        reductions=((0, 3, "add", "0x0.0p+0"),),
+        results=(2, 4),
+    )
+
+
+@pytest.mark.parametrize("codelet", [rows_of((1,)), read_again()])
+@pytest.mark.parametrize("place", ["none", "fresh", "operand"])
+def test_many_rows_are_computed_as_few_are(codelet: RowRegion, place: str) -> None:
+    x, y = floats(701, 301), floats(301)
+    x[5] = x[:, 7] = -0.0
+    few = [called(codelet, [x[k : k + 50], y], [(len(x[k : k + 50]), 301), (len(x[k : k + 50]),)])
+           for k in range(0, 701, 50)]  # fmt: skip
+    assert codelet.may_overwrite(0)
+    results = [block(x)._replace(array=None), block(x[:, 0])._replace(array=None)]
+    run = codelet.bound([block(x), block(y)], results)
+    for _ in range(2):
+        given = x.copy()
+        out = {"none": None, "fresh": np.empty_like(x), "operand": given}[place]
+        with warnings_off():
+            made = run([given, y], [out, None])
+        assert out is None or made[0] is out
+        for found, wanted in zip(made, zip(*few, strict=True), strict=True):
+            np.testing.assert_array_equal(found, np.concatenate(wanted))
+
+
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("monoid", ["add", "minimum", "multiply"])
 def test_reductions_of_expressions(dimensions: tuple[int, ...], monoid: str) -> None:

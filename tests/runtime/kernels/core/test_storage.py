@@ -92,3 +92,11 @@ def test_complex_bits() -> None:
 def test_noncontiguous_input() -> None:
     users = np.arange(12).reshape(3, 4).astype(ml_dtypes.float8_e4m3fn)
     np.testing.assert_array_equal(to_storage(users.T, "f8e4m3fn"), np.arange(12.0).reshape(3, 4).T)
+
+
+def test_unpickled_arrays_have_the_kernels_own_dtype() -> None:
+    array = np.arange(6, dtype=np.dtype(np.float32, copy=True))  # as unpickling makes it
+    assert array.dtype is not storage_dtype("f32")
+    stored = to_storage(array, "f32")
+    assert stored.dtype is storage_dtype("f32")
+    assert np.shares_memory(stored, array)

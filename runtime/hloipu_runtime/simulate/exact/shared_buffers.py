@@ -1,0 +1,227 @@
+"""Receive buffers that need no memory of their own: views of the memory that they are copied from.
+
+A buffer that one transfer fills as a whole holds what its source holds, until somebody writes
+there. Where nobody does before the buffer is read for the last time, no tile can tell whether it
+was copied, and the buffer is the source's memory, seen as the transfer's descriptor says: with one
+stride for each grid axis, 0 where parts are multicast, less than a part where parts overlap.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program.mapping import Sizes, extent_of, whole_box
+from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.steps import (
+    Call,
+    Exchange,
+    Sequence,
+    Step,
+    Transfer,
+    VariableId,
+    inner_steps,
+)
+from hloipu_runtime.program.uses import touched_by, written, written_by
+
+
+class Place(NamedTuple):
+    """Where a variable's value lies in another one's memory."""
+
+    memory: VariableId
+    offset: int
+    """Bytes from the beginning of that memory to the value's first element; may be negative."""
+    strides: Sizes
+    """Bytes from element to element, along each dimension of the value."""
+
+
+class SharedBuffers(NamedTuple):
+    """Which variables lie in the memory of others."""
+
+    places: Mapping[VariableId, Place]
+    reaches: Mapping[VariableId, tuple[int, int]]
+    """Of such a memory: where the parts of buffers begin and end, their unused ends included, in
+    bytes from its beginning."""
+
+
+NO_SHARED_BUFFERS = SharedBuffers({}, {})
+
+
+def shared_buffers(program: Program, private: frozenset[VariableId]) -> SharedBuffers:
+    """Return the buffers of a program that may lie in the memory that they are copied from.
+
+    `private` are the variables whose replicated parts may differ.
+    """
+    places: dict[VariableId, Place] = {}
+    reaches: dict[VariableId, tuple[int, int]] = {}
+    kept = {port.variable for port in program.state} | program.constants.keys() | private
+    for transfer in _Order(program).unwritten(kept):
+        source = program.variables[transfer.source]
+        buffer = program.variables[transfer.destination]
+        at = places.get(transfer.source) or _own_place(transfer.source, source)
+        place = None if at is None else _through(transfer, at, source, buffer)
+        if place is not None:
+            places[transfer.destination] = place
+            low, high = reaches.get(place.memory, (0, 0))
+            first, last = reach(place, buffer)
+            reaches[place.memory] = (min(low, first), max(high, last))
+    return SharedBuffers(places, reaches)
+
+
+def _own_place(variable: VariableId, record: Variable) -> Place | None:
+    """Return where a value lies in its own memory; None where its parts do not lie side by side."""
+    mapping = record.mapping
+    stride, offset = storage_dtype(record.element_type).itemsize, 0
+    strides: list[int] = []
+    for span, size in zip(reversed(mapping.spans), reversed(record.shape), strict=True):
+        is_there = span.offset <= 0 and span.offset + span.size >= size
+        if not is_there if span.axis < 0 else (span.step, span.offset) != (span.size, 0):
+            return None
+        strides.insert(0, stride)
+        offset -= span.offset * stride
+        stride *= span.size * extent_of(mapping.tiles, span)
+    return Place(variable, offset, tuple(strides))
+
+
+def _through(transfer: Transfer, at: Place, source: Variable, buffer: Variable) -> Place | None:
+    """Return where the value of a buffer lies in its source's memory; None: not in one piece."""
+    mapping = buffer.mapping
+    dtype = storage_dtype(source.element_type)
+    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
+        dtype != storage_dtype(buffer.element_type)
+    ):
+        return None
+    takes_all = transfer.receivers == whole_box(mapping.tiles.extents) and all(
+        low <= 0 and high >= size and shift >= 0 and size + shift <= extent
+        for (low, high), size, shift, extent in zip(
+            transfer.box, buffer.shape, transfer.shift, transfer.view, strict=True
+        )
+    )
+    strides = _reshaped(source.shape, at.strides, transfer.view, dtype) if takes_all else None
+    if strides is None:
+        return None
+    shifted = sum(n * stride for n, stride in zip(transfer.shift, strides, strict=True))
+    return Place(at.memory, at.offset + shifted, strides)
+
+
+def _reshaped(
+    shape: Sizes, strides: Sizes, view: Sizes, dtype: "np.dtype[np.generic]"
+) -> Sizes | None:
+    """Return the strides of an array seen in another shape, None where that takes a copy."""
+    if shape == view:
+        return strides
+    if 0 in shape:
+        return None
+    try:
+        # One element stands for all of them: only their addresses are asked for.
+        seen = as_strided(np.empty(1, dtype), shape, strides).reshape(view, copy=False)
+    except ValueError:
+        return None
+    return seen.strides
+
+
+def part_strides(place: Place, buffer: Variable) -> tuple[int, Sizes]:
+    """Return where the first tile's part lies, and the strides of grid axes, then of elements."""
+    offset, axes = place.offset, [0] * len(buffer.mapping.tiles.extents)
+    for span, stride in zip(buffer.mapping.spans, place.strides, strict=True):
+        offset += span.offset * stride
+        if span.axis >= 0:
+            axes[span.axis] += span.step * stride
+    return offset, (*axes, *place.strides)
+
+
+def reach(place: Place, buffer: Variable) -> tuple[int, int]:
+    """Return where a buffer's parts begin and end, in bytes from the beginning of the memory."""
+    offset, strides = part_strides(place, buffer)
+    steps = [(n - 1) * s for n, s in zip(buffer.mapping.storage_shape, strides, strict=True)]
+    low, high = (sum(limit(0, step) for step in steps) for limit in (min, max))
+    return offset + low, offset + high + storage_dtype(buffer.element_type).itemsize
+
+
+@dataclass(slots=True)
+class _Block:
+    """A sequence: the numbers at which its steps begin."""
+
+    starts: list[int] = field(default_factory=list)
+    end: int = 0
+
+    def end_of_step(self, number: int) -> int:
+        """Return the number after the last one of the step that holds a number."""
+        after = bisect_right(self.starts, number)
+        return self.starts[after] if after < len(self.starts) else self.end
+
+
+class _Order:
+    """All steps of a program, numbered as they are written, and who touches what at which."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._count = 0
+        self._filling: list[tuple[int, _Block, Transfer]] = []
+        """Transfers whose buffer no other one of their exchange touches."""
+        self._first: dict[VariableId, int] = {}
+        self._last: dict[VariableId, int] = {}
+        self._writes: defaultdict[VariableId, list[int]] = defaultdict(list)
+        self._writes_of_calls: defaultdict[VariableId, list[int]] = defaultdict(list)
+        self._written_by: dict[str, frozenset[VariableId]] = {}
+        for body in (program.body, *program.functions.values()):
+            self._number(body)
+
+    def unwritten(self, kept: Set[VariableId]) -> list[Transfer]:
+        """Return transfers whose source nobody writes while somebody will read the buffer.
+
+        They alone write the buffer, which is none of `kept`.
+        """
+        found = []
+        # Later ones first: who reads a buffer's buffer reads the buffer.
+        for number, block, transfer in reversed(self._filling):
+            source, buffer = transfer.source, transfer.destination
+            first, last = self._first[buffer], self._last[buffer]
+            if buffer in kept or self._writes[buffer] != [number]:
+                continue
+            if first < number or not number < last < block.end:
+                continue
+            until = block.end_of_step(last)
+            if not any(
+                bisect_left(at, number) < bisect_left(at, until)
+                for at in (self._writes[source], self._writes_of_calls[source])
+            ):
+                found.append(transfer)
+                self._last[source] = max(self._last[source], last)
+        return found[::-1]
+
+    def _number(self, step: Step, block: _Block | None = None) -> None:
+        """Give a step and all inside of it numbers; `block` is the sequence that it stands in."""
+        if isinstance(step, Sequence):
+            inner = _Block()
+            for each in step.steps:
+                inner.starts.append(self._count)
+                self._number(each, inner)
+            inner.end = self._count
+            return
+        number = self._count
+        self._count += 1
+        for variable in touched_by(step):
+            self._first.setdefault(variable, number)
+            self._last[variable] = number
+        for variable in written_by(step):
+            self._writes[variable].append(number)
+        match step:
+            case Exchange() if block is not None:
+                touches = Counter(v for x in step.transfers for v in (x.source, x.destination))
+                self._filling += [
+                    (number, block, x) for x in step.transfers if touches[x.destination] == 1
+                ]
+            case Call():
+                if step.function not in self._written_by:
+                    self._written_by[step.function] = written(step, self.program)
+                for variable in self._written_by[step.function]:
+                    self._writes_of_calls[variable].append(number)
+            case _:
+                for each in inner_steps(step):
+                    self._number(each)
