@@ -97,7 +97,7 @@ def test_every_option_of_compiling_is_in_the_key() -> None:
     assert rest == {
         "target", "set", "mode", "over_memory", "assume_trips", "plugin", "cache", "cache_dir",
         "cache_size_bytes", "poison", "seed", "max_iterations", "synthetic_data",
-        "time_limit",
+        "time_limit", "fast",
     }  # fmt: skip
 
 

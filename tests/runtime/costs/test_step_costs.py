@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from hloipu_runtime.collection import without_collection
 from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.costs.exchanging import most_tiles
 from hloipu_runtime.costs.spent import Spent
@@ -241,11 +242,12 @@ def calls_of(program: Program) -> int:
         nonlocal count
         count += event == "call"
 
-    sys.setprofile(trace)
-    try:
-        step_charges(program, machine)
-    finally:
-        sys.setprofile(None)
+    with without_collection():  # whose callbacks count as well
+        sys.setprofile(trace)
+        try:
+            step_charges(program, machine)
+        finally:
+            sys.setprofile(None)
     return count
 
 

@@ -1,6 +1,7 @@
 """Collectives on tiles against XLA:CPU on eight host devices; shardings by hand against numpy."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,16 +114,19 @@ def test_reductions_by_type(kind: str, monoid: str) -> None:
                 assert a.tobytes() == np.ascontiguousarray(b).tobytes()
 
 
+@pytest.mark.parametrize(("partition", "seen"), [("auto", 1), ("off", 8)])
 @pytest.mark.parametrize("mode", ["functional", "exact"])
-def test_a_manually_sharded_sample(mode: str) -> None:
+def test_a_manually_sharded_sample(mode: str, partition: str, seen: int) -> None:
     random = np.random.default_rng(1)
     x, first, second = (
         random.normal(size=shape).astype(np.float32) for shape in ((16, 32), (32, 64), (64, 32))
     )
-    program = hloipu.compile(SAMPLE, target="tiny", over_memory="allow", cache=False)
+    given: Any = {"partition": partition, "cache": False}
+    program = hloipu.compile(SAMPLE, target="tiny", over_memory="allow", **given)
+    assert program.program.participants == 8
     result = program.run(x, first, second, mode=mode)
     wanted = np.maximum(x.astype(np.float64) @ first, 0) @ second
-    assert len(result.everyone) == 8
+    assert len(result.everyone) == seen
     for (found,) in result.everyone:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
