@@ -29,13 +29,13 @@ from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 NAME = r"%?[A-Za-z_][\w.\-]*+"
 _INT = r"-?[0-9]+"
-_INTS = rf"\{{(?:{_INT}(?:,\s*{_INT})*+)?\}}"
+_INTS = rf"\{{(?:{_INT}(?>(?:,\s*{_INT})*))?\}}"
 _integer = re.compile(_INT).fullmatch
 _number = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|-?(?:inf|nan)").fullmatch
 _word = re.compile(r"[A-Za-z_][\w.\-]*", re.ASCII).fullmatch
 _name = re.compile(rf"{NAME}:?", re.ASCII).fullmatch
 _integers = re.compile(_INTS).fullmatch
-_names = re.compile(rf"\{{(?:{NAME}:?(?:,\s*{NAME}:?)*+)?\}}", re.ASCII).fullmatch
+_names = re.compile(rf"\{{(?:{NAME}:?(?>(?:,\s*{NAME}:?)*))?\}}", re.ASCII).fullmatch
 _range = re.compile(rf"\[({_INT}):({_INT})(?::({_INT}))?\]")
 _pads = re.compile(r"-?[0-9]+_-?[0-9]+(?:_[0-9]+)?(?:x-?[0-9]+_-?[0-9]+(?:_[0-9]+)?)*").fullmatch
 _labels = re.compile(r"([0-9bf?]{2,})_([0-9io?]{2,})->([0-9bf?]{2,})").fullmatch

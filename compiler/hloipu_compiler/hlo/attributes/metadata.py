@@ -58,12 +58,12 @@ _GONE = frozenset({"preserve_layout"})
 
 _LAST_PROFILE_TYPE = 3
 
-_TEXT = r'"(?:[^"\\]|\\[\'"\\nrt])*+"'
-_NUMBER = r"\d{1,9}+(?![\d.x_eE])"
+_TEXT = r'"(?>(?:[^"\\]|\\[\'"\\nrt])*)"'
+_NUMBER = r"\d{1,9}+"
 _PRINTED = re.compile(
     r"\{"
     + "".join(
-        rf"(?:(?<=[{{ ]){field.name}={_TEXT if field.name in _STRINGS else _NUMBER}[ ]?+)?+"
+        rf"(?>(?:(?<=[{{ ]){field.name}={_TEXT if field.name in _STRINGS else _NUMBER}[ ]?+)?)"
         for field in fields(OpMetadata)
         if field.name != "profile_type"
     )

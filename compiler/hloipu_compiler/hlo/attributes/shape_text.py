@@ -22,12 +22,12 @@ from hloipu_compiler.ir.shapes import (
 )
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
-_ARRAY = r"([a-z]\w*)\[([0-9<=?,]*+)\](?:\{([0-9,]*+)(?::([^{}]*+))?\})?+"
+_ARRAY = r"([a-z]\w*)\[([0-9<=?,]*+)\](?>(?:\{([0-9,]*+)(?::([^{}]*+))?\})?)"
 _array = re.compile(_ARRAY, re.ASCII).fullmatch
-_SIZES = re.compile(r"(?:(?:<=)?[0-9]+|\?)(?:,(?:(?:<=)?[0-9]+|\?))*+")
+_SIZES = re.compile(r"(?:(?:<=)?[0-9]+|\?)(?>(?:,(?:(?:<=)?[0-9]+|\?))*)")
 _piece = re.compile(
     rf"(?:(?P<array>{_ARRAY})|(?P<open>b?\()|(?P<close>\))"
-    r"|(?P<comma>, ?(?:/\*index=[0-9]++\*/)?+))",
+    r"|(?P<comma>, ?(?>(?:/\*index=[0-9]++\*/)?)))",
     re.ASCII,
 )
 

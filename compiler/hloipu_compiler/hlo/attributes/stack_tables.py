@@ -14,7 +14,7 @@ from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_runtime.frozen import dataclass
 
 _CODE = "E0156"
-_NAMED = r'[0-9]++ "(?:[^"\\\n]++|\\[nt\'"\\])*+"\n'
+_NAMED = r'[0-9]++ "(?>(?:[^"\\\n]++|\\[nt\'"\\])*)"\n'
 _LOCATION = "".join(
     rf"{key}=[0-9]{{1,9}}+{end}"
     for key, end in (
@@ -167,7 +167,7 @@ def are_printed(text: str) -> bool:
 @cache
 def _printed_form() -> re.Pattern[str]:
     return re.compile(
-        rf"FileNames\n(?:{_NAMED})*+\n*+FunctionNames\n(?:{_NAMED})*+\n*+"
-        rf"FileLocations\n(?:[0-9]++ \{{{_LOCATION}\}}\n)*+\n*+"
-        rf"StackFrames\n?(?:[0-9]++ \{{{_FRAME}\}}(?:\n|\Z))*+"
+        rf"FileNames\n(?>(?:{_NAMED})*)\n*+FunctionNames\n(?>(?:{_NAMED})*)\n*+"
+        rf"FileLocations\n(?>(?:[0-9]++ \{{{_LOCATION}\}}\n)*)\n*+"
+        rf"StackFrames\n?(?>(?:[0-9]++ \{{{_FRAME}\}}(?:\n|\Z))*)"
     )

@@ -8,7 +8,7 @@ from hloipu_compiler.hlo.syntax.lexer import BLANKS
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.shapes import ArrayShape
 
-ARRAY = re.compile(r"[a-z]\w*\s*\[[^\]]*+\]\s*(?:\{\s*[0-9:][^{}]*+\})?+", re.ASCII)
+ARRAY = re.compile(r"[a-z]\w*\s*\[[^\]]*+\]\s*(?>(?:\{\s*[0-9:][^{}]*+\})?)", re.ASCII)
 """The shape before an array's value; as in XLA, `{` with a number after it is a layout."""
 
 

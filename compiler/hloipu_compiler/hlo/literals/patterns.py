@@ -17,17 +17,17 @@ LONGEST_INTEGER = 18
 """Digits that surely fit a signed 64-bit word; XLA wraps or refuses what does not."""
 
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: LONGEST_INTEGER}
-_DECIMAL = r"-?+\d{1,%d}+(?:\.\d*+)?+(?:[eE](?:-\d++|\+?+%s))?+(?![\w.])"
-_NONFINITE = r"|-?+inf(?![\w.\-])|nan(?![\w.\-])"
+_DECIMAL = r"-?+\d{1,%d}+(?:\.\d*+)?+(?:[eE](?:-\d++|\+?+%s))?+"
+_NONFINITE = "|-?+inf|nan"
 
 
 def _safe_element(element_type: ElementType) -> str | None:
     """Return a pattern of elements that are in range for sure; None where there is no such form."""
     if element_type.kind is Kind.PREDICATE:
-        return r"\d{1,18}+(?![\w.])|(?:true|false)(?![\w.\-])"
+        return r"\d{1,18}+|(?:true|false)"
     if element_type.is_integer and element_type.bits >= 8:
         sign = "-?+" if element_type.bits == 64 or element_type.kind is Kind.SIGNED else ""
-        return rf"{sign}\d{{1,{_SAFE_DIGITS[element_type.bits]}}}+(?![\w.])"
+        return rf"{sign}\d{{1,{_SAFE_DIGITS[element_type.bits]}}}+"
     if element_type.name in ("f32", "f64", "bf16"):
         return _DECIMAL % (LONGEST_INTEGER, r"[01]?\d") + _NONFINITE
     if element_type.name == "f16":
@@ -44,7 +44,7 @@ def _any_element(element_type: ElementType) -> str | None:
         part = _DECIMAL % (LONGEST_INTEGER, r"\d++")
         return rf"\([ ]*{part}[ ]*,[ ]*{part}[ ]*\)"
     if element_type.is_integer or element_type.kind is Kind.PREDICATE:
-        return r"-?+\d{1,18}+(?![\w.])"
+        return r"-?+\d{1,18}+"
     return _DECIMAL % (LONGEST_INTEGER, r"\d++") + _NONFINITE
 
 

@@ -8,10 +8,11 @@ import re
 import struct
 from enum import Enum
 
+from hloipu_compiler.hlo.syntax.lexer import COMMENT
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_runtime.frozen import dataclass
 
-BLANKS = r"(?:[ \t\r\n]+|/\*(?:[^*]|\*(?!/))*+\*/|//[^\r\n]*)*+"
+BLANKS = rf"(?>(?:[ \t\r\n]+|{COMMENT}|//[^\r\n]*)*)"
 """Blanks and comments, which may stand between any two tokens."""
 
 _TOKEN = re.compile(

@@ -4,23 +4,23 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from hloipu_compiler.hlo.syntax.lexer import BLANKS, Finder, Piece
+from hloipu_compiler.hlo.syntax.lexer import BLANKS, COMMENT, Finder, Piece
 from hloipu_compiler.hlo.syntax.limits import Limits, check_limit
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 
-STRINGS = r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'"""
-COMMENTS = r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+"
+STRINGS = r""""(?>(?:[^"\\]++|\\.)*)"|'(?>(?:[^'\\]++|\\.)*)'"""
+COMMENTS = rf"{COMMENT}|//[^\n]*+"
 _FLAT = {
-    "BRACES": re.compile(rf"\{{(?:[^{{}}\"'/]++|{STRINGS}|{COMMENTS})*+\}}", re.DOTALL),
-    "RAW_BRACES": re.compile(rf"\{{(?:[^{{}}\"']++|{STRINGS})*+\}}", re.DOTALL),
-    "LITERAL": re.compile(rf"(?:[^(){{}}/]++|{COMMENTS}|[({{][^(){{}}/]*+[)}}])*+(?=\))"),
+    "BRACES": re.compile(rf"\{{(?>(?:[^{{}}\"'/]++|{STRINGS}|{COMMENTS})*)\}}", re.DOTALL),
+    "RAW_BRACES": re.compile(rf"\{{(?>(?:[^{{}}\"']++|{STRINGS})*)\}}", re.DOTALL),
+    "LITERAL": re.compile(rf"(?>(?:[^(){{}}/]++|{COMMENTS}|[({{][^(){{}}/]*+[)}}])*)(?=\))"),
 }
 _STEPS = {
     "BRACES": re.compile(rf"[{{}}]|{STRINGS}|{COMMENTS}|[\"']|/\*", re.DOTALL),
     "RAW_BRACES": re.compile(rf"[{{}}]|{STRINGS}|[\"']", re.DOTALL),
     "LITERAL": re.compile(rf"[(){{}}]|{COMMENTS}|/\*"),
 }
-_SCALAR = re.compile(r"[\w.+\-]++(?:\(0x[0-9a-fA-F]++\))?+", re.ASCII)
+_SCALAR = re.compile(r"[\w.+\-]++(?>(?:\(0x[0-9a-fA-F]++\))?)", re.ASCII)
 
 
 def finders(limits: Limits) -> Mapping[str, Finder]:

@@ -24,27 +24,27 @@ from hloipu_compiler.ir.shapes import Shape
 
 def _nested(opening: str, closing: str, plain: str, depth: int) -> str:
     """Return a pattern for balanced brackets up to `depth`, `plain` being what else may stand."""
-    pattern = rf"{opening}(?:{plain})*+{closing}"
+    pattern = rf"{opening}(?>(?:{plain})*){closing}"
     for _ in range(depth - 1):
-        pattern = rf"{opening}(?:{plain}|{pattern})*+{closing}"
+        pattern = rf"{opening}(?>(?:{plain}|{pattern})*){closing}"
     return pattern
 
 
 NAME = r"(?!__(?!xla_))[A-Za-z_][\w.\-]*+"
 _COMMENT = r"/\*[\w= \-.]*+\*/"
-_STRING = r'"(?:[^"\\\n]++|\\(?:[abfnrtv\\?\'"]|[0-3][0-7]{2}))*+"'
-_ARRAY = r"[a-z]\w*+\[[0-9<=?,]*+\](?:\{[^{}\"'\n/]*+\})?+"
+_STRING = r'"(?>(?:[^"\\\n]++|\\(?:[abfnrtv\\?\'"]|[0-3][0-7]{2}))*)"'
+_ARRAY = r"[a-z]\w*+\[[0-9<=?,]*+\](?>(?:\{[^{}\"'\n/]*+\})?)"
 _PARENTHESES = _nested(r"\(", r"\)", rf"[^()\"/\n]++|{_COMMENT}", 4)
 SHAPE = rf"(?:{_ARRAY}|{_PARENTHESES})"
-_INSIDE = rf"(?:[^()\"\n/]++|{_COMMENT}|{_PARENTHESES})*+"
+_INSIDE = rf"(?>(?:[^()\"\n/]++|{_COMMENT}|{_PARENTHESES})*)"
 _BRACES = _nested(r"\{", r"\}", rf"[^{{}}\"'\n/]++|{_STRING}|{_COMMENT}", 4)
-_VALUE = rf"(?:[\w.\-%+>?]++|{_BRACES}|{_STRING}|\[[0-9,]++\]<=\[[0-9,]++\](?:T\([0-9,]++\))?+)"
+_VALUE = rf"(?:[\w.\-%+>?]++|{_BRACES}|{_STRING}|\[[0-9,]++\]<=\[[0-9,]++\](?>(?:T\([0-9,]++\))?))"
 _ATTRIBUTE = rf", (?!metadata=|backend_config=|literal=)([A-Za-z_][\w\-.]*+)=({_VALUE})"
-_ATTRIBUTES = rf"(?:, (?!metadata=|backend_config=|literal=)[A-Za-z_][\w\-.]*+={_VALUE})*+"
+_ATTRIBUTES = rf"(?>(?:, (?!metadata=|backend_config=|literal=)[A-Za-z_][\w\-.]*+={_VALUE})*)"
 _METADATA = (
     r"\{"
     + "".join(
-        rf"(?:{key}={_STRING if quoted else '[0-9]{1,9}+'}(?=[ }}]) ?+)?+"
+        rf"(?>(?:{key}={_STRING if quoted else '[0-9]{1,9}+'}(?=[ }}]) ?+)?)"
         for key, quoted in (
             ("op_type", True), ("op_name", True), ("source_file", True), ("source_line", False),
             ("source_end_line", False), ("source_column", False), ("source_end_column", False),
@@ -57,14 +57,15 @@ _LOOSE = _nested(r"\{", r"\}", rf"[^{{}}\"'\n]++|{_STRING}", 5)
 
 LINE = re.compile(
     rf"(ROOT )?+%?+({NAME}) = ({SHAPE}) ([a-z][\w\-]*+)\(({_INSIDE})\)({_ATTRIBUTES})"
-    rf"(?:, metadata=(?:({_METADATA})|({_LOOSE})))?+(?:, backend_config=({_STRING}|{_LOOSE}))?+"
-    r"()[ \t\r]*+(?://[^\n]*+)?+\n\s*+(?=[%A-Za-z_}])",
+    rf"(?>(?:, metadata=(?:({_METADATA})|({_LOOSE})))?)"
+    rf"(?>(?:, backend_config=({_STRING}|{_LOOSE}))?)"
+    r"()[ \t\r]*+(?>(?://[^\n]*+)?)\n\s*+(?=[%A-Za-z_}])",
     re.ASCII,
 )
 _FORMAL = rf"{NAME}: {SHAPE}"
 HEAD = re.compile(
-    rf"(ENTRY )?+%?+({NAME}) (?:\(((?:{_FORMAL}(?:, (?:{_COMMENT})?+{_FORMAL})*+)?+)\) -> "
-    rf"({SHAPE}) )?+\{{[ \t\r]*+\n\s*+(?=[%A-Za-z_])",
+    rf"(ENTRY )?+%?+({NAME}) (?>(?:\(((?>(?:{_FORMAL}(?:, (?>(?:{_COMMENT})?){_FORMAL})*)?))\) -> "
+    rf"({SHAPE}) )?)\{{[ \t\r]*+\n\s*+(?=[%A-Za-z_])",
     re.ASCII,
 )
 _formal = re.compile(rf"{NAME}: ({SHAPE})", re.ASCII)

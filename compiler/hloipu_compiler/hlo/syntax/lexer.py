@@ -12,7 +12,10 @@ from typing import Any
 from hloipu_compiler.hlo.syntax.parse_tables import ParseTable
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 
-BLANKS = re.compile(r"(?:[ \t\r\n]++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+)*+")
+COMMENT = r"/\*[^*]*+\*++(?>(?:[^*/][^*]*+\*++)*)/"
+"""From `/*` to the first `*/`. Without lookahead: in Python 3.11 before 3.11.5, assertions within
+possessive repeats are not kept (python/cpython: issue 106052)."""
+BLANKS = re.compile(rf"(?>(?:[ \t\r\n]++|{COMMENT}|//[^\n]*+)*)")
 
 
 class Piece:

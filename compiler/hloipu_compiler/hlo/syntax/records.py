@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hloipu_compiler.hlo.syntax.lexer import Piece
+from hloipu_compiler.hlo.syntax.lexer import COMMENT, Piece
 
 
 class Stretch(NamedTuple):
@@ -99,7 +99,7 @@ def bare(name: str) -> str:
 
 _name = re.compile(r"%?[A-Za-z_][\w.\-]*+:?", re.ASCII)
 _word = re.compile(r"[\w.\-]+", re.ASCII)
-_comments = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/|//[^\n]*+")
+_comments = re.compile(rf"{COMMENT}|//[^\n]*+")
 
 
 def _blank(match: re.Match[str]) -> str:

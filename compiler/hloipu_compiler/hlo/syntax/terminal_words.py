@@ -36,7 +36,7 @@ _COVERED = (
     ("a value", ("an integer", "a number", "{", "sizes like 3x3", "paddings like 1_1x0_0")),
 )
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.){0,40}"?|%?[\w.\-]+[=:]?|\S', re.ASCII)
-_CLOSED_STRING = re.compile(r"\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'", re.DOTALL)
+_CLOSED_STRING = re.compile(r"\"(?>(?:[^\"\\]|\\.)*)\"|'(?>(?:[^'\\]|\\.)*)'", re.DOTALL)
 _TYPE_AND_SIZES = re.compile(r"([A-Za-z]\w{0,30})[ \t]*\[", re.ASCII)
 _NEGATIVE_SIZE = re.compile(r"[\[,][ \t]*-\d+[ \t]*\Z")
 _MOST_SHOWN = 48
