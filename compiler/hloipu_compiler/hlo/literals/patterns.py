@@ -17,7 +17,7 @@ LONGEST_INTEGER = 18
 """Digits that surely fit a signed 64-bit word; XLA wraps or refuses what does not."""
 
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: LONGEST_INTEGER}
-_DECIMAL = r"-?+\d{1,%d}+(?:\.\d*+)?+(?:[eE](?:-\d++|\+?+%s))?+"
+_DECIMAL = r"-?+\d{1,%d}+(?>(?:\.\d*+)?)(?>(?:[eE](?:-\d++|\+?+%s))?)"
 _NONFINITE = "|-?+inf|nan"
 
 
