@@ -218,7 +218,7 @@ plan-study: install ## 200 trials of Optuna against --plan auto, on three steps 
 	$(BIN)/python -m tools.plan_study
 
 .PHONY: machine-study
-machine-study: install ## what fits with other memories and links; writes docs/machine-study.md (half an hour)
+machine-study: install ## what fits with other memories and links; writes docs/machine-study.md (hours)
 	$(BIN)/python -m tools.machine_study
 
 A ?= HEAD~1

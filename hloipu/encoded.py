@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hloipu.definitions import defined
 from hloipu.options.resolve import resolve
 from hloipu_compiler.analysis.module_notes import module_notes
+from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import flat_step, is_divided, may_be_divided
 from hloipu_compiler.passes.remove_annotations import annotations_removed
@@ -48,15 +49,22 @@ def plain_step(
     found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if found is not None:
         plain, said = with_shardings_written(found.module, given, config)
-        return plain, [*said, *_notes(module, given), *found.stated.lines()]
+        keeps = _keeps(module, given, config)
+        notes = module_notes(module, is_divided=keeps and may_be_followed(module))
+        return plain, [*said, *notes, *found.stated.lines()]
     module, said = with_shardings_written(module, given, config)
-    keeps = may_be_divided(module) and given.get("partition") != "off"
-    return (module if keeps else annotations_removed(module)), said + _notes(module, given)
+    keeps = _keeps(module, given, config)
+    notes = module_notes(module, is_divided=keeps and may_be_followed(module))
+    return (module if keeps else annotations_removed(module)), said + notes
 
 
-def _notes(module: Module, given: Mapping[str, object]) -> list[str]:
-    keeps = may_be_divided(module) and given.get("partition") != "off"
-    return module_notes(module, is_divided=keeps and may_be_followed(module))
+def _keeps(module: Module, given: Mapping[str, object], config: str | None) -> bool:
+    """Whether annotations that may divide arrays stay, for compiling to follow."""
+    if not may_be_divided(module):
+        return False
+    own = {"partition": given["partition"]} if given.get("partition") else {}
+    attributes = read_frontend_attributes(module.attributes.text("frontend_attributes"))
+    return resolve("compile", own, attributes=attributes, config=config).options.partition != "off"
 
 
 def may_be_followed(module: Module) -> bool:

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from hloipu.options.resolve import resolve
-from hloipu.options.table import Options
+from hloipu.options.table import OPTIONS, Options
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Module
@@ -34,7 +34,12 @@ def with_shardings(
     E0479 for a module that cannot be divided, MachineError E3210 for more IPUs than a machine has.
     """
     attributes = read_frontend_attributes(module.attributes.text("frontend_attributes"))
-    known = {name: value for name, value in given.items() if name not in ("define", "opaque")}
+    # Those of runs and checks say nothing of what is compiled.
+    known = {
+        name: value
+        for name, value in given.items()
+        if name in OPTIONS and "compile" in OPTIONS[name].about.commands
+    }
     options = resolve("compile", known, attributes=attributes, config=config).options
     if options.partition == "off":
         raise UsageError(

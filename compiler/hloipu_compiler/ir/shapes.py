@@ -6,6 +6,8 @@ Hashes are computed once: a memo looks shapes up millions of times.
 
 from collections.abc import Iterator
 from dataclasses import field
+from functools import lru_cache
+from itertools import accumulate
 
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.frozen import dataclass
@@ -260,5 +262,12 @@ def leaves_of(shape: Shape) -> list[ArrayShape]:
 
 def leaf_range(shape: TupleShape, index: int) -> slice:
     """Return which leaves of a tuple belong to one of its elements."""
-    first = sum(len(leaves_of(x)) for x in shape.elements[:index])
-    return slice(first, first + len(leaves_of(shape.elements[index])))
+    starts = _leaf_starts(shape)
+    return slice(starts[index], starts[index + 1])
+
+
+@lru_cache(maxsize=64)
+def _leaf_starts(shape: TupleShape) -> tuple[int, ...]:
+    """Return the number of the first leaf of each element, and of all leaves."""
+    counts = (x.leaf_count if isinstance(x, TupleShape) else 1 for x in shape.elements)
+    return tuple(accumulate(counts, initial=0))

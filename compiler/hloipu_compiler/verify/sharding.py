@@ -123,7 +123,7 @@ def _list_problem(sharding: Sharding, partitions: int) -> tuple[str, str] | None
     if problem:
         return problem
     if len(set(devices)) != len(devices):
-        return "lists a device twice", "each device once"
+        return "lists a device twice or leaves one out", "each device once"
     count = sharding.device_count or 0
     if partitions > 1 and count != partitions:
         return f"is for {count} devices", f"{partitions}, the num_partitions of the header"

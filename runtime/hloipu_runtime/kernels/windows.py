@@ -108,10 +108,10 @@ def _along(x: Array, axis: int, window: WindowDimension, monoid: str, neutral: A
 
 
 def _blocks_apart(x: Array, axis: int, window: WindowDimension, monoid: str) -> Array:
-    """Reduce long windows that share no element."""
+    """Reduce long windows that share no element, or a single one."""
     count = window.output_size(x.shape[axis])
     fitting = x.shape[axis] // window.stride
-    if fitting < count:
+    if fitting < count or window.size > window.stride:
         starts = [window.stride * k for k in range(count)]
         pieces = [x[_at(x.ndim, axis, slice(s, s + window.size))] for s in starts]
         return np.stack([reduce_monoid(p, monoid, (axis,)) for p in pieces], axis=axis)

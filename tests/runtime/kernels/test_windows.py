@@ -226,3 +226,12 @@ def test_ties_in_overhanging_windows_go_where_xla_sends_them() -> None:
     window = [Dim(2, 1, 1), Dim(2, 1, 1)]
     got = select_and_scatter(x, source, np.asarray(np.int32(0)), window, "ge", "add", "s32")
     assert got.tolist() == [[1, 2], [7, 0]]
+
+
+@pytest.mark.parametrize("monoid", ["add", "maximum", "multiply"])
+@each("window", [[Dim(16), Dim(1)], [Dim(15), Dim(1)], [Dim(9, 20), Dim(1)], [Dim(9, 8), Dim(2)]])
+def test_long_windows_with_few_places(window: list[Dim], monoid: str) -> None:
+    x = np.random.default_rng(9).integers(1, 3, (16, 7)).astype(np.int64)
+    steps = {"add": operator.add, "maximum": max, "multiply": operator.mul}
+    got = reduce_window([x], [np.asarray(1)], window, monoid, ["s64"])[0]
+    np.testing.assert_array_equal(got, fold(x, 1, window, steps[monoid]))

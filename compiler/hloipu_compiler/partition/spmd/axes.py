@@ -138,6 +138,9 @@ def iota_digits(reshape: Sequence[int], transpose: Sequence[int]) -> list[Digit]
     return [Digit(strides[axis], reshape[axis]) for axis in order]
 
 
+_NOT_BY_AXES = "devices are listed in an order that no mesh of axes gives"
+
+
 def listed_digits(places: Sequence[int]) -> list[Digit]:
     """Return the digits by which a list of places counts; AxisFault where it does not."""
     digits: list[Digit] = []
@@ -147,14 +150,14 @@ def listed_digits(places: Sequence[int]) -> list[Digit]:
         while size < len(left) and left[size] == size * stride:
             size += 1
         if left[0] != 0 or stride < 1 or size < 2 or len(left) % size:
-            raise AxisFault("the list of devices does not count by digits")
+            raise AxisFault(_NOT_BY_AXES)
         digits.insert(0, Digit(stride, size))
         left = left[::size]
     counted = [0]
     for stride, size in digits:
         counted = [base + stride * i for base in counted for i in range(size)]
     if counted != list(places):
-        raise AxisFault("the list of devices does not count by digits")
+        raise AxisFault(_NOT_BY_AXES)
     return digits
 
 

@@ -14,7 +14,7 @@ from hloipu_compiler.ir.dimension_rules import dimension_rule
 from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.partition.spmd.reading import GROUP, Key, Stated
 from hloipu_runtime.frozen import dataclass
 
@@ -186,11 +186,9 @@ class _Linking:
         if x.opcode == "tuple":
             return slice(0, count)
         whole = computation.instructions[x.operands[0]].shape
-        index = x.attributes.integer("index")
         if not isinstance(whole, TupleShape):
             return slice(0, count)
-        before = sum(_leaf_count(e) for e in whole.elements[:index])
-        return slice(before, before + _leaf_count(whole.elements[index]))
+        return leaf_range(whole, x.attributes.integer("index"))
 
     def _operands(self, computation: Computation, x: Instruction) -> tuple[int, ...]:
         results, name = self.found.results, computation.name
@@ -292,10 +290,6 @@ def factor_places(rule: DimensionRule) -> list[list[tuple[int, int, int]]]:
             for k, factor in enumerate(numbers):
                 places[factor].append((array, d, k))
     return places
-
-
-def _leaf_count(shape: object) -> int:
-    return shape.leaf_count if isinstance(shape, TupleShape) else 1
 
 
 def _applies(x: Instruction) -> bool:

@@ -10,7 +10,7 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
@@ -43,6 +43,7 @@ class Writer:
     def __init__(self, whole: "Localizing", old: Computation, given: Splits) -> None:
         self.whole, self.old, self.given = whole, old, given
         self.module, self.axes = whole.module, whole.known.axes
+        self.parameters = TupleShape(tuple(old.instructions[i].shape for i in old.parameters))
         self.draft = Draft(self.module, old)
         self.on = Blocks(self.draft, whole.paths, whole.channels, whole.combiner)
         self.rolls = rolls_of(old)
@@ -127,11 +128,7 @@ class Writer:
         return Block(rolled(self.on, x, at, self._along(roll), roll.shift), block.split)
 
     def _parameter(self, x: Instruction) -> list[Block]:
-        before = sum(
-            len(leaves_of(self.old.instructions[i].shape))
-            for i in self.old.parameters[: x.parameter_number]
-        )
-        wanted = self.given[before : before + len(leaves_of(x.shape))]
+        wanted = self.given[leaf_range(self.parameters, x.parameter_number)]
         shape = self._local(x.shape, wanted)
         at = self.draft.append(x._replace(shape=shape, attributes=without(x.attributes, STATED)))
         positions = self._unpacked(x, at, shape)
@@ -143,9 +140,7 @@ class Writer:
     def _element(self, x: Instruction) -> list[Block]:
         shape = self.old.instructions[x.operands[0]].shape
         assert isinstance(shape, TupleShape)
-        index = x.attributes.integer("index")
-        before = sum(len(leaves_of(e)) for e in shape.elements[:index])
-        return list(self.blocks[x.operands[0]][before : before + len(leaves_of(x.shape))])
+        return list(self.blocks[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
         """Leave out what is said of shardings, keep what is said of anything else."""
