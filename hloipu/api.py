@@ -30,6 +30,7 @@ from hloipu_compiler.plan.roles import kept_between_runs
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.arguments import checked
+from hloipu_runtime.cache_folder import default_folder
 from hloipu_runtime.collection import without_collection
 from hloipu_runtime.compiled import CompiledProgram, compiled_program
 from hloipu_runtime.errors import HloipuError
@@ -197,7 +198,8 @@ def compile_cached(
     search = current_search()
     if ready is not None:
         return _ended(ready, search)
-    if not options.cache or options.plugin:
+    folder = (options.cache_dir or default_folder()) if options.cache else None
+    if folder is None or options.plugin:
         return compile_verified(module, options, phase)
     with phase("cache"):
         from hloipu_runtime.executable_cache import ExecutableCache, compile_key, source_fingerprint
@@ -208,7 +210,7 @@ def compile_cached(
             machine_of(options),
             source_fingerprint(*_COMPILERS),
         )
-        cache = ExecutableCache(options.cache_dir, options.cache_size_bytes)
+        cache = ExecutableCache(folder, options.cache_size_bytes)
         found = cache.get(key)
     if found is not None:
         return as_asked(compiled_program(found), options, _Advisor(module, options))

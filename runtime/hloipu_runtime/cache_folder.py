@@ -13,11 +13,17 @@ _STALE_SECONDS = 3600
 """Age at which an unfinished file has no writer any more."""
 
 
-def default_folder() -> Path:
-    """Return the platform's folder for caches of hloipu (XDG Base Directory Specification)."""
+def default_folder() -> Path | None:
+    """Return the platform's folder for caches of hloipu (XDG Base Directory Specification).
+
+    None where its user has no home: neither HOME nor an account, as in some containers.
+    """
     given = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    return base / "hloipu"
+    if os.path.isabs(given):
+        return Path(given) / "hloipu"
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "hloipu"
+    return None
 
 
 def why_not_own(folder: Path, *, make: bool) -> str:

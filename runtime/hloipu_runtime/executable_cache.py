@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hloipu_runtime.atomic_file import replacing
-from hloipu_runtime.cache_folder import default_folder, make_room, why_not_own
+from hloipu_runtime.cache_folder import make_room, why_not_own
 from hloipu_runtime.errors import ArtefactError, HloipuError, LimitError, UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
@@ -45,11 +45,11 @@ class ExecutableCache:
 
     def __init__(
         self,
-        folder: str | Path | None = None,
+        folder: str | Path,
         size_bytes: int = DEFAULT_SIZE_BYTES,
         warn: Callable[[str], None] = _warn,
     ) -> None:
-        self.folder = default_folder() if folder is None else Path(folder)
+        self.folder = Path(folder)
         self.size_bytes = size_bytes
         self.warn = warn
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import hloipu
 from hloipu_runtime.cache_folder import default_folder
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.executable import Executable
@@ -16,6 +17,7 @@ from hloipu_runtime.executable_cache import (
     compile_key,
     source_fingerprint,
 )
+from hloipu_runtime.kernels.native.settings import Settings
 from hloipu_runtime.machine.load import load_machine
 from tests.support.forging import executables, file_bytes
 from tests.support.program_texts import small_programs
@@ -204,6 +206,16 @@ def test_the_folder_is_where_the_platform_keeps_caches(monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/ada")
     assert default_folder() == Path("/home/ada/.cache/hloipu")
+
+
+def test_who_has_no_home_has_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 9)  # of no account
+    assert default_folder() is None
+    assert Settings().code_folder is None
+    text = "HloModule m\nENTRY e {\n  ROOT p = f32[2] parameter(0)\n}\n"
+    assert hloipu.compile(text, target="unit", cache=True).fits
 
 
 WRITER = """

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 
 from hloipu_runtime.arguments import Watch
 from hloipu_runtime.kernels.computing import computing
@@ -23,7 +24,7 @@ from hloipu_runtime.simulate.run.participant import Participant
 from hloipu_runtime.simulate.run.ports import given_arrays, in_order, taken_arrays
 
 MOST_KEPT_BYTES = 1 << 27
-"""Of memory that an engine may keep from run to run: one that has more is made anew."""
+"""Of memory that a program's idle engines may keep together: those used longest ago go first."""
 
 
 class PlainRuns:
@@ -37,8 +38,10 @@ class PlainRuns:
         self._seen = seen_by_users(program)
         self._hosted: set[str] = set()
         """Modes that this host has the threads and the memory for."""
-        self._idle: dict[tuple[str, bool], list[Engine]] = {}
-        """Engines that no run has, by mode and poison: each run takes one and puts it back."""
+        self._idle: list[tuple[tuple[str, bool], Engine]] = []
+        """Engines that no run has, behind their mode and poison, the one used last at the end."""
+        self._lock = Lock()
+        """Of `_idle`."""
 
     def require_host(self, mode: str) -> None:
         """Raise LimitError where a run takes more threads or memory than this host has."""
@@ -91,13 +94,30 @@ class PlainRuns:
     @contextmanager
     def _engine(self, mode: str, *, poison: bool, seed: int) -> Iterator[Engine]:
         """Lend an engine to one run of one participant; it is not shared."""
-        idle = [] if seed else self._idle.setdefault((mode, poison), [])
-        try:
-            engine = idle.pop()
-        except IndexError:
+        key = mode, poison
+        engine = None if seed else self._taken(key)
+        if engine is None:
             program = seeded(self.program, seed)
             exact = mode == "exact"
             engine = ExactEngine(program, poison=poison) if exact else FunctionalEngine(program)
         yield engine
-        if engine.kept_bytes <= MOST_KEPT_BYTES:
-            idle.append(engine)
+        if not seed:
+            self._put_back(key, engine)
+
+    def _taken(self, key: tuple[str, bool]) -> Engine | None:
+        """Return the idle engine of a mode and poison that was used last, if there is one."""
+        with self._lock:
+            for k in range(len(self._idle) - 1, -1, -1):
+                if self._idle[k][0] == key:
+                    return self._idle.pop(k)[1]
+        return None
+
+    def _put_back(self, key: tuple[str, bool], engine: Engine) -> None:
+        """Keep an engine, and let go of those used longest ago until the rest fits."""
+        if engine.kept_bytes > MOST_KEPT_BYTES:
+            return
+        with self._lock:
+            self._idle.append((key, engine))
+            kept_bytes = sum(idle.kept_bytes for _, idle in self._idle)
+            while kept_bytes > MOST_KEPT_BYTES:
+                kept_bytes -= self._idle.pop(0)[1].kept_bytes

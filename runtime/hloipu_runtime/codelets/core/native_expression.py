@@ -41,7 +41,7 @@ class NativeExpression:
         self._gain = gain
         self._work = 0.0
         self._staged: Staged | None = None
-        self._dtypes: list[np.dtype[Any]] = []
+        self._dtypes = [storage_dtype(x) for x in expression.result_types]
         """Of the results."""
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
         self._is_missing: set[tuple[tuple[KernelStage, tuple[bool, ...]], bool]] = set()
@@ -62,7 +62,6 @@ class NativeExpression:
             return None
         if self._staged is None:
             self._staged = staged(lowered(self._expression, halves=compiler.halves))
-            self._dtypes = [storage_dtype(x) for x in self._expression.result_types]
         if not self._staged.instructions:
             return None
         made = [
@@ -79,9 +78,13 @@ class NativeExpression:
             if len(self._idle) >= _MOST_LAYOUTS:
                 self._idle.clear()
             idle = self._idle[key] = []
-        prepared = idle.pop() if idle else self._prepared(shape, whole)
-        if prepared is None:
-            return None
+        try:
+            prepared = idle.pop()  # asked for at once: another thread may take the last one
+        except IndexError:
+            fresh = self._prepared(shape, whole)
+            if fresh is None:
+                return None
+            prepared = fresh
         prepared.run(whole, shape)
         idle.append(prepared)
         return made

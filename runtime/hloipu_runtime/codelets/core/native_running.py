@@ -116,6 +116,8 @@ class Prepared:
     def run(self, arrays: list[Array], shape: Sizes) -> None:
         """Compute; `arrays`: operands that broadcast to the shape, then results."""
         found = self._layout
+        if not found.rows * found.columns:
+            return
         if found.copies:
             arrays = [
                 laid_out(x, shape, found, place)

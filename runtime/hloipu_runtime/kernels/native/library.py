@@ -72,8 +72,9 @@ class Compiler:
     def code(
         self, text_of: Callable[[str], str], folder: Path | None, *, compiles: bool
     ) -> CodePointer | None:
-        """Return the function of a text; None if it was not compiled before, and is not to be now.
+        """Return the function of a text.
 
+        None if it was not compiled before and is not to be now, or if LLVM cannot compile or link.
         `text_of` gives the text of a function of some name. In `folder`, if there is one, code is
         kept.
         """
@@ -83,17 +84,17 @@ class Compiler:
             if name in self._functions:
                 return self._functions[name]
             path = None if folder is None else folder / f"{name}{_SUFFIX}"
-            code = None if path is None else _read(path)
-            if code is None:
-                if not compiles:
-                    return None
-                try:
-                    code = self._compiled(text_of(name))
-                except RuntimeError:  # what LLVM cannot compile for this processor is numpy's
-                    return None
-                if path is not None:
-                    _write(path, code)
-            return self._linked(name, code)
+            kept = None if path is None else _read(path)
+            if kept is None and not compiles:
+                return None
+            try:
+                code = kept or self._compiled(text_of(name))
+                function = self._linked(name, code)
+            except RuntimeError:  # what LLVM cannot compile or link here is numpy's
+                return None
+            if path is not None and kept is None:
+                _write(path, code)
+            return function
 
     def _compiled(self, text: str) -> bytes:
         llvm = self._llvm

@@ -36,6 +36,12 @@ def test_every_op_has_the_same_bits(element_type: str) -> None:
         assert wrong_nodes(expression, *by_both) == {}
 
 
+@pytest.mark.parametrize("sizes", [(0,), (3, 0)])
+def test_there_may_be_no_elements(sizes: tuple[int, ...]) -> None:
+    made = by_kernels(_mixed("f32"), [np.ones(sizes, np.float32)] * 3)
+    assert [x.shape for x in made] == [sizes] * 2
+
+
 def _mixed(element_type: str) -> Expression:
     """Return one of two results with steps of numpy's between kernels."""
 

@@ -66,6 +66,14 @@ def test_code_is_kept_and_not_taken_where_it_may_be_another(tmp_path: Path) -> N
         assert _code(folder, compiles=False) is None, what
 
 
+def test_what_cannot_be_linked_is_left_to_numpy(tmp_path: Path) -> None:
+    compiler = Compiler()
+    compiler._compiled = lambda text: b"no object file"  # type: ignore[method-assign]
+    made = compiler.code(lambda name: text_of(NEGATE, name), tmp_path / "cache", compiles=True)
+    assert made is None
+    assert not (tmp_path / "cache").exists()
+
+
 def test_numbers_have_no_address() -> None:
     with pytest.raises(TypeError, match="float32 is no array"):
         address_of(np.float32(1))  # type: ignore[arg-type]  # what kernels must not be given
