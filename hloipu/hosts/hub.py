@@ -11,7 +11,17 @@ from itertools import count
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from hloipu.hosts.messages import Answer, Call, Failure, Line, Met, Operands, Stop, error_of
+from hloipu.hosts.messages import (
+    Answer,
+    Call,
+    Failure,
+    Line,
+    Met,
+    Operands,
+    Stop,
+    dumped,
+    error_of,
+)
 from hloipu_runtime.errors import HloipuError, HostError
 
 CONNECT_SECONDS = 60.0
