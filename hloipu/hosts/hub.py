@@ -137,6 +137,8 @@ class Hub:
             with self._changed:
                 if self._fault is not None:
                     raise self._fault
+                if self._closed:
+                    raise HostError("E2081", "the session is closed", hint="open another")
                 self._answers.clear()
                 self._number = number
             self._send(messages)

@@ -42,8 +42,16 @@ def save_part(path: str | Path, part: Checkpoint, host: int, hosts: int) -> str:
     unnamed = part_path(path, part.steps, host, hosts, _UNNAMED)
     part.save(unnamed)
     digest = _digest(unnamed)
-    unnamed.replace(part_path(path, part.steps, host, hosts, digest))
-    sync_folder(unnamed.parent)
+    place = part_path(path, part.steps, host, hosts, digest)
+    try:
+        unnamed.replace(place)
+        sync_folder(place.parent)
+    except OSError as error:
+        raise UsageError(
+            "E3004",
+            f"cannot write {str(place)!r}: {error.strerror}",
+            hint="the checkpoint that was there is whole still",
+        ) from error
     return digest
 
 
