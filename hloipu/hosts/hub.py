@@ -1,15 +1,27 @@
 """The middle of a session in several processes: calls to the hosts, and their collectives."""
 
+import os
 import secrets
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Listener
+from itertools import count
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from hloipu.hosts.messages import Answer, Call, Failure, Line, Met, Operands, Stop, error_of
+from hloipu.hosts.messages import (
+    Answer,
+    Call,
+    Failure,
+    Line,
+    Met,
+    Operands,
+    Stop,
+    dumped,
+    error_of,
+)
 from hloipu_runtime.errors import HloipuError, HostError
 
 CONNECT_SECONDS = 60.0
@@ -17,6 +29,8 @@ CONNECT_SECONDS = 60.0
 PATIENCE = 2
 """Times the limit for an element of a feed, which a host may wait for before it comes to a
 collective, that others wait there for it."""
+HANDSHAKE_SECONDS = 10
+"""For whoever connects to show that it has the key. Assumed."""
 _TICK_SECONDS = 0.1
 
 
@@ -43,7 +57,13 @@ class Hub:
         """Steps done, for messages."""
         self._each = participants // hosts
         self._limit = PATIENCE * timeout
-        self._listener = Listener((address, 0), backlog=hosts, authkey=self.key)
+        self._listener = socket.create_server((address, 0), backlog=hosts)
+        self._listener.settimeout(_TICK_SECONDS)
+        self._calling = threading.Lock()
+        """Held over a whole call: threads that share a session take turns."""
+        self._numbers = count(1)
+        self._number = 0
+        """Of the call that is waited for; 0: of what hosts begin with."""
         self._changed = threading.Condition()
         self._lines: dict[int, Line] = {}
         self._tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
@@ -54,7 +74,7 @@ class Hub:
     @property
     def address(self) -> tuple[str, int]:
         """Where hosts connect to."""
-        host, port = self._listener.address
+        host, port = self._listener.getsockname()
         return str(host), int(port)
 
     def connect(self, gone: Callable[[], Sequence[int]]) -> None:
@@ -86,7 +106,7 @@ class Hub:
 
     def begin(self, messages: Sequence[bytes]) -> None:
         """Send each host what it begins with, and wait until all have."""
-        self._ask(dict(enumerate(messages)))
+        self._ask(0, dict(enumerate(messages)))
 
     def call(self, method: str, **keywords: Any) -> list[Any]:
         """Return what a method of each host's session returns."""
@@ -98,7 +118,9 @@ class Hub:
         Raises what a host raised, HostError E2080 where one does not come to a collective, or does
         not answer, in time, E2081 where its process ended.
         """
-        return self._ask({host: Call(method, given) for host, given in keywords.items()})
+        number = next(self._numbers)
+        calls = {host: Call(number, method, given) for host, given in keywords.items()}
+        return self._ask(number, {host: dumped(call) for host, call in calls.items()})
 
     def close(self) -> None:
         """Let the hosts go."""
@@ -107,16 +129,44 @@ class Hub:
             lines = list(self._lines.values())
         for line in lines:
             line.close()
-        with suppress(OSError):
-            self._listener.close()
+        self._listener.close()
 
-    def _ask(self, messages: Mapping[int, Any]) -> list[Any]:
-        with self._changed:
-            if self._fault is not None:
-                raise self._fault
-            self._answers.clear()
-        for host, message in messages.items():
-            self._lines[host].send(message)
+    def _ask(self, number: int, messages: Mapping[int, bytes]) -> list[Any]:
+        """Send messages to hosts, and return their answers to this number."""
+        with self._calling:
+            with self._changed:
+                if self._fault is not None:
+                    raise self._fault
+                if self._closed:
+                    raise HostError("E2081", "the session is closed", hint="open another")
+                self._answers.clear()
+                self._number = number
+            self._send(messages)
+            fault = self._wait(messages)
+            if fault is not None:
+                for line in list(self._lines.values()):
+                    line.send(Stop())
+                raise fault
+            return [self._answers[host] for host in messages]
+
+    def _send(self, messages: Mapping[int, bytes]) -> None:
+        try:
+            for host, message in messages.items():
+                self._lines[host].send(message)
+        except BaseException:  # an interrupt: some hosts have the call, and others not
+            with self._changed:
+                self._fail(
+                    HostError(
+                        "E2083",
+                        "interrupted while a call was sent: not all hosts have it",
+                        hosts=tuple(messages),
+                        hint="begin again, and load the last checkpoint",
+                    )
+                )
+            raise
+
+    def _wait(self, messages: Mapping[int, bytes]) -> HloipuError | None:
+        """Wait until all have answered; return the fault if there is one."""
         first = None
         with self._changed:
             while self._fault is None and len(self._answers) < len(messages):
@@ -129,12 +179,7 @@ class Hub:
                     break
                 self._look_at_tables(now)
                 self._changed.wait(_TICK_SECONDS)
-            fault = self._fault
-        if fault is not None:
-            for line in list(self._lines.values()):
-                line.send(Stop())
-            raise fault
-        return [self._answers[host] for host in messages]
+            return self._fault
 
     def _look_at_tables(self, now: float) -> None:
         for (name, group), table in self._tables.items():
@@ -164,18 +209,35 @@ class Hub:
         return {member // self._each for member in group}
 
     def _accept(self) -> None:
-        while len(self._lines) < self.hosts:
+        """Let hosts in until all are here; who else connects keeps nobody out."""
+        while len(self._lines) < self.hosts and not self._closed:
             try:
-                line = Line(self._listener.accept())
-                host = line.receive()
-            except (AuthenticationError, EOFError):
-                continue  # whoever that was
-            except OSError:
-                return
-            with self._changed:
-                self._lines[host] = line
-                self._changed.notify_all()
-            threading.Thread(target=self._read, args=(host, line), daemon=True).start()
+                connected, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:  # closed, or no room for a connection just now
+                time.sleep(_TICK_SECONDS)
+                continue
+            threading.Thread(target=self._let_in, args=(connected,), daemon=True).start()
+
+    def _let_in(self, connected: socket.socket) -> None:
+        """Serve a connection, once it has shown the key and said which host it is."""
+        try:
+            with connected:
+                _limit_waits(connected, HANDSHAKE_SECONDS)
+                connection = Connection(connected.detach())
+            deliver_challenge(connection, self.key)
+            answer_challenge(connection, self.key)
+            line = Line(connection)
+            host = line.receive()
+            with socket.socket(fileno=os.dup(connection.fileno())) as same:
+                _limit_waits(same, 0)
+        except Exception:  # whoever that was: anything may come from a stranger
+            return
+        with self._changed:
+            self._lines[host] = line
+            self._changed.notify_all()
+        self._read(host, line)
 
     def _read(self, host: int, line: Line) -> None:
         try:
@@ -187,7 +249,7 @@ class Hub:
                 with self._changed:
                     if isinstance(message, Failure):
                         self._fail(error_of(message))
-                    elif isinstance(message, Answer):
+                    elif isinstance(message, Answer) and message.number == self._number:
                         self._answers[host] = message.value
                     self._changed.notify_all()
         except EOFError:
@@ -218,6 +280,13 @@ class Hub:
                 if whose != other:
                     brought |= operands
             self._lines[other].send(Met(met.name, met.group, brought))
+
+
+def _limit_waits(connected: socket.socket, seconds: int) -> None:
+    """Have each wait of a blocking socket end with OSError after so long; 0: never."""
+    limit = struct.pack("@ll", seconds, 0)  # `struct timeval`
+    for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connected.setsockopt(socket.SOL_SOCKET, direction, limit)
 
 
 def _named(hosts: Sequence[int]) -> str:

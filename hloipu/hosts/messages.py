@@ -27,13 +27,18 @@ Operands = dict[int, list[Array]]
 class Call(NamedTuple):
     """To a host: call a method of its session."""
 
+    number: int
     method: str
     keywords: Mapping[str, Any]
 
 
 class Answer(NamedTuple):
-    """From a host: what the method returned."""
+    """From a host: what the method of the call of this number returned.
 
+    Nobody waits any more for that of a call which was interrupted.
+    """
+
+    number: int
     value: Any
 
 

@@ -75,7 +75,7 @@ def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
             line.send(failure_of(error, host))
             return
         with session:
-            line.send(Answer(None))
+            line.send(Answer(0, None))
             while (call := calls.get()) is not None:
                 line.send(_answer(session, call, host))
     except EOFError:
@@ -131,7 +131,7 @@ def _session(begin: Mapping[str, Any], elsewhere: _Elsewhere) -> Session:
 
 def _answer(session: Session, call: Call, host: int) -> Any:
     try:
-        return Answer(_METHODS[call.method](session, **call.keywords))
+        return Answer(call.number, _METHODS[call.method](session, **call.keywords))
     except BaseException as error:
         # Whatever it is, the user's process is to say it.
         return failure_of(error, host)

@@ -1,6 +1,7 @@
 """A session whose hosts are processes, with the face of one that is in this process alone."""
 
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -96,6 +97,8 @@ class HostsSession:
         """Steps done, those before a checkpoint that was loaded included."""
         self.cycles: int = 0
         """Simulated cycles that they took, on the first host."""
+        self._saving = threading.Lock()
+        """Held from the parts to the index: writing one removes parts that it does not name."""
         self._unread: dict[tuple[str, int], deque[Arrived]] = {}
         participants = self.program.participants
         hosts, each = self.program.hosts, participants // self.program.hosts
@@ -185,14 +188,15 @@ class HostsSession:
         place = str(Path(path).absolute())
         hosts = self.program.hosts
         asked = {host: {"path": place, "host": host} for host in range(hosts)}
-        found = self._hub.call_each("save_part", asked)
-        index = {
-            "path": place,
-            "part": found[0][0],
-            "digests": [digest for _, digest in found],
-            "participants": self.program.participants,
-        }
-        self._hub.call_each("save_index", {0: index})
+        with self._saving:
+            found = self._hub.call_each("save_part", asked)
+            index = {
+                "path": place,
+                "part": found[0][0],
+                "digests": [digest for _, digest in found],
+                "participants": self.program.participants,
+            }
+            self._hub.call_each("save_index", {0: index})
 
     def load_state(self, path: str | Path) -> None:
         """Go on from a checkpoint, whose parts all hosts can read; see `Session.load_state`."""

@@ -161,7 +161,7 @@ def _new_file(target: Path, mode: int) -> Iterator[BinaryIO]:
         for temporary in begun:
             temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _take_permissions(handle: int, kept: os.stat_result) -> None:
@@ -205,7 +205,7 @@ def _remove_unlocked(path: str) -> None:
         os.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring a new name to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:

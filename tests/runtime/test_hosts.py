@@ -80,20 +80,25 @@ def test_each_host_makes_elements_at_its_rate() -> None:
     assert cycles[0][1] > 0
 
 
+def _one(folder: Path, part: str) -> Path:
+    (path,) = folder.glob(f"{part}-of-2.*")
+    return path
+
+
 def _lost(folder: Path) -> None:
-    (folder / "c.2.host-1-of-2").unlink()
+    _one(folder, "c.2.host-1").unlink()
 
 
 def _older(folder: Path) -> None:
-    (folder / "d.4.host-1-of-2").replace(folder / "c.2.host-1-of-2")
+    _one(folder, "d.4.host-1").replace(_one(folder, "c.2.host-1"))
 
 
 def _of_other_run(folder: Path) -> None:
-    (folder / "e.2.host-1-of-2").replace(folder / "c.2.host-1-of-2")
+    _one(folder, "e.2.host-1").replace(_one(folder, "c.2.host-1"))
 
 
 def _cut_off(folder: Path) -> None:
-    part = folder / "c.2.host-0-of-2"
+    part = _one(folder, "c.2.host-0")
     part.write_bytes(part.read_bytes()[:-1])
 
 
@@ -134,9 +139,33 @@ def test_parts_of_a_checkpoint(
             for name, array in s.state(replica).items():
                 np.testing.assert_array_equal(array, end[replica][name])
         s.save_state(tmp_path / "c")
-    assert sorted(x.name for x in tmp_path.glob("c.*")) == ["c.4.host-0-of-2", "c.4.host-1-of-2"]
-    parts = [(tmp_path / f"{x}.4.host-0-of-2").read_bytes() for x in "cd"]
+    names = sorted(x.name.rpartition(".")[0] for x in tmp_path.glob("c.*"))
+    assert names == ["c.4.host-0-of-2", "c.4.host-1-of-2"]
+    parts = [_one(tmp_path, f"{x}.4.host-0").read_bytes() for x in "cd"]
     assert parts[0] == parts[1]
+
+
+def test_death_before_the_index_leaves_the_checkpoint_of_the_same_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with opened() as s:
+        s.run(2)
+        s.save_state(tmp_path / "c")
+        saved = s.state(3)["own"]
+    with session(of_two(), infeeds={"data": PerHost([FIRST + 1, SECOND + 1])}) as s:
+        s.run(2)
+        with monkeypatch.context() as patched:
+            patched.setattr("hloipu_runtime.session.session.save_index", dies)
+            with pytest.raises(KeyboardInterrupt):
+                s.save_state(tmp_path / "c")
+        assert len(list(tmp_path.iterdir())) == 5
+        s.load_state(tmp_path / "c")
+        np.testing.assert_array_equal(s.state(3)["own"], saved)
+        s.save_state(tmp_path / "c")
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 @pytest.mark.parametrize("each", [[FIRST], "ab", {0: FIRST, 1: SECOND}])

@@ -1,8 +1,8 @@
 """Checkpoints of several hosts: a file of each host's replicas, and an index that is written last.
 
-The index names its parts and has the digest of each. Parts are named after their step: those of an
-earlier step stay until a new index is in its place, so that a process that dies at any moment
-leaves the one checkpoint or the other.
+The index has the digest of each part, and parts are named after their step and digest: no part of
+an earlier checkpoint is written over, and all stay until a new index is in its place, so that a
+process that dies at any moment leaves the one checkpoint or the other.
 """
 
 import re
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hloipu_runtime.atomic_file import remove_unfinished
+from hloipu_runtime.atomic_file import remove_unfinished, sync_folder
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program_io.frame.frame import Frame, read_frame, write_frame
@@ -20,13 +20,18 @@ from hloipu_runtime.session.checkpoint import KIND, Checkpoint, checkpoint_of, o
 
 INDEX_SCHEMA = "hloipu.checkpoint-of-hosts/1"
 _KEYS = {"schema", "program", "steps", "cycles", "participants", "digests"}
+_NAMED_DIGITS = 16
+"""Of a digest, in the name of its part: 64 bits tell parts apart; the index has all of them."""
+_UNNAMED = "new"
+"""In place of the digest, until all is written."""
 _DIGEST = re.compile(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
 
 
-def part_path(path: str | Path, steps: int, host: int, hosts: int) -> Path:
+def part_path(path: str | Path, steps: int, host: int, hosts: int, digest: str) -> Path:
     """Return the file of one host's part."""
     index = Path(path)
-    return index.with_name(f"{index.name}.{steps}.host-{host}-of-{hosts}")
+    name = f"{index.name}.{steps}.host-{host}-of-{hosts}.{digest[:_NAMED_DIGITS]}"
+    return index.with_name(name)
 
 
 def save_part(path: str | Path, part: Checkpoint, host: int, hosts: int) -> str:
@@ -34,9 +39,20 @@ def save_part(path: str | Path, part: Checkpoint, host: int, hosts: int) -> str:
 
     Raises UsageError E3004 where it cannot be written.
     """
-    place = part_path(path, part.steps, host, hosts)
-    part.save(place)
-    return _digest(place)
+    unnamed = part_path(path, part.steps, host, hosts, _UNNAMED)
+    part.save(unnamed)
+    digest = _digest(unnamed)
+    place = part_path(path, part.steps, host, hosts, digest)
+    try:
+        unnamed.replace(place)
+        sync_folder(place.parent)
+    except OSError as error:
+        raise UsageError(
+            "E3004",
+            f"cannot write {str(place)!r}: {error.strerror}",
+            hint="the checkpoint that was there is whole still",
+        ) from error
+    return digest
 
 
 def save_index(
@@ -58,8 +74,11 @@ def save_index(
     remove_unfinished(path)
     write_frame(path, Frame(KIND, meta))
     index, hosts = Path(path), len(digests)
-    named = {part_path(index, part.steps, host, hosts).name for host in range(hosts)}
-    others = re.compile(re.escape(index.name) + r"\.[0-9]+\.host-[0-9]+-of-[0-9]+")
+    named = {
+        part_path(index, part.steps, host, hosts, digest).name
+        for host, digest in enumerate(digests)
+    }
+    others = re.compile(re.escape(index.name) + r"\.[0-9]+\.host-[0-9]+-of-[0-9]+\.([0-9a-f]+|new)")
     with suppress(OSError):  # what is left over does no harm
         for found in index.absolute().parent.iterdir():
             if others.fullmatch(found.name) and found.name not in named:
@@ -111,7 +130,7 @@ def _of_all(part: Checkpoint, participants: range) -> dict[str, Any]:
 
 
 def _part(path: str | Path, index: _Index, host: int, hosts: int) -> Checkpoint:
-    place = part_path(path, index.steps, host, hosts)
+    place = part_path(path, index.steps, host, hosts, index.digests[host])
     if not place.exists():
         raise UsageError(
             "E3160",
