@@ -33,6 +33,10 @@ _MOST_STATES = 400
 what meshes of three axes need."""
 
 
+_MOST_APART = 4
+"""Parts of a mesh that are moved one by one: shardings are as many as their permutations."""
+
+
 class State(NamedTuple):
     """How a value is divided, and along which parts devices hold partial results."""
 
@@ -96,8 +100,64 @@ class Paths:
 
 
 def cheapest_steps(axes: DeviceAxes, sizes: Sequence[int], old: State, new: Split) -> Steps:
-    """Return the steps with the fewest bytes from `old` to `new` for a value of some sizes."""
-    search, goal = _Search(axes, tuple(sizes), new), State(new)
+    """Return the steps with the fewest bytes from `old` to `new` for a value of some sizes.
+
+    On large meshes parts that stand together in both move together: an axis of 32 devices is one
+    part, not five.
+    """
+    if len(axes.sizes) <= _MOST_APART:
+        return _searched(axes, tuple(sizes), old, new)
+    groups = _groups(len(axes.sizes), old, new)
+    number = {group[0]: n for n, group in enumerate(groups)}
+
+    def grouped(parts: Axes) -> Axes:
+        return tuple(number[part] for part in parts if part in number)
+
+    def apart(parts: Axes) -> Axes:
+        return tuple(part for n in parts for part in groups[n])
+
+    found = _searched(
+        DeviceAxes(tuple(map(axes.extent, groups))),
+        tuple(sizes),
+        State(tuple(map(grouped, old.split)), grouped(old.partial)),
+        tuple(map(grouped, new)),
+    )
+    steps = (
+        step._replace(
+            parts=apart(step.parts),
+            after=State(tuple(map(apart, step.after.split)), apart(step.after.partial)),
+        )
+        for step in found.steps
+    )
+    return Steps(tuple(steps), found.share)
+
+
+def _groups(count: int, old: State, new: Split) -> list[Axes]:
+    """Return the parts of a mesh, those together that follow each other wherever they divide."""
+    after: dict[int, set[int]] = {part: set() for part in range(count)}
+    before: dict[int, set[int]] = {part: set() for part in range(count)}
+    for parts in (*old.split, old.partial, *new):
+        for first, second in zip((-1, *parts), (*parts, -1), strict=True):
+            after.get(first, set()).add(second)
+            before.get(second, set()).add(first)
+    following = {
+        part: others[0]
+        for part in range(count)
+        if len(others := list(after[part])) == 1 and others[0] >= 0 and before[others[0]] == {part}
+    }
+    inside = set(following.values())
+    groups = []
+    for part in range(count):
+        if part not in inside:
+            group = [part]
+            while group[-1] in following:
+                group.append(following[group[-1]])
+            groups.append(tuple(group))
+    return groups
+
+
+def _searched(axes: DeviceAxes, sizes: tuple[int, ...], old: State, new: Split) -> Steps:
+    search, goal = _Search(axes, sizes, new), State(new)
     best: dict[State, tuple[float, int]] = {old: (0.0, 0)}
     came: dict[State, tuple[State, Step]] = {}
     waiting = [(0.0, 0, 0, old)]
