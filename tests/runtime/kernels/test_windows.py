@@ -230,8 +230,10 @@ def test_ties_in_overhanging_windows_go_where_xla_sends_them() -> None:
 
 @pytest.mark.parametrize("monoid", ["add", "maximum", "multiply"])
 @each("window", [[Dim(16), Dim(1)], [Dim(15), Dim(1)], [Dim(9, 20), Dim(1)], [Dim(9, 8), Dim(2)]])
-def test_long_windows_with_few_places(window: list[Dim], monoid: str) -> None:
+def test_long_windows_with_few_places(window: list[Dim], monoid: Any) -> None:
     x = np.random.default_rng(9).integers(1, 3, (16, 7)).astype(np.int64)
-    steps = {"add": operator.add, "maximum": max, "multiply": operator.mul}
+    steps: dict[str, Callable[[Any, Any], Any]] = {
+        "add": operator.add, "maximum": max, "multiply": operator.mul,
+    }  # fmt: skip
     got = reduce_window([x], [np.asarray(1)], window, monoid, ["s64"])[0]
     np.testing.assert_array_equal(got, fold(x, 1, window, steps[monoid]))
