@@ -161,7 +161,7 @@ class DaskWorkers:
             logging.getLogger(name).setLevel(level)
 
 
-def connected(cluster: Any) -> Client:
+def connected(cluster: Any) -> Any:
     """Return a client of a cluster, or of that at an address; UsageError E3193: there is none."""
     client = None
     try:

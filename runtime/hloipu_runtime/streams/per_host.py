@@ -30,7 +30,7 @@ class PerHost:
                 found=type(each).__name__,
                 hint="give PerHost([source_of_host_0, source_of_host_1, …])",
             )
-        self.each = each
+        self.each: Sequence[Any] | Callable[[int], Any] = each
 
     def map(self, function: Callable[[Any], Any]) -> "PerHost":
         """Return `function` of what each host has."""
