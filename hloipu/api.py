@@ -18,7 +18,8 @@ from hloipu.text import HloInput, read_source
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
-from hloipu_compiler.driver import compile_module, continued, participants
+from hloipu_compiler.distributing import participants
+from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module

@@ -8,7 +8,7 @@ from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
-from hloipu_compiler.driver import participants
+from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.search.best import best_of, choice_of

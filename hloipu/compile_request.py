@@ -71,7 +71,7 @@ def wrapping_lines(module: Module, options: Options) -> list[str]:
         return required_wrapping(module, looped(request), feeds_rest=True).lines()
     found = wrapping_of(module, request)
     if found is not None and found.loop and found.results:
-        from hloipu_compiler.driver import is_cut
+        from hloipu_compiler.distributing import is_cut
 
         if is_cut(module, compile_request(options)):
             found = required_wrapping(module, looped(request))

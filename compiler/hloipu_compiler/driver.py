@@ -5,12 +5,11 @@ of an op is its program before steps are merged, and the survey of a step that o
 stage; the search for the best cut begins with a flat step.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hloipu_compiler.analysis.meanings import require_meanings
 from hloipu_compiler.compilation import (
     Clock,
     Compilation,
@@ -19,24 +18,21 @@ from hloipu_compiler.compilation import (
     Phase,
     unmeasured,
 )
+from hloipu_compiler.distributing import begun, require_whole_stacks
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import (
-    flat_step,
-    is_divided,
     says_anything,
     side_by_side,
-    with_call_marks,
 )
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
-from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
-from hloipu_compiler.plan.participants import meets_others, participants_for
+from hloipu_compiler.plan.participants import meets_others
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
@@ -44,24 +40,19 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_compiler.verify.static import require_static
-from hloipu_runtime.errors import HloipuError, UnsupportedError, UsageError
-from hloipu_runtime.machine.links import check_system
+from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.stacks import KINDS, Numbering, Stack
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.watching import doing, each, unheard
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
-    from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
-    from hloipu_compiler.partition.spmd.partitioning import Partitioned
     from hloipu_compiler.partition.stages.cutting import Costing
     from hloipu_compiler.partition.stages.pipelining import Cutting
 
@@ -81,7 +72,7 @@ def compile_module(
     E0550 to E0553 for one that cannot be placed, MachineError E3210 for more participants than
     IPUs, and what passes raise.
     """
-    return continued(_read(module, request), until, clock)
+    return continued(begun(module, request), until, clock)
 
 
 def continued(
@@ -93,121 +84,6 @@ def continued(
             with clock(name), doing(told):
                 current = replace(run(current), phase=phase)
     return current
-
-
-def _read(module: Module, request: CompileRequest) -> Compilation:
-    require_static(module)
-    require_meanings(module)
-    wrapping, cut, shards = request.wrapping, request.pipelining, request.shards
-    annotated = module
-    encoded, module = _plain(module, cut.micro_batches if cut.micro_batches > 1 else None)
-    given = module
-    if encoded is not None:
-        wrapping, cut = encoded.stated.wrapping(wrapping), encoded.stated.pipelining(cut)
-    divided = None
-    if request.partition and is_divided(annotated):
-        if encoded is not None:
-            raise _not_divided_with(annotated, "Graphcore's encoding")
-        divided = _divided(annotated, module, request)
-        _, module = _plain(divided.module, None)
-    if divided is None:
-        copies, partitions = participants_for(module, request.replicas)
-    else:
-        copies, partitions = request.replicas or 1, divided.axes.device_count
-    # Before any work for as many.
-    least = max(cut.least_ipus, shards.count or 1)
-    check_system(request.machine, copies * partitions * least)
-    cut = cut.without_gaps()
-    meets = meets_others(given)
-    fills = request.replicas is None and request.ipus > 1 and not meets and divided is None
-    averages = copies > 1 and not meets
-    is_placed = shards.asks or says_anything(module, partitions)
-    shards = replace(
-        shards,
-        ipus=request.ipus,
-        most=request.machine.links.max_ipus,
-        fills=fills and (wrapping.asks or cut.asks or shards.asks),
-        averages=not meets,
-        is_placed=is_placed,
-    )
-    in_parts = cut.shard_optimizer and wrapping.asks and (shards.fills or averages)
-    if is_placed and not (cut.asks or in_parts):
-        distribution = Distribution.PLACED
-    elif cut.asks or (wrapping.asks and (fills or averages)):
-        distribution = Distribution.CUT
-    else:
-        distribution = Distribution.PLAIN
-    request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
-    plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
-    return Compilation(
-        request, module, plan, distribution=distribution, read=given, partitioned=divided
-    )
-
-
-def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Partitioned":
-    """Return a module with annotations as the program of every partition."""
-    if says_anything(bare):
-        raise _not_divided_with(annotated, "ops that are placed on IPUs of their own")
-    from hloipu_compiler.partition.spmd.partitioning import partitioned
-
-    if request.pipelining.asks:
-        wrapping = required_wrapping(bare, looped(request.wrapping), feeds_rest=True)
-        state = wrapping.state
-    else:
-        state = wrapped.state if (wrapped := wrapping_of(bare, request.wrapping)) else ()
-    with doing("partitioning"):
-        try:
-            pairs = [(x.parameter, x.result) for x in state]
-            return partitioned(annotated, pairs, request.replicas or 1)
-        except UnsupportedError as error:
-            error.hint += "; --partition off compiles it as if there were no annotations"
-            raise
-
-
-def _require_whole_stacks(module: Module, divided: "Partitioned", stacks: Iterable[Stack]) -> None:
-    """Raise UnsupportedError E0481 where stages share an array along an axis that is divided."""
-    numberings = {kind: Numbering(stacks, kind) for kind in KINDS}
-    axes = {(x.kind, x.number): x.axes for x in divided.partitioning.arrays}
-    for stack in stacks:
-        number = numberings[stack.kind].users(stack.first)
-        if axes[stack.kind, number][stack.axis]:
-            raise _not_divided_with(module, f"stages that share the layers of {stack.name!r}")
-
-
-def _not_divided_with(module: Module, what: str) -> UnsupportedError:
-    """Return the error of a module with annotations that is to be spread in another way as well."""
-    return UnsupportedError(
-        "E0481",
-        f"annotations divide the arrays of {module.name!r} between IPUs, which does not go with "
-        f"{what} yet",
-        hint="leave the one or the other out; --partition off has annotations say nothing",
-    )
-
-
-def is_cut(module: Module, request: CompileRequest) -> bool:
-    """Whether a step runs in pieces or on replicas, so that queues take all of its results."""
-    return _read(module, request).distribution is Distribution.CUT
-
-
-def participants(module: Module, request: CompileRequest) -> tuple[int, int]:
-    """Return how many replicas and partitions a module is compiled for."""
-    plan = _read(module, request).plan
-    return plan.replicas, plan.partitions
-
-
-def _plain(module: Module, micro_batches: int | None) -> "tuple[FlatStep | None, Module]":
-    """Return a module without annotations, encoding and marks of calls, and what those said."""
-
-    def read() -> "tuple[FlatStep | None, Module]":
-        bare = annotations_removed(module)
-        encoded = flat_step(bare, micro_batches)
-        return encoded, with_call_marks(bare if encoded is None else encoded.module)
-
-    return PLAIN_MEMO.of((Same(module), micro_batches), read)
-
-
-PLAIN_MEMO: "Memo[tuple[FlatStep | None, Module]]" = Memo(2)
-"""Modules as they are read; retries, trials of a search and advice begin with the same ones."""
 
 
 def _flattened(current: Compilation) -> Compilation:
@@ -282,7 +158,7 @@ def _apart(current: Compilation) -> Compilation:
     apart = step_apart(flat, wrapping, cut)
     step = staged_step(apart, _cutting_apart(apart, request))
     if current.partitioned is not None:
-        _require_whole_stacks(current.given, current.partitioned, step.pieces.stacks)
+        require_whole_stacks(current.given, current.partitioned, step.pieces.stacks)
     return replace(
         current,
         request=replace(request, pipelining=step.request),

@@ -47,6 +47,15 @@ class SessionOptions:
         }  # fmt: skip
         return next((name for name, value in named.items() if value), "")
 
+    def require_none(self) -> None:
+        """Raise UsageError E3158 where an option is given: there is no session to use it in."""
+        if self.given:
+            raise UsageError(
+                "E3158",
+                f"{self.given}: the program keeps no state and has no queues",
+                hint="give --loop N, and --feed and --outfeed",
+            )
+
 
 _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "infeed": click.option(

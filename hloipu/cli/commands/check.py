@@ -93,12 +93,7 @@ def command(
             with native_kernels_of(resolved):
                 check_steps(module, steps, iterations, isolate, reference, working)
             return
-        if session.given:
-            raise UsageError(
-                "E3158",
-                f"{session.given}: the program keeps no state and has no queues",
-                hint="give --loop N, and --feed and --outfeed",
-            )
+        session.require_none()
         refuse_infeeds(plain)
         divided = _divided(module, asked, options, fill)
         seed = 0 if random is None and inputs is None else random

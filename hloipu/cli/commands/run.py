@@ -128,12 +128,7 @@ def command(
                 profile = run_resident(work, session, phases, reporting, output)
                 write_page_of(program, profile, page, phases)
                 return
-            if session.given:
-                raise UsageError(
-                    "E3158",
-                    f"{session.given}: the program keeps no state and has no queues",
-                    hint="give --loop N, and --feed and --outfeed",
-                )
+            session.require_none()
             if session.inputs:
                 arguments = list(work.arguments)
                 for number, values in numbers_asked(program, session).items():

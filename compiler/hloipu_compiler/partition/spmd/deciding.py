@@ -103,7 +103,7 @@ class Explained:
         for step in self.steps:
             what = f"{step.value}: dimension {step.dimension} in {step.axes}"
             why = f"through {step.opcode} {step.op}, from {step.source}"
-            lines.append(f"  {what}: {why if step.op else 'stated by the text'}")
+            lines.append(f"  {what}: {why if step.op else 'stated by an annotation'}")
         if not self.steps:
             lines.append("  nobody divides it: every device holds it whole")
         return "\n".join(lines) + "\n"

@@ -84,26 +84,26 @@ class Writer:
         given = [block for i in x.operands for block in self.blocks[i]]
         wanted = self.whole.splits(*key)
         if x.opcode == "parameter":
-            made = self._parameter(x)
+            results = self._parameter(x)
         elif x.opcode == "tuple":
-            made = given
+            results = given
         elif x.opcode == "get-tuple-element":
-            made = self._element(x)
+            results = self._element(x)
         elif roll is not None:
-            made = [self._rolled(x, roll)]
+            results = [self._rolled(x, roll)]
         elif is_identity(x):
-            made = self._annotation(x, given)
+            results = self._annotation(x, given)
         elif is_border(x):
-            made = self._border(key, x, given, wanted)
+            results = self._border(key, x, given, wanted)
         elif x.opcode in _CALLING or (
             x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         ):
-            made = self._calling(x, given, wanted)
+            results = self._calling(x, given, wanted)
         else:
-            made = self._computed(key, x, given, wanted)
+            results = self._computed(key, x, given, wanted)
         if not is_identity(x):
-            return tuple(made)  # Moved when it is read, as each reader needs it.
-        each = zip(made, leaves_of(x.shape), wanted, strict=True)
+            return tuple(results)  # Moved when it is read, as each reader needs it.
+        each = zip(results, leaves_of(x.shape), wanted, strict=True)
         return tuple(
             block if block.partial else Block(self.on.moved(x, block, shape, split), split)
             for block, shape, split in each
@@ -179,13 +179,13 @@ class Writer:
         if x.opcode == "while":
             condition = x.attributes.text("condition")
             inside = [wanted]
-            made = [
+            written = [
                 whole.computation(name, wanted, ((),) if name == condition else wanted)
                 for name in names
             ]
         else:
             inside = [whole.parameter_splits(name) for name in names]
-            made = [
+            written = [
                 whole.computation(name, splits, wanted)
                 for name, splits in zip(names, inside, strict=True)
             ]
@@ -196,11 +196,11 @@ class Writer:
         packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
         shape = self._local(x.shape, wanted)
         if x.opcode == "custom-call":
-            called = made[0].name
+            called = written[0].name
             attributes = Attributes({"to_apply": called}, (called,))
             x = x._replace(opcode="call", backend_config="")
         else:
-            new = dict(zip(names, (c.name for c in made), strict=True))
+            new = dict(zip(names, (c.name for c in written), strict=True))
             attributes = renamed(without(x.attributes, STATED), new)
         at = self.draft.append(
             x._replace(shape=shape, operands=tuple(packed), attributes=attributes)

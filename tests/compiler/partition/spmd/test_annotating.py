@@ -154,4 +154,4 @@ def test_the_command_line_and_the_call_say_the_same(tmp_path: Path) -> None:
     assert "mesh: data=2, model=4, 8 devices" in checked
     assert "agrees with" in checked
     who = run("explain", "sharding", "t", str(path), *flags)
-    assert "w1: dimension 1 in 4 blocks (model): stated by the text" in who.out
+    assert "w1: dimension 1 in 4 blocks (model): stated by an annotation" in who.out

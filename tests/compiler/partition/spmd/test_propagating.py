@@ -241,7 +241,7 @@ def test_the_command_line_prints_and_explains(tmp_path: Path) -> None:
     assert said.out.splitlines()[1:] == [
         "  z: dimension 1 in 2 blocks (a): through transpose z, from q",
         "  q: dimension 0 in 2 blocks (a): through add q, from p0",
-        "  p0: dimension 0 in 2 blocks (a): stated by the text",
+        "  p0: dimension 0 in 2 blocks (a): stated by an annotation",
     ]
     record = json.loads(run("explain", "sharding", "p1", str(path), "--json").out)
     assert record["values"][0]["steps"][-1]["op"] == ""
