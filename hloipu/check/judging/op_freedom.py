@@ -28,6 +28,11 @@ EXACT = UNFLUSHED | frozenset(
 """Ops that round nothing, or whose callees do."""
 LIBRARY_FACTOR = 8.0
 """Of LAPACK's routines: that of `cholesky` and `triangular-solve`."""
+INVERTED_DIVISOR_ULPS = 1.5
+"""What a quotient is off where its divisor is inverted and multiplied with (docs/numerics.md).
+
+Compilers do so to divisors that repeat, which may be seen only once calls are inlined: so of all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ def freedom_of(module: Module, computation: Computation, x: Instruction) -> Free
         return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
     steps = table.get(x.opcode, 0)
+    if x.opcode == "divide" and table is ULPS_F32:
+        steps = INVERTED_DIVISOR_ULPS
     return Freedom(_bits_within(bits, steps)) if steps else NO_FREEDOM
 
 

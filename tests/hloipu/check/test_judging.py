@@ -109,3 +109,32 @@ def test_scatters_may_round_after_each_update_and_at_the_end(xla_cpu: XlaCpu) ->
         assert all(x.agrees for x in compare_outputs(module, [right], theirs, truth))
     wrong = rows[:, 1:].sum(1).astype(ml_dtypes.bfloat16)
     assert not all(x.agrees for x in compare_outputs(module, [wrong], theirs, truth))
+
+
+QUANTISED = """HloModule m
+ENTRY e {
+  x = f32[32,64] parameter(0)
+  s = f32[32] parameter(1)
+  b = f32[32,64] broadcast(s), dimensions={0}
+  ROOT q = f32[32,64] divide(x, b)
+}
+"""
+
+
+def test_divisors_may_be_inverted_and_multiplied_with(xla_cpu: XlaCpu) -> None:
+    """As compilers do; inverses that are rounded to bf16 are a fault."""
+    module = parse(QUANTISED)
+    random = np.random.default_rng(5)
+    x = random.normal(size=(32, 64)).astype(np.float32)
+    s = random.uniform(0.1, 3, 32).astype(np.float32)
+    leaves: list[Array] = [x, s]
+    truth = truth_of(xla_cpu, module, leaves)
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    inverse = (np.float32(1) / s)[:, None]
+    theirs = [x / s[:, None]]
+    assert (x * inverse != theirs[0]).any()
+    assert all(r.agrees for r in compare_outputs(module, [x * inverse], theirs, truth))
+    rough = inverse.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert not all(r.agrees for r in compare_outputs(module, [x * rough], theirs, truth))
