@@ -33,6 +33,12 @@ def test_only_what_a_user_would_accept_is_no_failure(tmp_path: Path) -> None:
     assert invalid.is_failure
 
 
+def test_no_estimate_takes_much_longer_than_it_may_search() -> None:
+    slow = estimated(SAMPLES / "mnist_adam_step.hlo", "K=4", (), "gc200", search_seconds=0.01)
+    assert slow.is_failure
+    assert slow.message == "longer than 0.04 s"
+
+
 def test_a_row_says_what_a_step_was_taken_for() -> None:
     sample = SAMPLES / "mnist_adam_step.hlo"
     cut = estimated(sample, "R=2 K=2", TRAINING["R=2 K=2"], "gc200")
