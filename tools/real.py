@@ -1,8 +1,8 @@
 """Compile real dumps in every way their users would, and say what each step was taken for.
 
-    python -m tools.real [--jobs N] [--only WORDS] [--seconds N] [--json FILE] [--target M] PLACE ...
+    python -m tools.real [--jobs N] [--only WORDS] [--seconds N] [--json FILE] [--target M] PLACES
 
-PLACE: folders or dumps. Each dump is estimated on one IPU and with `--plan auto` on 4 and 16, and
+PLACES: folders or dumps. Each dump is estimated on one IPU and with `--plan auto` on 4 and 16, and
 with micro-batches; what trains, with replicas and stages too. Every estimate is a process of its
 own, so that its seconds and bytes can be measured and one crash ends nothing. A search for a cut
 ends after `--seconds` with the best so far; no process lives longer than FACTOR times that, so that
