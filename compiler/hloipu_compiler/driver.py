@@ -22,10 +22,7 @@ from hloipu_compiler.distributing import begun, require_whole_stacks
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.on_demand import (
-    says_anything,
-    side_by_side,
-)
+from hloipu_compiler.on_demand import says_anything, side_by_side
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -40,16 +37,16 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.errors import HloipuError, UsageError
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, VariableId
 from hloipu_runtime.program.uses import steps_within
-from hloipu_runtime.watching import doing, each, unheard
+from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
-    from hloipu_compiler.cost_survey.op_prices import OneOp, OpPrice
+    from hloipu_compiler.cost_survey.op_prices import OpPrice
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
@@ -340,12 +337,11 @@ def _with_sums(current: Compilation) -> Plan:
     cut = current.pipelining
     if cut is None or current.request.pipelining.offload_accumulators:
         return current.plan
-    found: dict[str, frozenset[int]] = {}
-    entry = current.module.entry
-    for x in cut.accumulations:
-        (name,) = entry.instructions[entry.position[x.call]].attributes.called
-        found[name] = found.get(name, frozenset()) | {x.element}
-    return replace(current.plan, added_up=MappingProxyType(found))
+    elements: dict[str, frozenset[int]] = {}
+    for gradient in cut.accumulations:
+        (name,) = current.module.entry[gradient.call].attributes.called
+        elements[name] = elements.get(name, frozenset()) | {gradient.element}
+    return replace(current.plan, added_up=MappingProxyType(elements))
 
 
 def _lowered(current: Compilation) -> Compilation:
@@ -486,30 +482,13 @@ def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice
     """Return what each op of a flat module's entry takes; nothing for what is no work."""
     from hloipu_compiler.cost_survey.op_prices import OpKinds
 
-    kinds = OpKinds(module)
     # An op alone calls nothing; so its price is known, whether called code counts or not.
     request = CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
-    alone = each("pricing ops", kinds.alone(), len(kinds.examples))
-    return kinds.prices(None if op is None else _price(op, request) for op in alone)
 
+    def program_of(alone: Module) -> Program:
+        return continued(Compilation(request, alone), Phase.LOWERED).program
 
-def _price(op: "OneOp", request: CompileRequest) -> "OpPrice | None":
-    """Return what an op takes by itself; None for one that needs its surroundings."""
-
-    def by_program() -> "OpPrice | None":
-        try:
-            with unheard():
-                current = continued(Compilation(request, op.module), Phase.LOWERED)
-            return op.price(current.program, request.machine)
-        except HloipuError:  # such as a collective
-            return None
-
-    return PRICE_MEMO.of((request.machine, request.tuning, op.key), by_program)
-
-
-PRICE_MEMO: "Memo[OpPrice | None]" = Memo(8192)
-"""Prices of ops; steps that are compiled again and again, as in a search, mostly have the same. An
-entry has a few kilobytes."""
+    return OpKinds(module).prices(program_of, machine, request.tuning)
 
 
 def _costs(module: Module, request: CompileRequest) -> "Costing":

@@ -6,7 +6,7 @@ rearrangements between ops are missing, and what fusion saves; barriers of eleme
 out, since they mostly run together with others.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -17,14 +17,18 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.lowering.core.context import LOWERINGS
+from hloipu_compiler.memo import Memo
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.watching import each, unheard
 
 _CALLING = frozenset(key for key, kind in INSTRUCTION_KINDS.items() if kind in COMPUTATION_KINDS)
 _SHORT = 64
@@ -99,6 +103,21 @@ class OneOp(NamedTuple):
         """What it has in common with an op of another module that takes the same."""
         return form_of(self.module), self.slots
 
+    def pricing(
+        self, program_of: Callable[[Module], Program], machine: Machine
+    ) -> Callable[[], OpPrice | None]:
+        """Return what tells the op's price by itself; None for one that needs its surroundings."""
+
+        def price() -> OpPrice | None:
+            try:
+                with unheard():
+                    program = program_of(self.module)
+                return self.price(program, machine)
+            except HloipuError:  # such as a collective
+                return None
+
+        return price
+
     def price(self, program: Program, machine: Machine) -> OpPrice:
         """Return what the op takes, by its program before steps are merged."""
         forms = Forms(program, machine)
@@ -132,20 +151,23 @@ class OpKinds:
                 self.examples.append(x)
             self.kinds.append(kind)
 
-    def alone(self) -> Iterator[OneOp | None]:
-        """Yield a module of each kind of op; None where no program is to be made of it."""
-        for number, x in enumerate(self.examples):
-            few = number < _MOST_KINDS and x.opcode in LOWERINGS
-            yield _alone(self.module, x) if few else None
-
-    def prices(self, known: Iterable[OpPrice | None]) -> list[OpPrice]:
-        """Return what each op takes; `known`: of each kind, None where it is to be guessed."""
-        entry = self.module.entry
-        of_kind = [
-            OpPrice(work(entry, x)) if price is None else price
-            for x, price in zip(self.examples, known, strict=True)
-        ]
+    def prices(
+        self, program_of: Callable[[Module], Program], machine: Machine, tuning: Tuning
+    ) -> list[OpPrice]:
+        """Return what each op takes; `program_of`: compiles one alone, by that tuning."""
+        entry, of_kind = self.module.entry, list[OpPrice]()
+        for number, x in enumerate(each("pricing ops", self.examples, len(self.examples))):
+            price = None
+            if number < _MOST_KINDS and x.opcode in LOWERINGS:
+                op = _alone(self.module, x)
+                price = PRICE_MEMO.of((machine, tuning, op.key), op.pricing(program_of, machine))
+            of_kind.append(OpPrice(work(entry, x)) if price is None else price)
         return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
+
+
+PRICE_MEMO: Memo[OpPrice | None] = Memo(8192)
+"""Prices of ops; steps that are compiled again and again, as in a search, mostly have the same. An
+entry has a few kilobytes."""
 
 
 class _Look:

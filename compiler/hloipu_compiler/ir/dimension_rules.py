@@ -9,14 +9,14 @@ there, dimensions that indices point into are a kind of their own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import gcd
 
 from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension
 from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves_of
+from hloipu_compiler.ir.shapes import Shape, leaves_of
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 PASS_THROUGH, REDUCTION, PERMUTATION, INDEXED, WHOLE = FactorKind
@@ -41,13 +41,7 @@ def dimension_rule(instruction: Instruction, operands: Sequence[Shape]) -> Dimen
 
 
 def _leaf_sizes(shapes: Sequence[Shape]) -> tuple[Sizes, ...]:
-    sizes: list[Sizes] = []
-    for shape in shapes:
-        if isinstance(shape, ArrayShape):  # nearly always
-            sizes.append(shape.dimensions)
-        else:
-            sizes += [leaf.dimensions for leaf in leaves_of(shape)]
-    return tuple(sizes)
+    return tuple(leaf.dimensions for shape in shapes for leaf in leaves_of(shape))
 
 
 def rule_in(computation: Computation, instruction: Instruction) -> DimensionRule:
@@ -425,19 +419,15 @@ def _convolution(draft: _Draft, attributes: Attributes) -> None:
                 draft.add(PERMUTATION, places, n)
 
 
-def _batch_norm(others: FactorKind) -> _Rule:
-    """Return the rule of a batch norm; along others than the feature, training needs statistics."""
-
-    def rule(draft: _Draft, attributes: Attributes) -> None:
-        feature, rank = attributes.integer("feature_index"), len(draft.sizes[0])
-        full = [a for a in draft.everywhere if len(draft.sizes[a]) == rank]
-        for d in range(rank):
-            if d != feature:
-                draft.add(others, [(a, d) for a in full])
-        rows = [(a, 0) for a in draft.everywhere if a not in full]
-        draft.add(PASS_THROUGH, [*((a, feature) for a in full), *rows])
-
-    return rule
+def _batch_norm(draft: _Draft, attributes: Attributes, others: FactorKind) -> None:
+    """Have factors of a kind along others than the feature: training needs statistics of them."""
+    feature, rank = attributes.integer("feature_index"), len(draft.sizes[0])
+    full = [a for a in draft.everywhere if len(draft.sizes[a]) == rank]
+    for d in range(rank):
+        if d != feature:
+            draft.add(others, [(a, d) for a in full])
+    rows = [(a, 0) for a in draft.everywhere if a not in full]
+    draft.add(PASS_THROUGH, [*((a, feature) for a in full), *rows])
 
 
 def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
@@ -497,9 +487,10 @@ _RULES: Mapping[str, _Rule] = {
     "ragged-dot": _ragged_dot,
     "scaled-dot": _scaled_dot,
     "convolution": _convolution,
-    "batch-norm-inference": _batch_norm(PASS_THROUGH),
-    "batch-norm-training": _batch_norm(WHOLE),
-    "batch-norm-grad": _batch_norm(WHOLE),
+    "batch-norm-inference": partial(_batch_norm, others=PASS_THROUGH),
+    **dict.fromkeys(
+        "batch-norm-training batch-norm-grad".split(), partial(_batch_norm, others=WHOLE)
+    ),
     "ragged-all-to-all": _ragged_all_to_all,
     "custom-call": _custom_call,
 }

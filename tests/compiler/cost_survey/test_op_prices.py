@@ -64,6 +64,7 @@ ENTRY main {
 
 
 DRIVER = "hloipu_compiler.driver"
+PRICES = "hloipu_compiler.cost_survey.op_prices"
 REDUCE = """HloModule m
 sum {
   x = f32[] parameter(0)
@@ -101,7 +102,7 @@ def lowered(monkeypatch: pytest.MonkeyPatch) -> list[Module]:
         seen.append(module)
         return lower(module, *others)
 
-    monkeypatch.setattr(f"{DRIVER}.PRICE_MEMO", Memo[OpPrice | None](99))
+    monkeypatch.setattr(f"{PRICES}.PRICE_MEMO", Memo[OpPrice | None](99))
     monkeypatch.setattr(f"{DRIVER}.lower", noted)
     return seen
 
@@ -123,7 +124,7 @@ def test_an_op_that_differs_is_not(change: str, lowered: list[Module]) -> None:
     found = prices(REDUCE.replace(*CHANGES[change]))
     assert len(lowered) == 2
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(f"{DRIVER}.PRICE_MEMO", Memo[OpPrice | None](99))
+        patch.setattr(f"{PRICES}.PRICE_MEMO", Memo[OpPrice | None](99))
         assert prices(REDUCE.replace(*CHANGES[change])) == found
 
 
