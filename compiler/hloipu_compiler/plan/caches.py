@@ -10,7 +10,7 @@ from hloipu_compiler.analysis.written_state import (
 )
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, parameter_places, result_places
-from hloipu_compiler.plan.training_signs import has_backward_names, is_float
+from hloipu_compiler.plan.training_signs import has_backward_names, is_float, is_loss
 from hloipu_compiler.plan.wrapping import EntryArray
 
 Pairs = Sequence[tuple[int, int]]
@@ -82,4 +82,4 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
     names = [x.metadata for x in module.entry.instructions if x.metadata and x.operands]
     if not names or any(map(has_backward_names, names)):
         return False
-    return not any(is_float(x) and not x.shape for x in results)
+    return not any(is_loss(x) for x in results)

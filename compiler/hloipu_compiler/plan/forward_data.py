@@ -157,6 +157,29 @@ def forward_data(
     )
 
 
+def frozen_weights(module: Module, free: Sequence[EntryArray]) -> frozenset[int]:
+    """Return which parameters of a training step are weights that it leaves alone, by number.
+
+    They are arguments of several arrays, all of floats and none with the batch, beside others that
+    have it: the base of low-rank adapters, a teacher, a reference policy. `free`: what is no state.
+    """
+    carrying = batch_arrays(module).parameters
+    groups: dict[str, list[EntryArray]] = {}
+    for array in free:
+        groups.setdefault(array.group, []).append(array)
+    if carrying.isdisjoint(x.number for x in free):
+        return frozenset()
+    return frozenset(
+        x.number
+        for name, arrays in groups.items()
+        if name
+        and len(arrays) > 1
+        and all(is_float(a) and a.number not in carrying for a in arrays)
+        and any(a.shape for a in arrays)
+        for x in arrays
+    )
+
+
 def _arrays_with(
     module: Module, classes: Classes, *, is_result: bool
 ) -> dict[Cell, dict[int, int]]:

@@ -123,8 +123,9 @@ def required_wrapping(
     """Return how a step is wrapped.
 
     With `feeds_rest`, arrays that are neither state nor have a role make up the feed `data`, where
-    no feed is asked for; numbers stay constants. A forward step has weights, too, and always such
-    a feed: see `forward_data`. Where a feed is asked for, the rest of it is constant.
+    no feed is asked for; numbers stay constants, and so do weights that are frozen: see
+    `frozen_weights`. A forward step has weights, too, and always such a feed: see `forward_data`.
+    Where a feed is asked for, the rest of it is constant.
 
     Raises UsageError: E3150 where it is not clear which parameters are state, E3151 where the
     request names what is not there or contradicts itself, E3152 for two queues of one name.
@@ -158,6 +159,13 @@ def required_wrapping(
             if is_forward or data.is_certain:
                 rest = data.numbers
                 assumed = _taken_for_data([parameters[n] for n in rest], data.why)
+        elif len({x.group for x in free}) > 1:
+            from hloipu_compiler.plan.forward_data import frozen_weights
+
+            frozen = frozen_weights(module, free)
+            if frozen:
+                rest = tuple(n for n in rest if n not in frozen)
+                assumed = _taken_for_constants([parameters[n] for n in sorted(frozen)])
         feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
@@ -239,6 +247,14 @@ def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
     return (
         f"taken for data: {_listed(arrays)}, as {why}; to say otherwise: --feed NAME=N,… or "
         "--role PARAMETER=data"
+    )
+
+
+def _taken_for_constants(arrays: Sequence[EntryArray]) -> str:
+    """Say which weights were taken for frozen, and how to say otherwise."""
+    return (
+        f"taken for constants: {_listed(arrays)}, as arguments of several arrays without the "
+        "batch, such as frozen weights; to say otherwise: --feed NAME=N,… with all that is fed"
     )
 
 

@@ -57,7 +57,7 @@ def sign_of_training(
         return ""
     weight, made = pairs[0]
     alike = f"result {made.number} is like parameter {weight}"
-    losses = [x.number for x in results if is_float(x) and not x.shape]
+    losses = [x.number for x in results if is_loss(x)]
     if losses:
         return f"{alike}, and result {losses[0]} may be a loss"
     given, places = parameter_places(module), result_places(module)
@@ -80,8 +80,13 @@ def has_backward_names(metadata: str) -> bool:
 
 
 def is_float(x: EntryArray) -> bool:
-    """Whether an array has floats."""
-    return x.element_type.startswith(("f", "bf"))
+    """Whether an array has floats, or complex numbers made of them."""
+    return x.element_type.startswith(("f", "bf", "c"))
+
+
+def is_loss(x: EntryArray) -> bool:
+    """Whether a result may be a loss: one real number."""
+    return is_float(x) and not x.shape and not x.element_type.startswith("c")
 
 
 def _is_array_of_floats(x: EntryArray) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.roles import kept_between_runs, wrapping_of
+from hloipu_compiler.plan.roles import kept_between_runs, required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping, WrappingRequest
 from hloipu_runtime.errors import UsageError
 
@@ -313,3 +313,42 @@ def test_what_a_plain_step_would_keep_between_runs(
     found = kept_between_runs(module, WrappingRequest(roles=roles))
     assert (found.get("parameters", []), found.get("results", [])) == (parameters, results)
     assert bool(found) == bool(parameters)
+
+
+ADAPTED = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}
+ENTRY e {
+  w = f32[4,2] parameter(0), metadata={op_name="lora"}
+  base = f32[3,4] parameter(1), metadata={op_name="base['kernel']"}
+  shift = f32[4] parameter(2), metadata={op_name="base['bias']"}
+  x = f32[8,3] parameter(3), metadata={op_name="batch['x']"}
+  y = f32[8,2] parameter(4), metadata={op_name="batch['y']"}
+  noise = f32[4] parameter(5), metadata={op_name="batch['noise']"}
+  s = f32[4] add(shift, noise)
+  ss = f32[8,4] broadcast(s), dimensions={1}
+  d = f32[8,4] dot(x, base), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  h = f32[8,4] add(d, ss)
+  p = f32[8,2] dot(h, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  e = f32[8,2] subtract(p, y)
+  q = f32[8,2] multiply(e, e)
+  z = f32[] constant(0)
+  loss = f32[] reduce(q, z), dimensions={0,1}, to_apply=sum
+  g = f32[4,2] dot(h, e), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  new = f32[4,2] subtract(w, g)
+  ROOT out = (f32[4,2], f32[]) tuple(new, loss)
+}
+"""
+
+
+def test_frozen_weights_are_loaded_once_and_not_fed() -> None:
+    """Arguments of several arrays without the batch; one array with it makes the argument data."""
+    cut = required_wrapping(parse(ADAPTED), WrappingRequest(10), feeds_rest=True)
+    assert pairs(cut) == [(0, 0)]
+    assert (cut.constants, [feed.places for feed in cut.feeds]) == ((1, 2), [(3, 4, 5)])
+    assert any("taken for constants: base['kernel']" in line for line in cut.lines())
+    said = WrappingRequest(10, feeds={"data": (1, 2, 3, 4, 5)})
+    assert required_wrapping(parse(ADAPTED), said, feeds_rest=True).constants == ()

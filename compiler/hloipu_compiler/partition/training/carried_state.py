@@ -49,7 +49,7 @@ class MovingState:
     def is_statistic(self, result: int) -> bool:
         """Whether new state that no gradient goes into is made by each micro-batch for certain."""
         return all(
-            self.forward[i] or not self.sloped[i] or not is_float(self.entry.instructions[i])
+            self.forward[i] or not self.sloped[i] or not has_slope(self.entry.instructions[i])
             for i in self._origins(result, _MIXING)
         )
 

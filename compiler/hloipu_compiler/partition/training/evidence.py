@@ -12,7 +12,7 @@ from hloipu_compiler.analysis.joined_dims import WHOLE, Cell
 from hloipu_compiler.analysis.scaling_dims import scaling_classes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.training.carried_state import is_float
+from hloipu_compiler.partition.training.carried_state import has_slope, is_float
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_walk import is_number
 from hloipu_compiler.partition.training.marks import names_backward_ops
@@ -224,7 +224,7 @@ def _changes_weights(entry: Computation, phases: Phases, reached: Mask) -> bool:
 
 
 def _is_float_parameter(entry: Computation, number: int) -> bool:
-    return is_float(_parameter(entry, number))
+    return has_slope(_parameter(entry, number))
 
 
 def _dimensions(entry: Computation, number: int) -> tuple[int, ...]:

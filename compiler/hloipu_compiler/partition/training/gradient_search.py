@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
-from hloipu_compiler.partition.training.carried_state import is_float
+from hloipu_compiler.partition.training.carried_state import has_slope
 from hloipu_compiler.partition.training.gradient_walk import (
     SHRINKING,
     UPDATING,
@@ -246,14 +246,14 @@ def _cotangents(walk: GradientWalk, sloped: Mask) -> frozenset[int]:
         pure[position] = ends or _is_pure(walk, position, x, pure, sloped)
         if position not in walk.update or not behind[position] or walk.forward[position]:
             continue
-        if is_float(x) and (linear[position] or (pure[position] and not is_number(x))):
+        if has_slope(x) and (linear[position] or (pure[position] and not is_number(x))):
             found.add(position)
     return frozenset(found)
 
 
 def _is_linear(walk: GradientWalk, position: int, x: Instruction, linear: Mask) -> bool:
     """Whether a value is linear in what the walk ended at, without a term besides."""
-    if walk.optimizing[position] or walk.marks.get(position) == "wu" or not is_float(x):
+    if walk.optimizing[position] or walk.marks.get(position) == "wu" or not has_slope(x):
         return False
     varying = [i for i in x.operands if walk.varying[i]]
     if not all(linear[i] for i in varying):

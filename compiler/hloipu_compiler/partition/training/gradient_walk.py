@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.training.carried_state import is_float
+from hloipu_compiler.partition.training.carried_state import has_slope
 from hloipu_compiler.partition.training.reach import Mask
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
@@ -131,7 +131,7 @@ class GradientWalk:
         together = _NONE.union(*(found[i] for i in operands))
         if self.optimizing[position] or mark == "wu" or x.opcode == "tuple":
             return together
-        if together and not is_float(x) and not any(self.forward[i] for i in together):
+        if together and not has_slope(x) and not any(self.forward[i] for i in together):
             return together  # gradients are floats: this tells whether they are finite, say
         if x.opcode not in UPDATING and not self._is_unmarked_update(position, operands, found):
             return own

@@ -131,14 +131,15 @@ def _is_number(entry: Computation, position: int) -> bool:
 
 
 def _constant(x: Instruction) -> float | None:
-    """Return the one value of a constant of floats."""
+    """Return the one real value of a constant of floats or complex numbers."""
     if x.opcode != "constant":
         return None
     array = constant_array(x)
     if array is None or not array.size or array.dtype.kind in "iub":
         return None
     first = array.reshape(-1)[0]
-    return float(first) if (array == first).all() else None
+    value = complex(first)
+    return value.real if not value.imag and (array == first).all() else None
 
 
 def _summed(entry: Computation, x: Instruction) -> int:

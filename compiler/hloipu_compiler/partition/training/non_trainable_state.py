@@ -8,7 +8,7 @@ other: a bias by which experts are chosen, a centre of features, codes that are 
 from collections.abc import Iterable, Mapping, Sequence
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.partition.training.carried_state import MovingState, has_slope, is_float
+from hloipu_compiler.partition.training.carried_state import MovingState, has_slope
 from hloipu_compiler.partition.training.marks import names_backward_ops
 from hloipu_compiler.partition.training.moving_averages import is_moving_average
 from hloipu_compiler.partition.training.reach import Mask, dependants
@@ -30,7 +30,7 @@ class NonTrainableState:
         `aside`: where state is taken that the loss is not made of, and its new values.
         """
         self.entry = entry
-        floats = [x for x in aside if is_float(entry.instructions[x[1]])]
+        floats = [x for x in aside if has_slope(entry.instructions[x[1]])]
         averages = [x for x in floats if is_moving_average(entry, frozenset(x[0]), x[1])]
         others = [x for x in floats if x not in averages]
         self.optimized = dependants(entry, [i for own, _ in floats for i in own])
@@ -47,7 +47,7 @@ class NonTrainableState:
         Where neither names nor the arithmetic of an average tell, all that its new value is made of
         is looked at, too.
         """
-        if not self.kinds.varying[result] or not is_float(self.entry.instructions[result]):
+        if not self.kinds.varying[result] or not has_slope(self.entry.instructions[result]):
             return False
         if self.behind[result]:
             return False

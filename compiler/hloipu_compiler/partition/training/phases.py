@@ -12,7 +12,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.training.carried_state import (
     MovingState,
-    is_float,
+    has_slope,
     is_made_forward,
 )
 from hloipu_compiler.partition.training.errors import StagingError
@@ -205,7 +205,7 @@ class _Finding:
             for x in self._rest()
             if any(behind[i] for i in self.parameters[x.parameter])
             and not self.data[self._result(x.result)]
-            and not is_float(self.entry.instructions[self._result(x.result)])
+            and not has_slope(self.entry.instructions[self._result(x.result)])
             and self.marks.get(self._result(x.result)) != UPDATE
         ]
         self.per_micro_batch += found
@@ -238,7 +238,7 @@ class _Finding:
         aside = [self.parameters[x.parameter] for x in rest if x not in read]
         learned = [self._result(x.result) for x in weights]
         optimized = optimizing(self.entry, aside, learned, self.varying, self.forward)
-        ends = [i for i in learned if is_float(self.entry.instructions[i])]
+        ends = [i for i in learned if has_slope(self.entry.instructions[i])]
         sloped = self.kinds.sloped
         return walked(self.entry, self.varying, optimized, self.forward, self.marks, sloped, ends)
 
@@ -290,7 +290,7 @@ class _Finding:
             values = (*self.parameters[x.parameter], position)
             if step is None or any(for_update[i] for i in values):
                 continue
-            is_beside = self.statistics > 0 and is_float(self.entry.instructions[position])
+            is_beside = self.statistics > 0 and has_slope(self.entry.instructions[position])
             if any(for_each[i] for i in values) or abs(step) != 1 or is_beside:
                 found.append(x)
         self.per_micro_batch += found
@@ -352,7 +352,7 @@ class _Finding:
             return False
         if self.data[position] or not self._is_read_forward(pair.parameter) or self._is_kept(pair):
             return False
-        if is_float(self.entry.instructions[position]):
+        if has_slope(self.entry.instructions[position]):
             made_forward = is_made_forward(self.entry, self.forward, position)
             return made_forward or self._counts_by(pair) is not None
         return isinstance(shape, ArrayShape)
@@ -363,9 +363,9 @@ class _Finding:
     def _check(self, walk: GradientWalk) -> None:
         carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
         check_crossings(self.entry, walk, carried)
-        keys = [i for i in sorted(carried) if not is_float(self.entry.instructions[i])]
+        keys = [i for i in sorted(carried) if not has_slope(self.entry.instructions[i])]
         check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
-        floats = [i for i in sorted(carried) if is_float(self.entry.instructions[i])]
+        floats = [i for i in sorted(carried) if has_slope(self.entry.instructions[i])]
         check_statistics(self.entry, walk, floats)
         if not walk.gradients:
             new = [x.result for x in self.roles.state]

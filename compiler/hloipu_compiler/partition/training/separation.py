@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import Trait, with_trait
-from hloipu_compiler.partition.training.carried_state import is_float
+from hloipu_compiler.partition.training.carried_state import has_slope
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_walk import GradientWalk
 from hloipu_compiler.partition.training.losses import around_steps
@@ -64,7 +64,7 @@ def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], 
     depends on data, as the noise does not, nor on floats that the loss is made of.
     """
     after = dependants(entry, carried)
-    used = [i for i, x in enumerate(entry.instructions) if walk.forward[i] and is_float(x)]
+    used = [i for i, x in enumerate(entry.instructions) if walk.forward[i] and has_slope(x)]
     made_forward = dependants(entry, [i for i in used if walk.varying[i]])
     waiting = [i for i in walk.gradients if not walk.forward[i]]
     seen = set(waiting)

@@ -158,3 +158,15 @@ def test_a_loss_over_the_batch_is_said_to_change(loss: Any, compares: bool) -> N
     text = lowered.compiler_ir("hlo").as_hlo_text()
     said = any("compares the samples" in line for line in lines(text, micro_batches=2))
     assert said == compares
+
+
+def test_complex_weights_are_trained_as_others() -> None:
+    """Steepest descent of a real loss takes the conjugate gradient."""
+
+    def step(w: Any, x: Any) -> Any:
+        loss, slope = jax.value_and_grad(lambda w: jnp.mean(jnp.abs(x @ w) ** 2))(w)
+        return w - 0.1 * slope.conj(), loss
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.complex64) for s in ((3, 2), (8, 3))]
+    text = jax.jit(step, donate_argnums=0).lower(*shapes).as_text("hlo")
+    assert lines(text, micro_batches=2)[0] == "trains: 1 weight, gradient descent"
