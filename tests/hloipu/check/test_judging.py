@@ -138,3 +138,31 @@ def test_divisors_may_be_inverted_and_multiplied_with(xla_cpu: XlaCpu) -> None:
     assert all(r.agrees for r in compare_outputs(module, [x * inverse], theirs, truth))
     rough = inverse.astype(ml_dtypes.bfloat16).astype(np.float32)
     assert not all(r.agrees for r in compare_outputs(module, [x * rough], theirs, truth))
+
+
+CONTRACTED = """HloModule m
+ENTRY e {
+  a = f64[256] parameter(0)
+  b = f64[256] parameter(1)
+  p = f64[256] multiply(a, b)
+  ROOT s = f64[256] add(p, a)
+}
+"""
+
+
+def test_in_f64_the_reference_rounds_too(xla_cpu: XlaCpu) -> None:
+    """It may leave out the rounding of a product; one rounded to f32 is a fault."""
+    module = parse(CONTRACTED)
+    random = np.random.default_rng(7)
+    a, b = random.normal(size=(2, 256))
+    truth = truth_of(xla_cpu, module, [a, b])
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    wide = (a.astype(np.longdouble) * b + a).astype(np.float64)
+    twice = a * b + a
+    assert (wide != twice).any()
+    for right in (wide, twice):
+        assert all(r.agrees for r in compare_outputs(module, [right], [twice], truth))
+    rough = (a * b).astype(np.float32) + a
+    assert not all(r.agrees for r in compare_outputs(module, [rough], [twice], truth))
