@@ -181,64 +181,34 @@ class _Location(Kind):
         raise _MismatchError(value, self.expected)
 
 
-class _Stream(Kind):
-    """An open file, or what can be read or written as one."""
-
-    expected = "an open file"
-
-    def take(self, value: Any) -> Any:
-        if callable(getattr(value, "read", None)) or callable(getattr(value, "write", None)):
-            return value
-        raise _MismatchError(value, self.expected)
-
-
 @dataclass(frozen=True, slots=True)
-class _Instance(Kind):
-    """An instance of a class."""
+class _Passing(Kind):
+    """What passes a test; it is taken as it is."""
 
-    cls: Any
-
-    @property
-    def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
-        name = _CLASSES.get(self.cls, "")
-        return name or f"{_article(self.cls.__name__)} {self.cls.__name__}"
+    expected: str
+    passes: Callable[[Any], bool]
 
     def take(self, value: Any) -> Any:
-        if not isinstance(value, self.cls):
+        if not self.passes(value):
             raise _MismatchError(value, self.expected)
         return value
 
 
+_STREAM = _Passing(
+    "an open file", lambda x: any(callable(getattr(x, name, None)) for name in ("read", "write"))
+)
+_FUNCTION = _Passing("a function", callable)
 _CLASSES: Mapping[Any, str] = {str: "a text", bytes: "bytes", type(None): "None"}
 
 
-class _Function(Kind):
-    """What can be called."""
-
-    expected = "a function"
-
-    def take(self, value: Any) -> Any:
-        if not callable(value):
-            raise _MismatchError(value, self.expected)
-        return value
+def _instance(cls: Any) -> Kind:
+    name = _CLASSES.get(cls, "") or f"{_article(cls.__name__)} {cls.__name__}"
+    return _Passing(name, lambda x: isinstance(x, cls))
 
 
-@dataclass(frozen=True, slots=True)
-class _OneOf(Kind):
-    """One of some values."""
-
-    values: tuple[Any, ...]
-
-    @property
-    def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
-        return f"one of {', '.join(map(repr, self.values))}"
-
-    def take(self, value: Any) -> Any:
-        if not any(type(value) is type(x) and value == x for x in self.values):
-            raise _MismatchError(value, self.expected)
-        return value
+def _one_of(values: tuple[Any, ...]) -> Kind:
+    said = f"one of {', '.join(map(repr, values))}"
+    return _Passing(said, lambda x: any(type(x) is type(one) and x == one for one in values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,25 +312,24 @@ def kind_of(annotation: Any, bounds: Between | None = None) -> Kind:
     """Return what an annotation takes; annotations that say nothing here take everything."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        found = next((x for x in inner[1:] if isinstance(x, Between)), None)
-        return kind_of(inner[0], found)
+        return kind_of(inner[0], next((x for x in inner[1:] if isinstance(x, Between)), None))
     if origin in (Union, types.UnionType):
         return _any_of([kind_of(x) for x in inner])
     if origin is Literal:
-        return _OneOf(inner)
+        return _one_of(inner)
     if annotation is int or annotation is float:
         return _Number(annotation is int, bounds)
     if annotation is bool:
         return _Truth()
     if annotation is None or annotation is type(None):
-        return _Instance(type(None))
+        return _instance(type(None))
     plain = origin or annotation
     if plain in (Path, os.PathLike):
         return _Location()
     if plain in (IO, TextIO):
-        return _Stream()
+        return _STREAM
     if plain is Callable:
-        return _Function()
+        return _FUNCTION
     if not isinstance(plain, type) or plain in (object, Any):
         return _ANYTHING
     is_abstract = plain.__module__ == _ABSTRACT
@@ -369,10 +338,10 @@ def kind_of(annotation: Any, bounds: Between | None = None) -> Kind:
     if plain is dict or (is_abstract and issubclass(plain, Mapping)):
         return _Pairs(*map(kind_of, inner)) if inner else _Pairs(_ANYTHING, _ANYTHING)
     if is_abstract and plain.__name__ == "Iterable":
-        return _Instance(plain)
+        return _instance(plain)
     if is_abstract or getattr(plain, "_is_protocol", False):
         return _ANYTHING
-    return _Instance(plain)
+    return _instance(plain)
 
 
 _ABSTRACT = "collections.abc"
@@ -418,28 +387,28 @@ class _Parameters:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = parameter_types(function, include_extras=True)
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
         self.name = function.__qualname__.removesuffix(".__init__")
-        self.is_method = next(iter(inspect.signature(function).parameters), "") == "self"
+        self.is_method = any(x.name == "self" for x in parameters)
         by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.positional = [x.name for x in found if x.kind in by_place]
+        self.positional = [x.name for x in parameters if x.kind in by_place]
         self.required = [
             x.name
-            for x in found
+            for x in parameters
             if x.default is x.empty and x.kind in (*by_place, inspect.Parameter.KEYWORD_ONLY)
         ]
-        self.rest = any(x.kind is inspect.Parameter.VAR_POSITIONAL for x in found)
-        self.others = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in found)
+        self.rest = any(x.kind is inspect.Parameter.VAR_POSITIONAL for x in parameters)
+        self.others = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
         self.kinds = {
             x.name: kind_of(hints.get(x.name, Any))
-            for x in found
+            for x in parameters
             if x.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         }
 
     def taken(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         """Return the arguments by place as the function gets them; those by name in `named`."""
         places = self.positional
-        found = [self._take(name, x) for name, x in zip(places, given, strict=False)]
+        taken = [self._take(name, value) for name, value in zip(places, given, strict=False)]
         if len(given) > len(places):
             if not self.rest:
                 most, count = len(places) - self.is_method, len(given) - self.is_method
@@ -450,7 +419,7 @@ class _Parameters:
                     f"{count} arguments",
                     f"{self.name}() takes {most} arguments by place, {count} were given",
                 )
-            found += given[len(places) :]
+            taken += given[len(places) :]
         for name, value in named.items():
             if name in self.kinds:
                 if name in places[: len(given)]:
@@ -465,7 +434,7 @@ class _Parameters:
             if name not in places[: len(given)] and name not in named:
                 missing = f"{self.name}() is not given its argument {name}"
                 raise ArgumentError(self.name, name, self.kinds[name].expected, "none", missing)
-        return found
+        return taken
 
     def _take(self, name: str, value: Any) -> Any:
         return _taken(self.name, name, self.kinds[name], value)
@@ -479,8 +448,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def called(*given: P.args, **named: P.kwargs) -> R:
         if not read:
             read.append(_Parameters(function))
-        found = read[0].taken(given, named)
-        return function(*found, **named)
+        return function(*read[0].taken(given, named), **named)
 
     return called
 
