@@ -28,15 +28,13 @@ EXACT = UNFLUSHED | frozenset(
 """Ops that round nothing, or whose callees do."""
 LIBRARY_FACTOR = 8.0
 """Of LAPACK's routines: that of `cholesky` and `triangular-solve`."""
-INVERTED_DIVISOR_ULPS = 1.5
-"""What a quotient is off where its divisor is inverted and multiplied with (docs/numerics.md).
+COMPILED_ULPS = {"divide": 1.5, "multiply": 0.5}
+"""What ops are off that IEEE 754 rounds, where compilers compute them otherwise.
 
-Compilers do so to divisors that repeat, which may be seen only once calls are inlined: so of all.
+A divisor that repeats is inverted and multiplied with (docs/numerics.md), in f32 and narrower; a
+product that is added to something is not rounded itself (XLA:CPU lets LLVM contract the two). Which
+ones are is seen only once calls are inlined and ops fused: so it is said of all.
 """
-REFERENCE_ULPS = 1.0
-"""What an op in f64 is off in the reference itself, which has no wider type to round from.
-
-XLA:CPU contracts products and sums, which leaves a rounding out of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,9 @@ def freedom_of(module: Module, computation: Computation, x: Instruction) -> Free
             return _sum_freedom(element.mantissa_bits, FACTORS[x.opcode], each + 1)
         return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
-    steps = table.get(x.opcode, REFERENCE_ULPS if bits == 52 else 0)
-    if x.opcode == "divide" and table is ULPS_F32:
-        steps = INVERTED_DIVISOR_ULPS
+    steps = table.get(x.opcode, 0)
+    if table is ULPS_F32 or (table is ULPS_F64 and x.opcode == "multiply"):
+        steps = max(steps, COMPILED_ULPS.get(x.opcode, 0))
     return Freedom(_bits_within(bits, steps)) if steps else NO_FREEDOM
 
 

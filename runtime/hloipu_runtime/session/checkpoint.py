@@ -5,7 +5,7 @@ leaves the one or the other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program_io.frame.frame import Frame, write_frame
 from hloipu_runtime.streams.element import LeafSpec
+from hloipu_runtime.streams.per_host import EVERY_HOST, host_of
 
 Array = np.ndarray[Any, Any]
 KIND = "checkpoint"
@@ -55,6 +56,12 @@ class Checkpoint:
         arrays = {f"state.{n}": array for n, array in enumerate(self.arrays.values())}
         remove_unfinished(path)
         write_frame(path, Frame(KIND, meta, arrays))
+
+    def of_host(self, host: int) -> "Checkpoint":
+        """Return the same with where the feeds stand that a host has, or all hosts together."""
+        here = (EVERY_HOST, host)
+        positions = {n: at for n, at in self.positions.items() if host_of(n)[0] in here}
+        return replace(self, positions=positions)
 
     def require_for(self, program: Program) -> None:
         """Raise UsageError E3157 unless it is of a program of this name and with this state."""

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -12,11 +11,11 @@ from hloipu_runtime.arguments import Progress, State, checked
 from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.costs.counting import ChargePlan, spent_of
 from hloipu_runtime.costs.step_times import step_times
-from hloipu_runtime.errors import StreamError, UsageError
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program.step_elements import elements_per_step, takes_alike
+from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing
@@ -34,6 +33,7 @@ from hloipu_runtime.session.inputs import (
     require_inputs,
     scheduled,
 )
+from hloipu_runtime.session.kept_state import KeptState
 from hloipu_runtime.session.run_result import SessionRun
 from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
@@ -49,7 +49,7 @@ from hloipu_runtime.simulate.run.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
-from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, host_of, of_host
+from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 from hloipu_runtime.streams.timing import interval_cycles
 
 
@@ -126,16 +126,11 @@ class Session:
             self._shared = SharedArrays(costs.machine, program, load.own, space)
             state, given = self._shared.completed(state, given)
         self._runs: Counter[str] = Counter()
-        self._state: list[dict[str, Array]] | None = None
-        """Of each participant, until the engines have it."""
+        begun: list[dict[str, Array]] | None = None
         if state is not None or not any(port.parameter >= 0 for port in program.state):
-            self._state = begun_states(
+            begun = begun_states(
                 program, {} if state is None else state, self.settings.seed, self._numbers
             )
-        self._has_state = False
-        self._lost = ""
-        self._left_at: dict[str, int] | None = None
-        """After a run that failed: where each feed stood when the state was made."""
         self._arrays = Arrays(called_with(program, given))
         self._loaded = self._loaded_with(given)
         timeout = self.settings.timeout
@@ -151,6 +146,7 @@ class Session:
             clock=self._now,
             split=self._seen.split,
         )
+        self._kept = KeptState(program, self._host.infeeds, self._taken, begun)
         self._engine = SessionEngine(
             program,
             self.settings,
@@ -160,9 +156,9 @@ class Session:
             self._loaded,
         )
         if self._shared is not None and isinstance(load, SharedLoad):
-            if self._state is not None:
-                self._require_state()
-            self._shared.is_lost = not self._has_state
+            if begun is not None:
+                self._kept.require(self._engine)
+            self._shared.is_lost = not self._kept.is_there
             self._shared.begin(self._engine, self._arrays, given, self._clock.load)
             self._device.keep(self._resident, load)
 
@@ -189,11 +185,11 @@ class Session:
         Raises UsageError E3154 for arrays that are missing or unknown, E3142 for those that do not
         fit, E3156 where the state is lost.
         """
-        self._require_no_run()
+        self._host.refuse_state(self.steps)
         named = self._named(constants)
         arrays = self._loaded_with(named)
-        if self._lost:
-            self._require_state()
+        if self._kept.lost:
+            self._kept.require(self._engine)
         self._engine.load(arrays)
         self._loaded = arrays
         self._clock.load(constants_cycles(self.program, self.costs.machine))
@@ -206,10 +202,7 @@ class Session:
     ) -> list[dict[str, Array]]:
         """Return what is loaded for each participant here; see `loaded_arrays`."""
         count = self._numbers.stop
-        before = [
-            *list(known[:1]) * self._numbers.start,
-            *known,
-        ]  # of those elsewhere, which are let go
+        before = [*list(known[:1]) * self._numbers.start, *known]  # those elsewhere are let go
         return loaded_arrays(self.program, given, count, before)[self._numbers.start :]
 
     def _named(self, given: State) -> dict[str, Any]:
@@ -261,8 +254,8 @@ class Session:
                 hint=f"ask for a multiple of {in_a_run}, or compile with another loop",
             )
         self._host.refuse_run()
-        self._require_state()
-        self._require_feeds_with_state()
+        self._kept.require(self._engine)
+        self._kept.require_feeds(self.steps)
         calls = scheduled(schedules or {}, steps // in_a_run, self.steps, in_a_run)
         first = {**self._named(inputs or {}), **self._named(calls[0] if calls else {})}
         begun, loading = self.cycles, self.loading_cycles
@@ -278,7 +271,7 @@ class Session:
                 self._take(first)
                 return self._steps(calls, progress, begun, loading)
             finally:
-                self._shared.is_lost = not self._has_state
+                self._shared.is_lost = not self._kept.is_there
                 if self.steps > done:
                     self._shared.wrote(STATE)
 
@@ -310,8 +303,8 @@ class Session:
         self._runs.update(counts.runs)
         idle = self.idle_cycles - waited + self.loading_cycles - loading
         if not self._times.is_exact:
-            found = self._charges.counts(counts.runs or {"body": 0})
-            spent = spent_of(self.costs, found).total.cycles
+            charged = self._charges.counts(counts.runs or {"body": 0})
+            spent = spent_of(self.costs, charged).total.cycles
             self._clock.add(begun + spent + idle - self.cycles)
         outputs = self._outputs() if steps else []
         cycles = self.cycles - begun
@@ -326,10 +319,9 @@ class Session:
         return self._profile(self._runs, self.idle_cycles + self.loading_cycles)
 
     def _profile(self, runs: Mapping[str, int], idle_cycles: int) -> Profile:
-        found = self._charges.counts(runs or {"body": 0})
         return profile_of_run(
             self.costs,
-            found,
+            self._charges.counts(runs or {"body": 0}),
             self.about,
             mode=self.settings.mode,
             idle_cycles=idle_cycles,
@@ -345,8 +337,8 @@ class Session:
         (`source_seconds`), and elements per second of these (`source_rate`, None: none yet). Of
         outfeeds: elements `given` and those that were `dropped`.
         """
-        infeeds = {queue.name: queue.counted() for queue in self._host.infeeds}
-        return infeeds | {queue.name: queue.counted() for queue in self._host.outfeeds}
+        queues = (*self._host.infeeds, *self._host.outfeeds)
+        return {queue.name: queue.counted() for queue in queues}
 
     @checked
     def stream(self, name: str, host: int = EVERY_HOST) -> OutfeedQueue:
@@ -354,22 +346,7 @@ class Session:
 
         `host`: whose it is, where each has one of its own.
         """
-        wanted = of_host(name, host)
-        for queue in self._host.outfeeds:
-            if queue.name == wanted:
-                return queue
-        if self._by_host and any(host_of(q.name)[1] == name for q in self._host.outfeeds):
-            raise UsageError(
-                "E3155",
-                f"{self.program.hosts} hosts have an outfeed {name!r} each",
-                hint=f"say whose: stream({name!r}, host=0); or arrived({name!r}) for all",
-            )
-        names = ", ".join(queue.name for queue in self._host.outfeeds)
-        raise UsageError(
-            "E3155",
-            f"the program has no outfeed {name!r}",
-            hint=f"it has {names}" if names else "compile with --outfeed",
-        )
+        return self._host.outfeed(name, host, self.program.hosts if self._by_host else 0)
 
     @checked
     def arrived(self, name: str) -> list[Arrived]:
@@ -390,8 +367,8 @@ class Session:
         lost, E2072 where there is no such replica, E3154 where there is no such array, StreamError
         E2061 while a run is going on.
         """
-        self._require_no_run()
-        self._require_state()
+        self._host.refuse_state(self.steps)
+        self._kept.require(self._engine)
         self._refresh()
         if not 0 <= replica < self.program.replicas:
             raise UsageError(
@@ -413,11 +390,8 @@ class Session:
         E3154 for arrays that are missing or unknown, E3142 for those that do not fit, StreamError
         E2061 while a run is going on.
         """
-        self._require_no_run()
-        self._state = begun_states(self.program, state, self.settings.seed, self._numbers)
-        self._left_at = None
-        self._has_state = False
-        self._lost = ""
+        self._host.refuse_state(self.steps)
+        self._kept.begin(begun_states(self.program, state, self.settings.seed, self._numbers))
 
     @checked
     def save_state(self, path: str | Path) -> None:
@@ -427,8 +401,8 @@ class Session:
         Raises UsageError E3156 where the state is lost, or data decided how many elements the step
         that failed had taken; E3004 where it cannot be written.
         """
-        self._require_no_run()
-        self._require_state()
+        self._host.refuse_state(self.steps)
+        self._kept.require(self._engine)
         self._refresh()
         hosts = 1 if self.settings.identical else self.program.hosts
         if hosts <= 1:
@@ -444,8 +418,8 @@ class Session:
 
         Raises what `save_state` raises.
         """
-        self._require_no_run()
-        self._require_state()
+        self._host.refuse_state(self.steps)
+        self._kept.require(self._engine)
         part = self._part(self._numbers, host)
         return part, save_part(path, part, host, self.program.hosts)
 
@@ -456,13 +430,9 @@ class Session:
         holders = numbers[:: self.program.partitions if self._seen.blocks else 1]
         first = self._numbers.start
         states = [in_users_types(self.program, kept, n - first) for n in holders]
-        positions = {
-            name: position
-            for name, position in self._whole_positions().items()
-            if host == EVERY_HOST or host_of(name)[0] in (EVERY_HOST, host)
-        }
-        arrays = differing(states, holders)
-        return Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
+        positions, arrays = self._kept.positions(self.steps), differing(states, holders)
+        saved = Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
+        return saved if host == EVERY_HOST else saved.of_host(host)
 
     @checked
     def load_state(self, path: str | Path) -> None:
@@ -472,32 +442,28 @@ class Session:
         StreamError E2031 where elements of a feed were taken already, E2061 while a run is going
         on.
         """
-        self._require_no_run()
-        found = load_checkpoint(path)
-        found.require_for(self.program)
+        self._host.refuse_state(self.steps)
+        saved = load_checkpoint(path)
+        saved.require_for(self.program)
         if self.settings.elsewhere is not None:
-            here = (EVERY_HOST, self.settings.elsewhere.host)
-            positions = {n: at for n, at in found.positions.items() if host_of(n)[0] in here}
-            found = replace(found, positions=positions)
-        found.require_positions(self._taken_by_all())
+            saved = saved.of_host(self.settings.elsewhere.host)
+        saved.require_positions(self._kept.each_step())
         moved = [
-            (queue, InfeedState(queue.name, found.positions[queue.name]))
+            (queue, InfeedState(queue.name, saved.positions[queue.name]))
             for queue in self._host.infeeds
-            if queue.position != found.positions[queue.name]
+            if queue.position != saved.positions[queue.name]
         ]
         # All of it or nothing: what could fail comes first.
         for queue, place in moved:
             queue.require_resumable(place)
-        state = resumed_states(self.program, found, self._numbers)
+        state = resumed_states(self.program, saved, self._numbers)
         for queue, place in moved:
             queue.resume(place)
-        self._state, self._left_at = state, None
-        self._has_state = False
-        self._lost = ""
-        self.steps = found.steps
-        self._clock.begin_at(found.cycles)
+        self._kept.begin(state)
+        self.steps = saved.steps
+        self._clock.begin_at(saved.cycles)
         if self._shared is not None:
-            self._require_state()
+            self._kept.require(self._engine)
             self._shared.is_lost = False
             self._shared.wrote(STATE)
 
@@ -507,7 +473,7 @@ class Session:
         if self._shared is not None and self._resident in self._device.beside:
             self._device.keep(self._resident, None)
             self._shared.leave()
-        self._lost = self._lost or "the session is closed"
+        self._kept.lost = self._kept.lost or "the session is closed"
 
     def __enter__(self) -> "Session":
         return self
@@ -529,7 +495,7 @@ class Session:
         """Run the program once; note how many steps are done, also where it fails."""
         path = self._times.loop_path
         iterations = counts.runs[path] if path else 0
-        positions = self._positions()
+        positions = self._kept.positions_now()
         try:
             self._engine.run(counts)
         except BaseException as error:
@@ -546,87 +512,12 @@ class Session:
         """
         done = self._engine.steps_kept(error, iterations, self._times.loop_path)
         if done is None:
-            self._lost = f"a run failed after {self.steps} steps and left no whole state"
-            self._has_state = False
+            self._kept.lose(self.steps)
             return
         self.steps += done
         if done:
             self._clock.end_call(done)
-        if takes_alike(self.program):
-            each = self._taken_by_all()
-            self._left_at = {name: at + done * each[name] for name, at in positions.items()}
-        else:
-            self._left_at = {} if positions else None
-
-    def _positions(self) -> dict[str, int]:
-        """Return how many elements of each feed the device has taken."""
-        return {queue.name: queue.position for queue in self._host.infeeds}
-
-    def _taken_by_all(self) -> dict[str, int]:
-        """Return how many elements of each feed a step takes for all replicas that are run.
-
-        Of one host's, for its replicas. Where data decides it, at least.
-        """
-        alike = takes_alike(self.program)
-        return {
-            queue.name: self._taken[host_of(queue.name)[1]] * queue.replicas * alike
-            for queue in self._host.infeeds
-        }
-
-    def _whole_positions(self) -> dict[str, int]:
-        """Return where the feeds stood when the state was made."""
-        left, now = self._left_at, self._positions()
-        if left is None:
-            return now
-        if left.keys() != now.keys():
-            raise UsageError(
-                "E3156",
-                f"a run failed after {self.steps} steps, and data decides how many elements of the "
-                "feeds a step takes: where they stood with this state is not known",
-                hint="begin a session, and load the last checkpoint into it",
-            )
-        return left
-
-    def _require_feeds_with_state(self) -> None:
-        """Raise UsageError E3156 where a step that failed has taken elements that are lost."""
-        if self._left_at is not None and self._whole_positions() != self._positions():
-            raise UsageError(
-                "E3156",
-                f"a run failed after {self.steps} steps and had taken elements of the next one: "
-                "the feeds are ahead of the state",
-                hint="save_state here, and load_state in a new session: its feeds go on with the "
-                "elements of the step that failed",
-            )
-
-    def _require_no_run(self) -> None:
-        """Raise StreamError E2061 where a run is going on: it holds the state in parts."""
-        if self._host.is_running:
-            raise StreamError(
-                "E2061",
-                "the state is asked for, or given, while a run is going on",
-                expected="a session that does not run",
-                found=f"a run after {self.steps} steps",
-                hint="do it between two calls of run; queues can be read meanwhile",
-            )
-
-    def _require_state(self) -> None:
-        if self._lost:
-            raise UsageError(
-                "E3156",
-                f"there is no state: {self._lost}",
-                hint="begin a session, and load the last checkpoint into it",
-            )
-        if not self._has_state:
-            if self._state is None:
-                raise UsageError(
-                    "E3154",
-                    f"the state is not given: {len(self._seen.state)} arrays",
-                    hint="give state={name: array, …}, or load a checkpoint; on the command line "
-                    "--inputs FILE or --random SEED",
-                )
-            self._engine.states = self._state
-            self._state = None
-            self._has_state = True
+        self._kept.fell_behind(done, positions)
 
     def _now(self, place: int = 0) -> int:
         """Return the simulated cycle at which this iteration ends: what it gives arrives then.

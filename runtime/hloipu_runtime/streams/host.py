@@ -9,14 +9,14 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Protocol, TypeVar
 
-from hloipu_runtime.errors import StreamError
+from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.seen import Split
 from hloipu_runtime.program.stacks import Stack
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Array, Leaves
 from hloipu_runtime.streams.infeed import InfeedQueue, InfeedState
 from hloipu_runtime.streams.outfeed import OutfeedQueue
-from hloipu_runtime.streams.per_host import EVERY_HOST, host_of
+from hloipu_runtime.streams.per_host import EVERY_HOST, host_of, of_host
 
 NO_SPLIT: Mapping[str, Split] = MappingProxyType({})
 
@@ -210,6 +210,36 @@ class StreamHost:
             queue.refuse_run()
         if self.is_running:
             raise self._second_run()
+
+    def refuse_state(self, steps: int) -> None:
+        """Raise StreamError E2061 where a run is going on: it has the state in parts."""
+        if self.is_running:
+            raise StreamError(
+                "E2061",
+                "the state is asked for, or given, while a run is going on",
+                expected="a session that does not run",
+                found=f"a run after {steps} steps",
+                hint="do it between two calls of run; queues can be read meanwhile",
+            )
+
+    def outfeed(self, name: str, host: int = EVERY_HOST, hosts: int = 0) -> OutfeedQueue:
+        """Return a queue of outfeeds, of a host where so many have one each; UsageError E3155."""
+        wanted = of_host(name, host)
+        for queue in self.outfeeds:
+            if queue.name == wanted:
+                return queue
+        if hosts and any(host_of(queue.name)[1] == name for queue in self.outfeeds):
+            raise UsageError(
+                "E3155",
+                f"{hosts} hosts have an outfeed {name!r} each",
+                hint=f"say whose: stream({name!r}, host=0); or arrived({name!r}) for all",
+            )
+        names = ", ".join(queue.name for queue in self.outfeeds)
+        raise UsageError(
+            "E3155",
+            f"the program has no outfeed {name!r}",
+            hint=f"it has {names}" if names else "compile with --outfeed",
+        )
 
     def _second_run(self) -> StreamError:
         names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))

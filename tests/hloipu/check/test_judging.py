@@ -141,28 +141,33 @@ def test_divisors_may_be_inverted_and_multiplied_with(xla_cpu: XlaCpu) -> None:
 
 
 CONTRACTED = """HloModule m
-ENTRY e {
-  a = f64[256] parameter(0)
-  b = f64[256] parameter(1)
-  p = f64[256] multiply(a, b)
-  ROOT s = f64[256] add(p, a)
-}
+ENTRY e {{
+  a = {t}[512] parameter(0)
+  b = {t}[512] parameter(1)
+  c = {t}[512] parameter(2)
+  p = {t}[512] multiply(a, b)
+  ROOT s = {t}[512] add(p, c)
+}}
 """
 
 
-def test_in_f64_the_reference_rounds_too(xla_cpu: XlaCpu) -> None:
-    """It may leave out the rounding of a product; one rounded to f32 is a fault."""
-    module = parse(CONTRACTED)
-    random = np.random.default_rng(7)
-    a, b = random.normal(size=(2, 256))
-    truth = truth_of(xla_cpu, module, [a, b])
+@pytest.mark.parametrize(("kind", "wider", "narrower"),
+                         [("f32", "f8", "f2"), ("f64", "g", "f4")])  # fmt: skip
+def test_products_may_be_contracted_with_sums(
+    kind: str, wider: str, narrower: str, xla_cpu: XlaCpu
+) -> None:
+    """As an optimizer's moving averages are; a product that is rounded more narrowly is a fault."""
+    module = parse(CONTRACTED.format(t=kind))
+    own = np.dtype({"f32": np.float32, "f64": np.float64}[kind])
+    a, b, c = np.random.default_rng(7).uniform(0.5, 1, (3, 512)).astype(own)
+    truth = truth_of(xla_cpu, module, [a, b, c])
     assert truth is not None
     more = truth.draw(range(9, 13))
     truth = replace(truth, draw=lambda _numbers: more)
-    wide = (a.astype(np.longdouble) * b + a).astype(np.float64)
-    twice = a * b + a
-    assert (wide != twice).any()
-    for right in (wide, twice):
+    contracted = (a.astype(wider) * b.astype(wider) + c.astype(wider)).astype(own)
+    twice = a * b + c
+    assert (contracted != twice).any()
+    for right in (contracted, twice):
         assert all(r.agrees for r in compare_outputs(module, [right], [twice], truth))
-    rough = (a * b).astype(np.float32) + a
+    rough = (a * b).astype(narrower).astype(own) + c
     assert not all(r.agrees for r in compare_outputs(module, [rough], [twice], truth))
