@@ -10,14 +10,14 @@ from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.device import Device, SharedLoad
-from hloipu_runtime.session.state import steps_at
+from hloipu_runtime.session.state import require_alike, require_whole_replicas, steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.host_memory import (
     memory_told,
     require_host_memory,
 )
-from hloipu_runtime.simulate.participants import check_participants
+from hloipu_runtime.simulate.participants import check_host_memory, check_participants
 from hloipu_runtime.simulate.replicated import ReplicatedEngine
 from hloipu_runtime.simulate.run.host import Counts, require_mode
 from hloipu_runtime.simulate.run.kept_state import streams_before_work
@@ -69,6 +69,24 @@ def replicas_of(program: Program, elsewhere: Elsewhere | None) -> range:
         return range(program.replicas)
     numbers, each = elsewhere.numbers, program.partitions
     return range(numbers.start // each, numbers.stop // each)
+
+
+def numbers_here(program: Program, settings: SessionSettings) -> range:
+    """Return which participants of a program a session runs.
+
+    Raises UsageError E2071 and E2075 where one replica, or one host, cannot be run alone, and what
+    `check_participants` and `check_host_memory` raise.
+    """
+    numbers = range(1 if settings.identical else program.participants)
+    if settings.identical:
+        require_alike(program)
+    else:
+        check_participants(program)
+    if settings.elsewhere is not None:
+        require_whole_replicas(program)
+        numbers = settings.elsewhere.numbers
+    check_host_memory(program, len(numbers))
+    return numbers
 
 
 class SessionEngine:

@@ -303,11 +303,17 @@ def _require_new(name: str | int, found: Mapping[Any, Any]) -> None:
         )
 
 
-def known_rates(program: Program, rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the rates of infeeds; UsageError E3155 for names that no infeed has."""
+def known_rates(
+    program: Program, rates: Mapping[str, float], infeeds: Mapping[str, Any]
+) -> dict[str, float]:
+    """Return the rates of infeeds, of all hosts together where each makes elements of its own.
+
+    Raises UsageError E3155 for names that no infeed has.
+    """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", rates, queues)
-    return dict(rates)
+    hosts = max(program.hosts, 1)
+    return {n: x * hosts if isinstance(infeeds.get(n), PerHost) else x for n, x in rates.items()}
 
 
 def opened_infeeds(

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hloipu_runtime.arguments import Progress, State, checked
@@ -21,7 +20,7 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
-from hloipu_runtime.session.engine import SessionEngine, SessionSettings
+from hloipu_runtime.session.engine import SessionEngine, SessionSettings, numbers_here
 from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
@@ -39,15 +38,11 @@ from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
-    require_alike,
-    require_whole_replicas,
     resumed_states,
 )
-from hloipu_runtime.simulate.participants import check_host_memory, check_participants
 from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
 from hloipu_runtime.simulate.run.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
-from hloipu_runtime.streams.infeed import InfeedState
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 from hloipu_runtime.streams.timing import interval_cycles
@@ -80,34 +75,20 @@ class Session:
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
         elsewhere = self.settings.elsewhere
-        self._numbers = range(1 if self.settings.identical else program.participants)
+        self._numbers = numbers_here(program, self.settings)
         """Of the participants that are run here."""
-        self._replicas = 1 if self.settings.identical else program.replicas
-        if self.settings.identical:
-            require_alike(program)
-        else:
-            check_participants(program)
-        if elsewhere is not None:
-            require_whole_replicas(program)
-            self._numbers = elsewhere.numbers
-        check_host_memory(program, len(self._numbers))
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
-        self.rates: dict[str, float] = known_rates(program, self.settings.rates)
+        self.rates: dict[str, float] = known_rates(program, self.settings.rates, infeeds or {})
         """Elements per second that the host makes, of the infeeds for which that is stated."""
-        clock_hz = costs.machine.chip.clock_hz
         taken = elements_per_step(program)
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
         given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
         self._by_host = elsewhere is not None or any(isinstance(x, PerHost) for x in given_queues)
         """Whether hosts have queues of their own."""
-        for name in self.rates:
-            if isinstance((infeeds or {}).get(name), PerHost):  # each host makes so many
-                self.rates[name] *= max(program.hosts, 1)
-        intervals = [
-            taken[name] * interval_cycles(clock_hz, rate) for name, rate in self.rates.items()
-        ]
+        hz = costs.machine.chip.clock_hz
+        intervals = [taken[name] * interval_cycles(hz, rate) for name, rate in self.rates.items()]
         self._clock = SessionClock(self._times, max(intervals, default=Fraction(0)))
         self._turn_limit = TurnLimit(
             self.settings.max_iterations, about.sources, frozenset({self._times.loop_path})
@@ -134,11 +115,12 @@ class Session:
         self._arrays = Arrays(called_with(program, given))
         self._loaded = self._loaded_with(given)
         timeout = self.settings.timeout
+        replicas = 1 if self.settings.identical else program.replicas
         here = EVERY_HOST if elsewhere is None else elsewhere.host
         self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout, self._replicas, host=here),
+            opened_infeeds(program, infeeds or {}, timeout, replicas, host=here),
             opened_outfeeds(
-                program, outfeeds or {}, timeout, self._replicas, host=here, by_host=self._by_host
+                program, outfeeds or {}, timeout, replicas, host=here, by_host=self._by_host
             ),
             self._arrays,
             replica=self._numbers.start // program.partitions,
@@ -190,9 +172,15 @@ class Session:
         arrays = self._loaded_with(named)
         if self._kept.lost:
             self._kept.require(self._engine)
+        self._load(arrays, named)
+
+    def _load(
+        self, arrays: list[dict[str, Array]], named: dict[str, Any], streams: Any = None
+    ) -> None:
+        """Transfer arrays in place of those loaded: of all streams, or of some."""
         self._engine.load(arrays)
         self._loaded = arrays
-        self._clock.load(constants_cycles(self.program, self.costs.machine))
+        self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
         if self._shared is not None:
             self._shared.take_constants(named)
             self._shared.wrote(CONSTANT)
@@ -217,13 +205,8 @@ class Session:
             known = self._loaded
             if self._shared is not None:  # others may have written the rest since it was loaded
                 named, known = {**self._shared.constants, **named}, []
-            self._loaded = self._loaded_with(named, known)
-            self._engine.load(self._loaded)
             streams = {own for stream in anew for own in seen.streams(stream)}
-            self._clock.load(constants_cycles(self.program, self.costs.machine, streams))
-            if self._shared is not None:
-                self._shared.take_constants(named)
-                self._shared.wrote(CONSTANT)
+            self._load(self._loaded_with(named, known), named, streams)
         self._arrays.inputs |= called
 
     @checked
@@ -306,13 +289,11 @@ class Session:
             charged = self._charges.counts(counts.runs or {"body": 0})
             spent = spent_of(self.costs, charged).total.cycles
             self._clock.add(begun + spent + idle - self.cycles)
-        outputs = self._outputs() if steps else []
+        seen, outputs = self._seen, list[Any]()
+        if steps:
+            outputs = taken_arrays(seen.results, seen.joined(self._arrays.outputs))
         cycles = self.cycles - begun
         return SessionRun(lambda: self._profile(counts.runs, idle), steps, outputs, cycles)
-
-    def _outputs(self) -> list[Any]:
-        seen = self._seen
-        return taken_arrays(seen.results, seen.joined(self._arrays.outputs))
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run` that ended well, together."""
@@ -448,17 +429,9 @@ class Session:
         if self.settings.elsewhere is not None:
             saved = saved.of_host(self.settings.elsewhere.host)
         saved.require_positions(self._kept.each_step())
-        moved = [
-            (queue, InfeedState(queue.name, saved.positions[queue.name]))
-            for queue in self._host.infeeds
-            if queue.position != saved.positions[queue.name]
-        ]
         # All of it or nothing: what could fail comes first.
-        for queue, place in moved:
-            queue.require_resumable(place)
         state = resumed_states(self.program, saved, self._numbers)
-        for queue, place in moved:
-            queue.resume(place)
+        self._host.resume(saved.positions)
         self._kept.begin(state)
         self.steps = saved.steps
         self._clock.begin_at(saved.cycles)
@@ -478,12 +451,7 @@ class Session:
     def __enter__(self) -> "Session":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _refresh(self) -> None:

@@ -267,6 +267,18 @@ class StreamHost:
         finally:
             self._lock.release()
 
+    def resume(self, positions: Mapping[str, int]) -> None:
+        """Have all infeeds go on where a checkpoint says, or none; see InfeedQueue.resume."""
+        moved = [
+            (queue, InfeedState(queue.name, positions[queue.name]))
+            for queue in self.infeeds
+            if queue.position != positions[queue.name]
+        ]
+        for queue, place in moved:
+            queue.require_resumable(place)
+        for queue, place in moved:
+            queue.resume(place)
+
     def states(self) -> tuple[InfeedState, ...]:
         """Return where each infeed stands, for a checkpoint."""
         return tuple(queue.state() for queue in self.infeeds)
