@@ -44,7 +44,7 @@ def paired_state(
     taken = {result for _, result in settled}
     free = [x for x in results if x.number not in taken]
     donated = [parameters[number] for number, _ in sorted(open_ones)]
-    found = _runs(donated, free)
+    found = runs_of_results(donated, free)
     if found is None and _has_no_choice(donated, free):
         found = open_ones
     return None if found is None else sorted((*settled, *found))
@@ -71,8 +71,11 @@ def _has_no_choice(donated: Sequence[EntryArray], results: Sequence[EntryArray])
     return all(made[kind] == count for kind, count in wanted.items())
 
 
-def _runs(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> Pairs | None:
-    """Return the only runs of results that are like the groups, or None where there are others."""
+def runs_of_results(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> Pairs | None:
+    """Return the only runs of results that are like the groups of some donated parameters.
+
+    None: there are none, or several.
+    """
     groups = [list(members) for _, members in groupby(donated, key=lambda x: x.group)]
     if len(donated) * len(results) > _MOST_COMPARISONS:
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.plan.aliased_state import paired_state
+from hloipu_compiler.plan.aliased_state import paired_state, runs_of_results
 from hloipu_compiler.plan.entry_arrays import (
     aliased,
     donated_alone,
@@ -363,14 +363,24 @@ def _pairs(
         return sorted(pairs), "from the roles given"
     if len(settled) == len(parameters):
         return [], "every parameter has another role"
-    found, evidence = _inferred(module, parameters, results, settled, stays_alone=stays_alone)
     donors = donated_alone(module) - settled
-    if donors and donors != {parameter for parameter, _ in found}:
+    runs = runs_of_results([parameters[n] for n in sorted(donors)], results) if donors else None
+    if runs is not None and not _all_computed(module, runs):
+        runs = None  # alike, and perhaps in another order
+    try:
+        pairs, evidence = _inferred(module, parameters, results, settled, stays_alone=stays_alone)
+    except UsageError:
+        if runs is None:
+            raise
+        pairs = []
+    if donors and donors != {parameter for parameter, _ in pairs}:
+        if runs is not None:
+            return sorted(runs), "from the donated parameters, with the only results that are alike"
         raise _unclear(
             f"{len(donors)} parameters are donated (buffer_donor), and the text does not say which "
             "results replace them, as texts of PyTorch/XLA do not; hloipu.torch_xla.lower does"
         )
-    return found, evidence
+    return pairs, evidence
 
 
 def _matched(

@@ -352,3 +352,24 @@ def test_frozen_weights_are_loaded_once_and_not_fed() -> None:
     assert any("taken for constants: base['kernel']" in line for line in cut.lines())
     said = WrappingRequest(10, feeds={"data": (1, 2, 3, 4, 5)})
     assert required_wrapping(parse(ADAPTED), said, feeds_rest=True).constants == ()
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_donors_alone_become_the_results_that_are_made_of_them(swapped: bool) -> None:
+    """As JAX prints steps with shardings; PyTorch/XLA may return them in another order."""
+    made = "(c, b, a)" if swapped else "(c, a, b)"
+    module = parse(f"""HloModule m, buffer_donor={{ (1, {{}}), (2, {{}}) }}
+    ENTRY e {{
+      x = f32[3] parameter(0)
+      w = f32[3] parameter(1)
+      v = f32[3] parameter(2)
+      a = f32[3] subtract(w, x)
+      b = f32[3] subtract(v, x)
+      c = f32[7] constant({{1,2,3,4,5,6,7}})
+      ROOT out = (f32[7], f32[3], f32[3]) tuple{made}
+    }}""")
+    if not swapped:
+        assert pairs(wrapped(module)) == [(1, 1), (2, 2)]
+        return
+    with pytest.raises(UsageError, match="donated"):
+        wrapped(module)
