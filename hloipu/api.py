@@ -6,7 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from hloipu.compile_request import compile_request, machine_of, pipeline_of, plugins
+from hloipu.compile_request import compile_request, machine_of, pipeline_of, plugins, shown_options
 from hloipu.definitions import key_text, without_definitions
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import options_of_call
@@ -24,9 +24,8 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_att
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import is_divided
-from hloipu_compiler.passes.runner import pass_rows, run_passes
+from hloipu_compiler.passes.runner import pass_rows
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
-from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import kept_between_runs
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.verify.verifier import verify
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
 """Packages whose sources decide what is compiled."""
 
-_USUAL_SHARE = Options().available_memory_proportion
-
 _UNNOTICED_SECONDS = 2.0
 """That advice may take however soon compiling was done. Assumed: nobody minds."""
 
@@ -72,17 +69,21 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     machine or this version cannot run.
     """
     with shown(), searching(Search()), without_collection():
-        with doing("parsing"):
-            source = read_source(given)
-            module = parse(source)
-        with doing("verifying"):
-            verify(module)
-        step, _ = plain_step(module, options)
-        plain = without_definitions(options)
-        found = options_of_call(plain, module_attributes(step))
-        text = key_text(step, source.text, options)
-        asked = settled_options(step, text, found)
-        return compile_cached(step, text, asked.options, ready=asked.program)
+        step, text, asked = _read(given, options)
+        settled = settled_options(step, text, asked)
+        return compile_cached(step, text, settled.options, ready=settled.program)
+
+
+def _read(given: HloInput, options: Mapping[str, Any]) -> tuple[Module, str, Options]:
+    """Return a verified step, its text for the cache, and the options that keywords stand for."""
+    with doing("parsing"):
+        source = read_source(given)
+        module = parse(source)
+    with doing("verifying"):
+        verify(module)
+    step, _ = plain_step(module, options)
+    asked = options_of_call(without_definitions(options), module_attributes(step))
+    return step, key_text(step, source.text, options), asked
 
 
 class Settled(NamedTuple):
@@ -156,18 +157,11 @@ def has_to_choose(module: Module, options: Options) -> bool:
 
 def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords of `compile` with the best way to cut a step in place of `plan="auto"`."""
-    source = read_source(given)
-    module = parse(source)
-    verify(module)
-    module, _ = plain_step(module, options)
-    plain = without_definitions(options)
-    found = options_of_call(plain, module_attributes(module))
-    text = key_text(module, source.text, options)
-    chosen_one, choice = settled_options(module, text, found)
+    settled, choice = settled_options(*_read(given, options))
     if choice is None:
         return dict(options)
     names = ("plan", "ipus", *choice.best.candidate.options())
-    return {**options, **{name: getattr(chosen_one, name) for name in names}}
+    return {**options, **{name: getattr(settled, name) for name in names}}
 
 
 def _trial(module: Module, text: str | None, options: Options) -> CompiledProgram:
@@ -212,20 +206,18 @@ def compile_cached(
             source_fingerprint(*_COMPILERS),
         )
         cache = ExecutableCache(folder, options.cache_size_bytes)
-        found = cache.get(key)
-    if found is not None:
-        return as_asked(compiled_program(found), options, _Advisor(module, options))
-    if leaner:
-        made = compile_verified(module, options, phase, fingerprint=key)
-    else:
-        made = compile_once(module, options, phase, fingerprint=key)
+        kept = cache.get(key)
+    if kept is not None:
+        return as_asked(compiled_program(kept), options, _Advisor(module, options))
+    run = compile_verified if leaner else compile_once
+    program = run(module, options, phase, fingerprint=key)
     with phase("memory"):
-        if not made.fits and (search.ended or not leaner):
-            return made
-        made.memory  # noqa: B018 - a part of the file
+        if not program.fits and (search.ended or not leaner):
+            return program
+        program.memory  # noqa: B018 - a part of the file
     with phase("cache"):
-        cache.put(key, made.executable())
-    return made
+        cache.put(key, program.executable())
+    return program
 
 
 def key_options(options: Options) -> dict[str, Any]:
@@ -265,17 +257,18 @@ def compile_verified(
         if _has_to_outline(begun, options):
             options = replace(options, outline="on")
             begun = replace(begun, request=replace(begun.request, outlines=True))
-        made = _programmed(begun, module, options, phase, fingerprint)
+        program = _programmed(begun, module, options, phase, fingerprint)
         with search.improving():
             if options.outline == "auto" and not options.passes:
                 outlined = search.tried(
-                    lambda: _outlined_if_less(module, options, made, begun, phase)
+                    lambda: _outlined_if_less(module, options, program, begun, phase)
                 )
-                made, options = outlined or (made, options)
-            made = search.tried(lambda: _fitting(module, options, made, phase, search)) or made
-        if isinstance(made.advisor, _Advisor):
-            made.advisor.seconds = perf_counter() - start
-        return _ended(made, search)
+                program, options = outlined or (program, options)
+            leaner = search.tried(lambda: _fitting(module, options, program, phase, search))
+            program = leaner or program
+        if isinstance(program.advisor, _Advisor):
+            program.advisor.seconds = perf_counter() - start
+        return _ended(program, search)
 
 
 def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
@@ -287,12 +280,12 @@ def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
 
 
 def _fitting(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock, search: Search
+    module: Module, options: Options, program: CompiledProgram, phase: Clock, search: Search
 ) -> CompiledProgram:
     """Return a program that fits in place of one that does not, or one that lacks less."""
     with phase("memory"):
-        if made.fits:
-            return made
+        if program.fits:
+            return program
     from hloipu.leaner import (  # most programs fit
         changes,
         leaner_options,
@@ -303,29 +296,29 @@ def _fitting(
     weighs = False
 
     def again(options: Options, rooms: "Rooms | None" = None) -> CompiledProgram:
-        return compile_once(module, options, phase, fingerprint=made.fingerprint,
+        return compile_once(module, options, phase, fingerprint=program.fingerprint,
                             rooms=rooms, weighs_code=weighs)  # fmt: skip
 
     with doing("weighing the code of stages and functions"):
         weighs = True
-        lighter = search.tried(lambda: with_code_weighed(made, phase, lambda: again(options)))
-        weighs = lighter is not None and lighter is not made
-        made = lighter or made
+        lighter = search.tried(lambda: with_code_weighed(program, phase, lambda: again(options)))
+        weighs = lighter is not None and lighter is not program
+        program = lighter or program
     with doing("planning products smaller"):
         smaller = search.tried(
-            lambda: with_smaller_products(made, phase, lambda rooms: again(options, rooms))
+            lambda: with_smaller_products(program, phase, lambda rooms: again(options, rooms))
         )
-        made = smaller or made
+        program = smaller or program
     with phase("memory"):
-        if made.fits:
-            return made
-    for leaner in leaner_options(module, options, made, phase):
+        if program.fits:
+            return program
+    for leaner in leaner_options(module, options, program, phase):
         with doing("; ".join(changes(options, leaner))):
             tried = again(leaner)
             with phase("memory"):
                 if tried.fits:
                     return tried
-    return made
+    return program
 
 
 def _has_to_outline(begun: Compilation, options: Options) -> bool:
@@ -340,28 +333,28 @@ def _has_to_outline(begun: Compilation, options: Options) -> bool:
 
 
 def _outlined_if_less(
-    module: Module, options: Options, made: CompiledProgram, begun: Compilation, phase: Clock
+    module: Module, options: Options, program: CompiledProgram, begun: Compilation, phase: Clock
 ) -> tuple[CompiledProgram, Options]:
     """Return a program with equal blocks as functions, where the one without does not fit.
 
     It has to take less memory, else the program and its options stay.
     """
     with phase("memory"):
-        if made.fits:
-            return made, options
+        if program.fits:
+            return program, options
     from hloipu.leaner import lacking_bytes  # most programs fit
 
     with phase("memory"):
-        lacking = lacking_bytes(made)
-        is_hopeless = made.memory_plan.lacks_in_any_order
+        lacking = lacking_bytes(program)
+        is_hopeless = program.memory_plan.lacks_in_any_order
     if is_hopeless or inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
-        return made, options
+        return program, options
     asked = replace(options, outline="on")
     with doing("trying --outline on"):
         outlining = replace(begun, request=replace(begun.request, outlines=True))
-        tried = _programmed(outlining, module, asked, phase, made.fingerprint)
+        tried = _programmed(outlining, module, asked, phase, program.fingerprint)
     with phase("memory"):
-        return (tried, asked) if lacking_bytes(tried) < lacking else (made, options)
+        return (tried, asked) if lacking_bytes(tried) < lacking else (program, options)
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
@@ -417,12 +410,12 @@ def _programmed(
 ) -> CompiledProgram:
     """Go on with a compilation to the program."""
     with plugins(options):
-        made = continued(begun, clock=phase)
-    machine = made.request.machine
-    program = with_hosts(in_system(made, machine, options), options)
-    check_ipus(taken_ipus(made), machine, options)
-    written = module if made.partitioned is None else made.partitioned.module
-    lines = cut_lines(module, made, options) + taken_lines(program, machine, options)
+        finished = continued(begun, clock=phase)
+    machine = finished.request.machine
+    program = with_hosts(in_system(finished, machine, options), options)
+    check_ipus(taken_ipus(finished), machine, options)
+    written = module if finished.partitioned is None else finished.partitioned.module
+    lines = cut_lines(module, finished, options) + taken_lines(program, machine, options)
     with phase("proof"):
         return CompiledProgram(
             program,
@@ -434,14 +427,14 @@ def _programmed(
             options={
                 **shown_options(options),
                 **({"cut": lines} if lines else {}),
-                **({"hoisting": dict(made.hoisting)} if made.hoisting else {}),
-                **_kept_between_runs(module, made.request, program),
+                **({"hoisting": dict(finished.hoisting)} if finished.hoisting else {}),
+                **_kept_between_runs(module, finished.request, program),
             },
             assume_trips=options.assume_trips,
             fingerprint=fingerprint,
             advisor=_Advisor(module, options),
-            describe=_Describe(made.module, written, options),
-            known_memory=made.memory,
+            describe=_Describe(finished.module, written, options),
+            known_memory=finished.memory,
         )
 
 
@@ -451,8 +444,8 @@ def _kept_between_runs(
     """Return which ports of a plain program carry what would stay on the device between runs."""
     if program.is_resident or program.stacks:
         return {}
-    found = kept_between_runs(module, request.wrapping)
-    return {"kept_between_runs": found} if found else {}
+    ports = kept_between_runs(module, request.wrapping)
+    return {"kept_between_runs": ports} if ports else {}
 
 
 def _parameter_names(module: Module) -> tuple[str, ...]:
@@ -501,30 +494,5 @@ def planned(module: Module, options: Options) -> Sequence[Record]:
         return compile_module(module, replace(compile_request(options), keeps_plans=True)).plans
 
 
-def passed(module: Module, options: Options) -> Module:
-    """Return a verified module, or that of one partition, after the first passes of compiling."""
-    if options.partition == "auto" and is_divided(module):
-        from hloipu_compiler.partition.spmd.partitioning import partitioned
-
-        module = partitioned(module).module
-    with plugins(options):
-        return run_passes(module, Plan(), pipeline_of(options), verify_each=False)[0]
-
-
 def _over_memory(options: Options) -> "OverMemory":
     return "allow" if options.over_memory == "allow" else "refuse"
-
-
-def shown_options(options: Options) -> Mapping[str, Any]:
-    """Return the options that shape a program, as reports show them."""
-    shown = {
-        "target": options.target,
-        "code_memory": options.code_memory,
-        "over_memory": options.over_memory,
-        "recompute": "none" if options.recompute == "auto" else options.recompute,
-        "passes": pipeline_of(options),
-    }
-    if options.opaque:
-        shown["opaque"] = dict(options.opaque)
-    share = options.available_memory_proportion
-    return shown if share == _USUAL_SHARE else {**shown, "available_memory_proportion": share}

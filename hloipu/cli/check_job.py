@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hloipu.api import compile_verified, passed
+from hloipu.api import compile_verified
 from hloipu.check.ops import Divergence, Tally, first_divergence
 from hloipu.check.outputs import OutputReport, compare_outputs, nested, truth_of
 from hloipu.check.references import EVALUATOR_F64, Against, load_outputs
@@ -12,6 +12,7 @@ from hloipu.check.time_limit import TimeUpError
 from hloipu.cli.compiling import stop_unless_fits
 from hloipu.cli.progress import Working
 from hloipu.cli.saying import say
+from hloipu.compile_request import passed
 from hloipu.options.table import Options
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.interpret.evaluator import EvaluationLimits

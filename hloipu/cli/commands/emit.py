@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from hloipu.api import compile_settled, module_attributes, passed, planned, settled_options
+from hloipu.api import compile_settled, module_attributes, planned, settled_options
 from hloipu.cli.compiling import is_executable, loaded
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
 from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
+from hloipu.compile_request import passed
 from hloipu.encoded import plain_step, with_shardings_written
 from hloipu.showing import Phases
 from hloipu_compiler.hlo.parse import parse

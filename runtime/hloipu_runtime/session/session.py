@@ -130,12 +130,7 @@ class Session:
         )
         self._kept = KeptState(program, self._host.infeeds, self._taken, begun)
         self._engine = SessionEngine(
-            program,
-            self.settings,
-            len(self._numbers),
-            self._host,
-            self._now,
-            self._loaded,
+            program, self.settings, len(self._numbers), self._host, self._now, self._loaded
         )
         if self._shared is not None and isinstance(load, SharedLoad):
             if begun is not None:
@@ -318,8 +313,8 @@ class Session:
         (`source_seconds`), and elements per second of these (`source_rate`, None: none yet). Of
         outfeeds: elements `given` and those that were `dropped`.
         """
-        queues = (*self._host.infeeds, *self._host.outfeeds)
-        return {queue.name: queue.counted() for queue in queues}
+        infeeds = {queue.name: queue.counted() for queue in self._host.infeeds}
+        return infeeds | {queue.name: queue.counted() for queue in self._host.outfeeds}
 
     @checked
     def stream(self, name: str, host: int = EVERY_HOST) -> OutfeedQueue:
@@ -337,8 +332,7 @@ class Session:
         """
         if not self._by_host:
             return self.stream(name).drain()
-        queues = [self.stream(name, host) for host in range(max(self.program.hosts, 1))]
-        return together(queues)
+        return together([self.stream(name, n) for n in range(max(self.program.hosts, 1))])
 
     @checked
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
