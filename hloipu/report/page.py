@@ -19,6 +19,7 @@ from hloipu.report.record import report_record
 from hloipu_runtime.arguments import checked
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.report.overview import BYTE_PAINTS
 from hloipu_runtime.report.profile import Profile
 
 _SCRIPTS = (
@@ -70,7 +71,8 @@ def page_of(
 ) -> bytes:
     """Return a page that scripts draw from a record, under the same rules for all pages."""
     style = "\n".join(_asset(name) for name in styles)
-    script = "\n".join(_asset(name) for name in scripts)
+    paints = f"const CATEGORIES = {json.dumps(list(BYTE_PAINTS.items()))};"
+    script = "\n".join([paints, *map(_asset, scripts)])
     text = json.dumps(record, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     data = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
     policy = (

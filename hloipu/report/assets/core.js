@@ -44,12 +44,6 @@ function short(value) {
   return Number(value.toPrecision(3)).toString();
 }
 
-const CATEGORIES = [
-  ["vertex code", "#3b5b92"], ["control code", "#6f8fc4"], ["exchange code", "#a9c0e6"],
-  ["vertex state", "#7a4bb0"], ["stacks", "#b99be0"], ["constants", "#8a6d1d"], ["state", "#1c7c70"],
-  ["parameters", "#5cc0b2"], ["temporaries", "#c96a12"], ["exchange buffers", "#f0b070"],
-  ["alignment", "#9aa3ae"], ["gaps", "#d0455a"],
-];
 const BUCKETS = ["compute", "exchange", "sync", "remote", "host", "idle"];
 
 // Kind of a step, as programs name it -> what its cycles are for.

@@ -6,14 +6,18 @@ from html import escape
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import saved_text
 
-PAINTS = {
-    "compute": "#2f6db3", "exchange": "#c96a12", "sync": "#6b7280", "remote": "#7a4bb0",
+BYTE_PAINTS = {
     "vertex code": "#3b5b92", "control code": "#6f8fc4", "exchange code": "#a9c0e6",
     "vertex state": "#7a4bb0", "stacks": "#b99be0", "constants": "#8a6d1d", "state": "#1c7c70",
     "parameters": "#5cc0b2", "temporaries": "#c96a12", "exchange buffers": "#f0b070",
     "alignment": "#9aa3ae", "gaps": "#d0455a",
 }  # fmt: skip
-"""The colour of each use of cycles and bytes, on pages and in figures."""
+"""The colour of each use of a tile's bytes, on pages and in figures."""
+PAINTS = {
+    "compute": "#2f6db3", "exchange": "#c96a12", "sync": "#6b7280", "remote": "#7a4bb0",
+    **BYTE_PAINTS,
+}  # fmt: skip
+"""The colour of each use of cycles and bytes."""
 _DEAREST = 6
 _MOST_FINDINGS = 4
 
