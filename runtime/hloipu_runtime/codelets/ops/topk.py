@@ -119,6 +119,16 @@ class TopKPieces(Codelet):
         length = min(self.block, x.shape[-1])
         return selecting_work(machine, x.element_type, rows, length, self.k)
 
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Join candidates of pieces with their merge: these are the candidates of larger pieces."""
+        if not isinstance(combine, TopKMerge) or combine.largest != self.largest:
+            return None
+        if combine.k != self.k:
+            return None
+        return TopKPieces(self.k, self.block * combine.pieces, self.largest), 0
+
     def _filled(self, rows: Array) -> tuple[Array, Array]:
         """Return the k best of rows, filled up where there are fewer."""
         found = min(self.k, rows.shape[-1])

@@ -7,9 +7,11 @@ import pytest
 
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_natively
 from hloipu_runtime.kernels.native.combining import combine_natively, combining_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.kernels.scatter_rows import combine_rows, combine_window
+from hloipu_runtime.kernels.topk import topk
 from tests.support.native_cases import TYPES, Array, differences, some_values
 
 pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
@@ -17,12 +19,11 @@ PLAIN, FAST = Settings(is_on=False), Settings(keeps=False)
 AT_ONCE = 1 << 40
 """So much work that compiling pays."""
 
+PLAIN_TOPK_TYPES = ("s8", "u16", "u64", "f64", "pred")
 MONOIDS = ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
 
 
-def _one_by_one(
-    table: Array, targets: Array, rows: Array, monoid: str, element_type: str
-) -> Array:
+def _one_by_one(table: Array, targets: Array, rows: Array, monoid: str, element_type: str) -> Array:
     made = table.copy()
     for number, target in enumerate(targets.tolist()):
         combine_window([made[target]], [rows[number]], monoid, [element_type])
@@ -54,3 +55,41 @@ def test_rows_are_combined_in_order(element_type: str) -> None:
                         assert combine_natively(fast, targets, rows, monoid, element_type)
                 assert differences(wanted, plain) == 0, (monoid, count)
                 assert differences(wanted, fast) == 0, (monoid, count)
+
+
+def _in_total_order(value: Array) -> int:
+    """Return the place of a number in its type's order, for floats IEEE 754's total one."""
+    if value.dtype.kind != "f":
+        return int(value)
+    bits, sign = int(value.view(f"u{value.itemsize}")), 1 << 8 * value.itemsize - 1
+    return bits if bits < sign else sign - 1 - bits
+
+
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("element_type", ["f32", "s32", "u32", *PLAIN_TOPK_TYPES])
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_best_of_rows_come_in_order(element_type: str, largest: bool) -> None:
+    generator = np.random.default_rng(9)
+    for k, count in ((1, 9), (2, 17), (MOST, 17), (3, 32), (7, 65), (4, 1001), (8, 333)):
+        some = some_values(element_type, 3 * count, generator).reshape(3, count)
+        few = some[:, :1].repeat(count, 1)
+        few[:, ::7] = some[:, ::7]
+        ranked = np.array(sorted(some[0], key=_in_total_order), some.dtype)
+        rows = np.concatenate([some, few, ranked[np.newaxis], ranked[np.newaxis, ::-1]])
+        wanted = [
+            sorted(range(count), key=[_in_total_order(x) for x in row].__getitem__,
+                   reverse=largest)[:k]
+            for row in rows
+        ]  # fmt: skip
+        with native_kernels(PLAIN):
+            values, places = topk(rows, k, largest=largest)
+        assert places.tolist() == wanted, (k, count)
+        assert values.tobytes() == np.take_along_axis(rows, np.array(wanted), 1).tobytes()
+        if element_type in PLAIN_TOPK_TYPES:
+            continue
+        with native_kernels(FAST):
+            for _ in range(2):  # the second time work was enough to compile
+                fast = best_natively(rows, k, largest=largest)
+                _kernel(rows.dtype.kind, largest).code_for(AT_ONCE)
+        assert fast is not None
+        assert fast.tolist() == wanted, (k, count)
