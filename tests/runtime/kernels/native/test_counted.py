@@ -9,7 +9,9 @@ from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_natively
 from hloipu_runtime.kernels.native.combining import combine_natively, combining_kernel
+from hloipu_runtime.kernels.native.random_words import _kernel as random_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from hloipu_runtime.kernels.random_bits import _PHILOX, _THREE_FRY, Algorithm, rng_bit_generator
 from hloipu_runtime.kernels.scatter_rows import combine_rows, combine_window
 from hloipu_runtime.kernels.topk import topk
 from tests.support.native_cases import TYPES, Array, differences, some_values
@@ -93,3 +95,21 @@ def test_the_best_of_rows_come_in_order(element_type: str, largest: bool) -> Non
                 _kernel(rows.dtype.kind, largest).code_for(AT_ONCE)
         assert fast is not None
         assert fast.tolist() == wanted, (k, count)
+
+
+@pytest.mark.parametrize("algorithm", ["rng_three_fry", "rng_philox"])
+def test_random_bits_are_those_of_numpy(algorithm: Algorithm) -> None:
+    method = _THREE_FRY if algorithm == "rng_three_fry" else _PHILOX
+    counters = (0, 1 << 32, (1 << 64) - 5, (1 << 32) - 3)
+    for shape in ((), (7,), (64,), (3, 5), (2, 33), (33, 2), (3, 4, 17), (0,), (4, 1, 40)):
+        for bits in (8, 16, 32, 64):
+            for counter in counters:
+                state = np.array([0xDEADBEEF12345678, counter], np.uint64)
+                with native_kernels(PLAIN):
+                    wanted = rng_bit_generator(state, shape, bits, algorithm)
+                with native_kernels(FAST):
+                    for is_together in (True, False):
+                        assert random_kernel(method, is_together).code_for(AT_ONCE)
+                    made = rng_bit_generator(state, shape, bits, algorithm)
+                for x, y in zip(wanted, made, strict=True):
+                    assert (x.dtype, x.tolist()) == (y.dtype, y.tolist()), (shape, bits, counter)
