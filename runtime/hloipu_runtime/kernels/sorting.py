@@ -75,7 +75,7 @@ def _sorted_values(x: Array, key: SortKey) -> Array:
         ascending = np.sort(x.view(np.uint8), axis=-1).view(np.bool_)
     else:
         ascending = np.sort(x, axis=-1)
-    made = ascending[..., ::-1] if key.descending else ascending
+    made: Array = ascending[..., ::-1] if key.descending else ascending
     if ranks is not x:
         for are_equal in (np.isnan, np.logical_not):
             before = are_equal(ranks)
@@ -86,7 +86,7 @@ def _sorted_values(x: Array, key: SortKey) -> Array:
 
 def _equal(x: Array) -> Array:
     """Return values with one kind of zero, and of NaN, that goes last."""
-    made = x + x.dtype.type(0)  # -0.0 becomes +0.0
+    made: Array = x + x.dtype.type(0)  # -0.0 becomes +0.0
     np.copyto(made, np.nan, where=np.isnan(x))
     return made
 

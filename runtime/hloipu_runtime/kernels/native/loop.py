@@ -66,8 +66,8 @@ def text_of(kernel: Kernel, name: str) -> str:
     shared: list[str] = []
     for k, kind in enumerate(places):
         head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
-        number = "%named" if k in kernel.indexed else "%row"
-        rows.append(f"  %o{k} = mul i64 {number}, %s{k}")
+        row = "%named" if k in kernel.indexed else "%row"
+        rows.append(f"  %o{k} = mul i64 {row}, %s{k}")
         rows.append(f"  %r{k} = getelementptr i8, ptr %p{k}, i64 %o{k}")
         if k < count:
             into = shared if kernel.operands[k].is_shared else loads

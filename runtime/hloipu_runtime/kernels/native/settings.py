@@ -59,3 +59,13 @@ def native_kernels(chosen: Settings) -> Iterator[None]:
         yield
     finally:
         _SETTINGS.reset(token)
+
+
+@contextmanager
+def kernels_allowed(fast: bool | None) -> Iterator[None]:
+    """Allow compiled kernels while the block runs, or not; None: as they are allowed around it."""
+    if fast is None:
+        yield
+        return
+    with native_kernels(settings()._replace(is_on=fast)):
+        yield
