@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -61,11 +61,9 @@ def native_kernels(chosen: Settings) -> Iterator[None]:
         _SETTINGS.reset(token)
 
 
-@contextmanager
-def kernels_allowed(fast: bool | None) -> Iterator[None]:
+def kernels_allowed(fast: bool | None) -> AbstractContextManager[None]:
     """Allow compiled kernels while the block runs, or not; None: as they are allowed around it."""
-    if fast is None:
-        yield
-        return
-    with native_kernels(settings()._replace(is_on=fast)):
-        yield
+    return _NOTHING if fast is None else native_kernels(settings()._replace(is_on=fast))
+
+
+_NOTHING = nullcontext()
