@@ -24,15 +24,15 @@ def test_every_case_is_a_valid_module_with_a_name_of_its_own() -> None:
 def test_what_is_slow_is_named_with_its_bytes(mode: str) -> None:
     text = """HloModule m
     ENTRY e {
-      x = f32[512,512]{1,0} parameter(0)
-      quick = f32[512,512]{1,0} negate(x)
-      product = f32[512,512]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-      long = f32[512,512]{1,0} power(product, quick)
-      ROOT r = (f32[512,512]{1,0}, f32[512,512]{1,0}) tuple(quick, long)
+      x = f32[192,192]{1,0} parameter(0)
+      quick = f32[192,192]{1,0} negate(x)
+      product = f32[192,192]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      long = f32[192,192]{1,0} power(product, quick)
+      ROOT r = (f32[192,192]{1,0}, f32[192,192]{1,0}) tuple(quick, long)
     }"""
-    run = CompiledRun(parse(text), [np.ones((512, 512), np.float32)], mode, Settings(is_on=False))
+    run = CompiledRun(parse(text), [np.ones((192, 192), np.float32)], mode, Settings(is_on=False))
     run(2)
-    assert any(x in run.slow(most=2) for x in ("% long (1,048,576 bytes)", "% product (1,048"))
+    assert any(x in run.slow(most=2) for x in ("% long (147,456 bytes)", "% product (147"))
 
 
 def test_geometric_mean() -> None:
