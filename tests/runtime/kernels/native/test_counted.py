@@ -5,8 +5,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_natively
+from hloipu_runtime.kernels.native.combining import combining_kernel
 from hloipu_runtime.kernels.native.random_words import _kernel as random_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.kernels.random_bits import _PHILOX, _THREE_FRY, Algorithm, rng_bit_generator
@@ -21,6 +23,7 @@ from tests.support.native_cases import (
     monoids_of,
     some_values,
 )
+from tests.support.xla_oracle import Oracle
 
 pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
 PLAIN, FAST = Settings(is_on=False), Settings(keeps=False)
@@ -106,3 +109,44 @@ def test_random_bits_are_those_of_numpy(algorithm: Algorithm) -> None:
                     made = rng_bit_generator(state, shape, bits, algorithm)
                 for x, y in zip(wanted, made, strict=True):
                     assert (x.dtype, x.tolist()) == (y.dtype, y.tolist()), (shape, bits, counter)
+
+
+JUDGED = {
+    "topk": """ENTRY e { x = f32[6,301]{1,0} parameter(0)
+      ROOT r = (f32[6,6]{1,0}, s32[6,6]{1,0}) topk(x), k=6, largest=true }""",
+    "scatter": """add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+    ENTRY e { x = f32[6,301]{1,0} parameter(0) i = s32[700]{0} parameter(1)
+      u = f32[700,301]{1,0} parameter(2)
+      ROOT r = f32[6,301]{1,0} scatter(x, i, u), to_apply=add, update_window_dims={1},
+        inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1 }""",
+    "three_fry": """ENTRY e { s = u64[2]{0} parameter(0)
+      ROOT r = (u64[2]{0}, u32[6,31]{1,0}) rng-bit-generator(s), algorithm=rng_three_fry }""",
+    "philox": """ENTRY e { s = u64[3]{0} parameter(0)
+      ROOT r = (u64[3]{0}, u32[6,31]{1,0}) rng-bit-generator(s), algorithm=rng_philox }""",
+}
+
+
+@pytest.mark.parametrize("op", JUDGED)
+@pytest.mark.parametrize("fast", [False, True])
+def test_values_are_those_of_xla(op: str, fast: bool, oracle: Oracle) -> None:
+    text = f"HloModule m\n{JUDGED[op]}\n"
+    generator = np.random.default_rng(11)
+    rows = some_values("f32", 6 * 301, generator)
+    rows[::5] = generator.choice(rows[:9], rows[::5].size)
+    updates = some_values("f32", 700 * 301, generator).reshape(700, 301)
+    given: list[Array] = {
+        "topk": [rows.reshape(6, 301)],
+        "scatter": [rows.reshape(6, 301), generator.integers(-1, 7, 700, np.int32), updates],
+        "three_fry": [generator.integers(0, 1 << 63, 2, np.uint64)],
+        "philox": [generator.integers(0, 1 << 63, 3, np.uint64)],
+    }[op]
+    with native_kernels(FAST):
+        for kernel in (
+            _kernel("f", True), combining_kernel("add", "f32"), random_kernel(_PHILOX, True),
+            random_kernel(_THREE_FRY, True), random_kernel(_THREE_FRY, False),
+        ):  # fmt: skip
+            assert kernel is not None
+            assert kernel.code_for(AT_ONCE)
+        made = hloipu.evaluate(text, *given, fast=fast)
+    for x, y in zip(made, oracle.load(text).run(given), strict=True):
+        assert differences(np.asarray(x), y) == 0
