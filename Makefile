@@ -118,8 +118,8 @@ bench-compile: install ## compile time against XLA:CPU's, and its growth
 	$(BIN)/python -m tools.bench compile $(DUMPS)
 
 .PHONY: bench-run
-bench-run: install ## run time of both modes against XLA:CPU's
-	$(BIN)/python -m tools.bench run
+bench-run: install ## run time of both modes against XLA:CPU's, on one core and on two (40 minutes)
+	$(BIN)/python -m tools.bench run --cores 1,2
 
 .PHONY: bench-codegen
 bench-codegen: install ## cycles of kernels over the machine's limits, and of plans over the best ones

@@ -41,6 +41,7 @@ def evaluate(
     define: Mapping[str, Any] | None = None,
     limits: Mapping[str, Number] | None = None,
     max_iterations: Number | None = None,
+    fast: bool | None = None,
 ) -> list[Any]:
     """Compute a module's values on arrays in entry-parameter order, op by op.
 
@@ -51,14 +52,16 @@ def evaluate(
     HLO text, a file of it, or a JAX function. `limits`: `live_bytes`, `value_elements` and
     `executed_instructions`, where they are to be others than 8 GiB, 2^31 and 500,000.
     `max_iterations`: iterations that a loop may take each time it is entered, any number by
-    default. Returns the leaves of the result, in order. Raises what `verify` raises, UsageError
-    where an argument does not fit, UnsupportedError and LimitError where the module cannot be
-    computed.
+    default. `fast`: whether kernels may be compiled to machine code, where hloipu[fast] is
+    installed, which is so by default; values are the same. Returns the leaves of the result, in
+    order. Raises what `verify` raises, UsageError where an argument does not fit, UnsupportedError
+    and LimitError where the module cannot be computed.
     """
     # imports numpy and every kernel
     from hloipu.encoded import with_plain_loops
     from hloipu_compiler.interpret.evaluator import EvaluationLimits
     from hloipu_compiler.interpret.participants import evaluate_everywhere
+    from hloipu_runtime.kernels.native.settings import kernels_allowed
 
     names = {field.name for field in fields(EvaluationLimits)} - {"max_iterations"}
     unknown = sorted((limits or {}).keys() - names)
@@ -66,4 +69,5 @@ def evaluate(
         raise UsageError("E3117", f"there is no limit {unknown[0]!r}")
     module = with_plain_loops(verify(given), {"define": define})
     bounds = EvaluationLimits(**(limits or {}), max_iterations=max_iterations)
-    return evaluate_everywhere(module, *arguments, limits=bounds)
+    with kernels_allowed(fast):
+        return evaluate_everywhere(module, *arguments, limits=bounds)

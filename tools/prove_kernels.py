@@ -4,7 +4,8 @@
 
 Every op that kernels know, of every element type: ops of one operand on all values of types of up
 to 16 bits, the others on random pairs (any bits, moderate sizes, zeros, infinities, NaN), with
-subnormals flushed and without. One NaN is like another.
+subnormals flushed and without; and as many pairs in rows that are combined into rows of a table.
+One NaN is like another.
 """
 
 import argparse
@@ -25,7 +26,10 @@ from tests.support.native_cases import (
     all_values,
     by_kernels,
     by_numpy,
+    combined_rows,
+    differences,
     every_op,
+    monoids_of,
     some_values,
     wrong_nodes,
 )
@@ -43,6 +47,24 @@ def _operands(expression: Expression, pairs: int, seed: int) -> Iterator[list[Ar
         yield [every, *rest]
     for _ in range(-(-pairs // CHUNK)):
         yield [some_values(x, CHUNK, generator) for x in types]
+
+
+def _combined(element_type: str, pairs: int, seed: int) -> int:
+    """Return how many elements of tables differ, rows combined by every monoid."""
+    generator = np.random.default_rng(seed)
+    wrong = 0
+    for monoid in monoids_of(element_type):
+        for width in (1, 3, 64):
+            for _ in range(-(-pairs // CHUNK)):
+                rows = some_values(element_type, CHUNK // width * width, generator)
+                table = some_values(element_type, 5000 * width, generator)
+                rows, table = rows.reshape(-1, width), table.reshape(-1, width)
+                targets = generator.integers(0, len(table), len(rows))
+                for setting in (nullcontext(), computing()):
+                    with setting, np.errstate(all="ignore"):
+                        both = combined_rows(table, targets, rows, monoid, element_type)
+                    wrong += differences(*both)
+    return wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,14 +87,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     both = by_numpy(expression, operands), by_kernels(expression, operands)
                 wrong.update(wrong_nodes(expression, *both))
                 values += operands[0].size
+        wrong_rows = _combined(element_type, options.pairs, options.seed)
         ops = len(expression.results)
         print(
-            f"{element_type}: {ops} ops of {values} values, {sum(wrong.values())} differ",
+            f"{element_type}: {ops} ops of {values} values, {sum(wrong.values())} differ; "
+            f"{wrong_rows} of rows combined",
             flush=True,
         )
         for node, count in wrong.items():
             print(f"  {count} of {node}", file=sys.stderr)
-        failed |= bool(wrong)
+        failed |= bool(wrong) or bool(wrong_rows)
     return 1 if failed else 0
 
 

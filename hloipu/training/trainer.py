@@ -104,6 +104,7 @@ class Trainer:
         seed: Seed = 0,
         timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
         max_iterations: Number | None = None,
+        fast: bool | None = None,
         **options: Unpack[CompileOptions],
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
@@ -118,7 +119,7 @@ class Trainer:
         execution, such as a learning rate: each a function of the steps done before, or a list with
         a value for each execution of a `fit`. `evaluation` and `prediction` are steps that take
         weights and data, weights named or ordered as in the training step. `mode` to
-        `max_iterations` are those of `CompiledProgram.session`, `options` those of
+        `fast` are those of `CompiledProgram.session`, `options` those of
         `hloipu.compile`.
         Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
@@ -136,6 +137,7 @@ class Trainer:
             "seed": seed,
             "timeout": timeout,
             "max_iterations": max_iterations,
+            "fast": fast,
         }
         stated: dict[str, Any] = dict(options)
         if self.schedules:

@@ -27,6 +27,7 @@ from hloipu_runtime.costs.estimate import Estimate, Trips, estimate
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import fields_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.does_not_fit import require_fit
@@ -94,6 +95,10 @@ class CompiledProgram(Compiled):
         if not self.is_proved:
             with without_collection():
                 verify(self.program, self.machine.chip.tiles_per_ipu)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle holds: not what runs, estimates and reports keep."""
+        return fields_of(self)
 
     def __repr__(self) -> str:
         """Return name, machine and size; whether it fits where that is known already."""
@@ -221,6 +226,7 @@ class CompiledProgram(Compiled):
         watch: Watch | None = None,
         each: Sequence[Sequence[Any]] = (),
         max_iterations: Number | None = None,
+        fast: bool | None = None,
     ) -> "RunResult":
         """Run once on arrays in entry-parameter order, tuples flattened; they are not changed.
 
@@ -233,12 +239,15 @@ class CompiledProgram(Compiled):
         told again and again how many steps and iterations of loops are done, `watch` each value
         that a step of the outermost level leaves, in storage form; both by the first participant.
         `each`: in place of `arguments`, those of every participant, where there are several.
-        `max_iterations`: iterations that a loop may take each time it is entered. Runs may go on in
-        any number of threads at once, and within `watch` and `progress`: each has memory of its
-        own. Raises DoesNotFit unless memory suffices or `over_memory` is "allow", UsageError where
-        arguments do not fit the parameters, LimitError E5016 where the host's memory does not
-        suffice, or `live_bytes`, E5031 where a loop takes more iterations than `max_iterations`.
+        `max_iterations`: iterations that a loop may take each time it is entered. `fast`: whether
+        kernels may be compiled to machine code, where hloipu[fast] is installed, which is so by
+        default; values are the same, bit for bit. Runs may go on in any number of threads at once,
+        and within `watch` and `progress`: each has memory of its own. Raises DoesNotFit unless
+        memory suffices or `over_memory` is "allow", UsageError where arguments do not fit the
+        parameters, LimitError E5016 where the host's memory does not suffice, or `live_bytes`,
+        E5031 where a loop takes more iterations than `max_iterations`.
         """
+        from hloipu_runtime.kernels.native.settings import kernels_allowed
         from hloipu_runtime.session.run_result import (
             RunResult,
             begun_with,
@@ -255,7 +264,7 @@ class CompiledProgram(Compiled):
             state, constants = begun_with(self.inputs, self.parameter_names, arguments)
             with self.session(
                 state=state, constants=constants, mode=mode, poison=poison, seed=seed,
-                max_iterations=max_iterations,
+                max_iterations=max_iterations, fast=fast,
             ) as session:  # fmt: skip
                 return one_run(session, self.outputs, progress)
         self._runs.require_host(mode)
@@ -270,9 +279,10 @@ class CompiledProgram(Compiled):
                 hint="" if together == 1 else "give whole arrays: partitions are sent their blocks",
             )
         counts = Counts(progress=progress, limit=TurnLimit(max_iterations, self.sources))
-        everyone = self._runs.run(
-            each or [arguments], mode, counts, watch, poison=poison, seed=seed
-        )
+        with kernels_allowed(fast):
+            everyone = self._runs.run(
+                each or [arguments], mode, counts, watch, poison=poison, seed=seed
+            )
         return RunResult(lambda: self._profile_of(counts.runs, mode), everyone[0], everyone)
 
     @checked
@@ -292,6 +302,7 @@ class CompiledProgram(Compiled):
         identical: bool = False,
         max_iterations: Number | None = None,
         elsewhere: Any = None,
+        fast: bool | None = None,
     ) -> "Session":
         """Return a session, in which the program's state stays on the device from run to run.
 
@@ -306,6 +317,7 @@ class CompiledProgram(Compiled):
         says that all have the same data, so that one is run and stands for all. `max_iterations`:
         iterations that a loop within the step may take each time it is entered (LimitError E5031).
         `elsewhere`: participants that other processes run, an `Elsewhere` of `hloipu.hosts`.
+        `fast`: whether kernels may be compiled to machine code, as in `run`.
         Raises what `Session` raises, DoesNotFit unless memory suffices or `over_memory` is "allow",
         UsageError E3158 for a program that was not compiled for sessions.
         """
@@ -343,6 +355,7 @@ class CompiledProgram(Compiled):
                 self.live_bytes,
                 max_iterations,
                 elsewhere,
+                fast,
             ),
         )
 

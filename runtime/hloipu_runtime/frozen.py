@@ -155,6 +155,11 @@ def _with_slots(cls: Any, names: tuple[str, ...]) -> Any:
     return made
 
 
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields of a record that has a dictionary, without what it keeps beside them."""
+    return {field.name: record.__dict__[field.name] for field in dataclasses.fields(record)}
+
+
 def _state_of(names: tuple[str, ...]) -> Callable[[Any], list[Any]]:
     return lambda self: [getattr(self, name) for name in names]
 

@@ -1,14 +1,21 @@
 """Compiled programs in a user's hands: proved as they are made, run in both modes, and reported."""
 
+import pickle
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hloipu.api import compile
+from hloipu.inputs import flat
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UsageError
+from hloipu_runtime.kernels.native.settings import Settings, native_kernels, settings
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.faults import REPORT, ProgramError
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
@@ -17,6 +24,7 @@ from hloipu_runtime.program.steps import Exchange, Sequence
 from hloipu_runtime.simulate.run.host import MODES
 from tests.support.program_builder import ProgramBuilder, rows
 
+SAMPLES = Path(__file__).parents[2] / "hlo_samples"
 TINY = load_machine("tiny")
 A, B = np.arange(6, dtype=np.float32), np.full(6, 2.5, np.float32)
 
@@ -56,6 +64,34 @@ def test_a_program_can_be_run_again(program: CompiledProgram) -> None:
         first, second = (program.run(A, x, mode=mode).outputs[0] for x in (B, 2 * B))
         np.testing.assert_array_equal(first, A + B)
         np.testing.assert_array_equal(second, A + 2 * B)
+
+
+@pytest.mark.parametrize("sample", ["sort_topk", "mnist_adam_step", "attention"])
+def test_a_program_is_pickled_after_runs_too(sample: str) -> None:
+    text = (SAMPLES / f"{sample}.hlo").read_text(encoding="utf-8")
+    program = compile(text, over_memory="allow")
+    before = len(pickle.dumps(program))
+    arguments = flat(random_arguments(parse(text), 3))
+    wanted = [program.run(*arguments, mode=mode).outputs for mode in MODES]
+    assert program.findings() is not None
+    assert program.memory.total_bytes
+    whole = pickle.dumps(program)
+    assert len(whole) < 1.1 * before
+    again = pickle.loads(whole)  # noqa: S301 - our own bytes
+    assert again == program
+    for mode, outputs in zip(MODES, wanted, strict=True):
+        for x, y in zip(again.run(*arguments, mode=mode).outputs, outputs, strict=True):
+            assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+
+
+def test_kernels_are_allowed_by_the_run(program: CompiledProgram) -> None:
+    allowed: list[bool] = []
+    for fast in (False, True, None):
+        program.run(A, B, fast=fast, watch=lambda *_: allowed.append(settings().is_on))
+        with native_kernels(Settings(is_on=False)):
+            program.run(A, B, fast=fast, watch=lambda *_: allowed.append(settings().is_on))
+    per_run = len(allowed) // 6
+    assert allowed[::per_run] == [False, False, True, True, True, False]
 
 
 def test_a_program_is_proved_as_it_is_made() -> None:

@@ -15,15 +15,19 @@ from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary_has_meaning
 from hloipu_runtime.kernels.elementwise.unary import unary_has_meaning
+from hloipu_runtime.kernels.native.combining import combine_natively, combining_kernel
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.kernels.scatter_rows import combine_rows
 
 Array = np.ndarray[Any, Any]
 
 FLOATS = ("f32", "f64", *GRIDS)
 INTEGERS = ("s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64")
 TYPES = (*FLOATS, *INTEGERS, "pred")
+AT_ONCE = 1 << 40
+"""So much work that compiling pays."""
 _OTHER = {"select", "clamp", "compare", "convert", "bitcast-convert"}
 
 
@@ -120,6 +124,28 @@ def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
     assert found is not None
     Prepared(stages, found, compile).run([*arrays, *made], shape)
     return made
+
+
+def combined_rows(
+    table: Array, targets: Array, rows: Array, monoid: str, element_type: str
+) -> tuple[Array, Array]:
+    """Return rows combined into a table by numpy, and by the compiled kernel."""
+    plain, fast = table.copy(), table.copy()
+    with native_kernels(Settings(is_on=False)):
+        combine_rows([plain], targets, [rows], monoid, [element_type], False)
+    with native_kernels(Settings(keeps=False)):
+        kernel = combining_kernel(monoid, element_type)
+        assert kernel is not None
+        assert kernel.code_for(AT_ONCE)
+        assert combine_natively(fast, targets, rows, monoid, element_type)
+    return plain, fast
+
+
+def monoids_of(element_type: str) -> tuple[str, ...]:
+    """Return those whose rows kernels combine."""
+    if storage_dtype(element_type).kind == "f":
+        return ("add", "multiply")
+    return ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
 
 
 def differences(first: Array, second: Array) -> int:

@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     with ExitStack() as stack:
         sides = {
-            name: stack.enter_context(closing(Side(name, core))) for name in ("functional", "xla")
+            name: stack.enter_context(closing(Side(name, {core}))) for name in ("functional", "xla")
         }
         print(f"core {core}; load {load:.2f}")
         print(f"{'module':<44}{'instructions':>13}{'ours ms':>11}{'XLA ms':>11}{'ratio':>8}")

@@ -3,13 +3,13 @@
 import ctypes
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
-import numpy as np
-
-from hloipu_runtime.kernels.contractions.blas_threads import blas_threads_given_back
+from hloipu_runtime.kernels.contractions.blas_threads import (
+    begin_with_blas_threads,
+    give_back_blas_threads,
+)
+from hloipu_runtime.kernels.core.quiet import warnings_off
 
 _FLUSH_BITS = {
     # Byte offset of the control register in glibc's and musl's `fenv_t`, and the bits to set.
@@ -21,8 +21,7 @@ _ENVIRONMENT_BYTES = 64
 _Words = ctypes.c_uint32 * (_ENVIRONMENT_BYTES // 4)
 
 
-@contextmanager
-def flushing_subnormals() -> Iterator[bool]:
+class flushing_subnormals:
     """Flush subnormals in this thread while the block runs; yields whether that could be done.
 
     They are read and written as zeros, as XLA:CPU does and the IPU's f32 units do. x86 cores take a
@@ -32,19 +31,24 @@ def flushing_subnormals() -> Iterator[bool]:
 
     Elsewhere than Linux on x86-64 and AArch64 the block runs with IEEE subnormals.
     """
-    environment = _Environment.of_this_platform()
-    if environment is None:
-        yield False
-        return
-    words = environment.read()
-    before = words[environment.place]
-    words[environment.place] = before | environment.bits
-    environment.write(words)
-    try:
-        yield True
-    finally:
-        words[environment.place] = before
+
+    __slots__ = ("_before", "_environment", "_words")
+
+    def __enter__(self) -> bool:
+        self._environment = environment = _Environment.of_this_platform()
+        if environment is None:
+            return False
+        self._words = words = environment.read()
+        self._before = words[environment.place]
+        words[environment.place] = self._before | environment.bits
         environment.write(words)
+        return True
+
+    def __exit__(self, *error: object) -> None:
+        environment = self._environment
+        if environment is not None:
+            self._words[environment.place] = self._before
+            environment.write(self._words)
 
 
 class _Environment:
@@ -74,11 +78,23 @@ class _Environment:
         self._set(words)
 
 
-@contextmanager
-def computing() -> Iterator[None]:
+class computing:
     """Let no operation warn, flush subnormals, and give BLAS its threads back at the end.
 
-    Blocks may be nested, and open in several threads at once.
+    Blocks may be nested, and open in several threads at once. A small program takes no longer than
+    entering blocks of generators would.
     """
-    with np.errstate(all="ignore"), flushing_subnormals(), blas_threads_given_back():
-        yield
+
+    __slots__ = ("_flushing", "_quiet")
+
+    def __enter__(self) -> None:
+        begin_with_blas_threads()
+        self._quiet = warnings_off()
+        self._quiet.__enter__()
+        self._flushing = flushing_subnormals()
+        self._flushing.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._flushing.__exit__()
+        self._quiet.__exit__()
+        give_back_blas_threads()

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.native.random_words import Philox, ThreeFry, words_natively
 
 Algorithm = Literal["rng_default", "rng_three_fry", "rng_philox"]
 
@@ -19,11 +20,10 @@ _U64 = np.uint64
 _BLOCK_COUNTERS = 1 << 14
 """Counters run through all rounds at once: a handful of 64 KiB arrays."""
 
-_THREEFRY_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_THREEFRY_PARITY = 0x1BD11BDA
-_PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-_PHILOX_ROUNDS = 10
+_THREE_FRY = ThreeFry(rotations=((13, 15, 26, 6), (17, 29, 16, 24)), parity=0x1BD11BDA)
+_PHILOX = Philox(
+    multipliers=(0xD2511F53, 0xCD9E8D57), key_steps=(0x9E3779B9, 0xBB67AE85), rounds=10
+)
 _MASK32 = (1 << 32) - 1
 _MASK64 = (1 << 64) - 1
 _MASK128 = (1 << 128) - 1
@@ -63,26 +63,57 @@ def three_fry_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> t
     """
     if bits == 64:
         count = prod(shape)
-        low, high = three_fry_words(key, counter, count)
-        values = high.astype(_U64) << _U64(32)
-        values |= low
-        return values.reshape(tuple(shape)), (counter + count) & _MASK64
+        words = _words(_THREE_FRY, key, counter, (count, 1))
+        return words.reshape(-1).view(_U64).reshape(tuple(shape)), (counter + count) & _MASK64
     dims = list(shape) or [1]
     even = [d for d, n in enumerate(dims) if n % 2 == 0]
     split = even[0] if even else dims.index(max(dims))
     half = (dims[split] + 1) // 2
     outer, inner = prod(dims[:split]), prod(dims[split + 1 :])
-    count = outer * half * inner
-    words = three_fry_words(key, counter, count)
-    values = np.stack([w.reshape(outer, half, inner) for w in words], axis=2)
-    whole = values.reshape(outer, 2 * half, inner)[:, : dims[split]]
-    return _narrowed(whole.reshape(tuple(shape)), bits), (counter + count) & _MASK64
+    words = _words(_THREE_FRY, key, counter, (outer * half, inner))
+    whole = words.reshape(outer, 2 * half, inner)[:, : dims[split]].reshape(tuple(shape))
+    return _narrowed(whole, bits), (counter + outer * half * inner) & _MASK64
+
+
+def philox_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> tuple[Array, int]:
+    """Return Philox bits in the given shape and the 128-bit counter after them.
+
+    A counter yields four words: four elements of up to 32 bits, or two of 64, low word first.
+    """
+    count = prod(shape)
+    counters = -(-count // (2 if bits == 64 else 4))
+    words = _words(_PHILOX, key, counter, (counters, 1)).reshape(-1)
+    values = words.view(_U64) if bits == 64 else words
+    made = values[:count].reshape(tuple(shape))
+    return made if bits == 64 else _narrowed(made, bits), (counter + counters) & _MASK128
+
+
+def _words(method: ThreeFry | Philox, key: int, counter: int, sizes: tuple[int, int]) -> Array:
+    """Return the words of counters from `counter` on, as u32[rows, words, columns].
+
+    Counters go along the columns, then along the rows; `sizes` are those of rows and columns.
+    Philox has one column.
+    """
+    rows, columns = sizes
+    out = np.empty((rows, method.words, columns), _U32)
+    if words_natively(method, key, counter, out):
+        return out
+    if isinstance(method, ThreeFry):
+        for place, word in enumerate(three_fry_words(key, counter, rows * columns)):
+            out[:, place] = word.reshape(sizes)
+        return out
+    flat = out.reshape(-1, method.words)
+    for start in range(0, len(flat), _BLOCK_COUNTERS):
+        block = flat[start : start + _BLOCK_COUNTERS]
+        for place, word in enumerate(_philox_words(key, counter + start, len(block))):
+            block[:, place] = word
+    return out
 
 
 def three_fry_words(key: int, counter: int, count: int) -> Array:
     """Return both words of `count` counters from `counter` on, as u32[2, count]."""
     key_words = [key & _MASK32, key >> 32]
-    schedule = [_U32(k) for k in (*key_words, key_words[0] ^ key_words[1] ^ _THREEFRY_PARITY)]
+    schedule = [_U32(k) for k in (*key_words, key_words[0] ^ key_words[1] ^ _THREE_FRY.parity)]
     words = np.empty((2, count), _U32)
     scratch = np.empty(min(count, _BLOCK_COUNTERS), _U32)
     for start in range(0, count, _BLOCK_COUNTERS):
@@ -101,7 +132,7 @@ def _three_fry_rounds(x: Array, y: Array, schedule: Sequence[np.uint32], scratch
     x += schedule[0]
     y += schedule[1]
     for group in range(5):
-        for distance in _THREEFRY_ROTATIONS[group % 2]:
+        for distance in _THREE_FRY.rotations[group % 2]:
             np.add(x, y, out=x)
             np.right_shift(y, _U32(32 - distance), out=scratch)
             np.left_shift(y, _U32(distance), out=y)
@@ -110,27 +141,6 @@ def _three_fry_rounds(x: Array, y: Array, schedule: Sequence[np.uint32], scratch
         x += schedule[(group + 1) % 3]
         y += schedule[(group + 2) % 3]
         y += _U32(group + 1)
-
-
-def philox_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> tuple[Array, int]:
-    """Return Philox bits in the given shape and the 128-bit counter after them.
-
-    A counter yields four words: four elements of up to 32 bits, or two of 64, low word first.
-    """
-    count = prod(shape)
-    per_counter = 2 if bits == 64 else 4
-    counters = -(-count // per_counter)
-    words = np.empty((counters, 4), _U32)
-    for start in range(0, counters, _BLOCK_COUNTERS):
-        block = words[start : start + _BLOCK_COUNTERS]
-        for column, word in enumerate(_philox_words(key, counter + start, block.shape[0])):
-            block[:, column] = word
-    after = (counter + counters) & _MASK128
-    if bits < 64:
-        return _narrowed(words.reshape(-1)[:count].reshape(tuple(shape)), bits), after
-    values = words[:, 1::2].astype(_U64) << _U64(32)
-    values |= words[:, ::2]
-    return values.reshape(-1)[:count].reshape(tuple(shape)), after
 
 
 def _philox_words(key: int, counter: int, count: int) -> list[Array]:
@@ -144,9 +154,9 @@ def _philox_words(key: int, counter: int, count: int) -> list[Array]:
     mask, half = _U64(_MASK32), _U64(32)
     state = [lows & mask, lows >> half, highs & mask, highs >> half]
     keys = [key & _MASK32, key >> 32]
-    for _ in range(_PHILOX_ROUNDS):
-        first = state[0] * _U64(_PHILOX_MULTIPLIERS[0])
-        second = state[2] * _U64(_PHILOX_MULTIPLIERS[1])
+    for _ in range(_PHILOX.rounds):
+        first = state[0] * _U64(_PHILOX.multipliers[0])
+        second = state[2] * _U64(_PHILOX.multipliers[1])
         state[1] ^= second >> half
         state[1] ^= _U64(keys[0])
         state[3] ^= first >> half
@@ -154,7 +164,7 @@ def _philox_words(key: int, counter: int, count: int) -> list[Array]:
         second &= mask
         first &= mask
         state = [state[1], second, state[3], first]
-        keys = [(k + step) & _MASK32 for k, step in zip(keys, _PHILOX_KEY_STEPS, strict=True)]
+        keys = [(k + step) & _MASK32 for k, step in zip(keys, _PHILOX.key_steps, strict=True)]
     return state
 
 

@@ -235,13 +235,16 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
     if monoid not in ("add", "multiply") or how.element_types[0] not in _TYPES:
         return general
     combine_at, checked, shape = UFUNCS[monoid].at, form.rows.checked, form.shape
+    element_type = how.element_types[0]
+    from hloipu_runtime.kernels.native.combining import combine_natively
 
     def points_at(x: Array, indices: Array, update: Array) -> Array:
         rows, valid = checked(indices)
         if valid is not None:
             return general(x, indices, update)
-        made = x.flatten()
-        combine_at(made, rows.reshape(-1), update.reshape(-1))
+        made, targets, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
+        if not combine_natively(made, targets, values, monoid, element_type):
+            combine_at(made[:, 0], targets, values[:, 0])
         return made.reshape(shape)
 
     return points_at

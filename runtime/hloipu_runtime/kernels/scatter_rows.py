@@ -2,8 +2,9 @@
 
 Repeated targets are resolved in rounds: round k combines the k-th update of every target, so that
 each round writes a target once and runs on whole arrays. XLA:CPU rounds narrow floats after every
-update, and so does each round. Sums, products and extrema of full-width types need no rounds:
-numpy's indexed ufuncs run through the updates in order.
+update, and so does each round. Sums, products and extrema of full-width types need no rounds, but
+wide rows profit from large ones: numpy's indexed ufuncs run through what is left in order. A
+compiled kernel, where there is one, runs through all updates in order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,9 @@ from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 18
 """Element indices built at once for an indexed ufunc (2 MiB of them)."""
+
+WIDE_ROW, LARGE_ROUND = 8, 1 << 14
+"""Elements of a row, and of a round's rows, from which on a round takes less than indexing them."""
 
 
 def combine(
@@ -85,13 +89,23 @@ def combine_rows(
         and not is_narrow(element_types[0])
         and tables[0].dtype.kind != "b"
     )
-    if indexed and not unique:
-        _indexed(tables[0], targets, rows[0], str(combiner), element_types[0])
-        return
+    if isinstance(combiner, str):
+        from hloipu_runtime.kernels.native.combining import combine_natively
+
+        if combine_natively(tables[0], targets, rows[0], combiner, element_types[0]):
+            return
     if unique:
         _round(tables, targets, rows, combiner, element_types)
         return
-    for at, taken in _rounds(targets):
+    width = rows[0].shape[1]
+    if indexed and (width < WIDE_ROW or rows[0].size < LARGE_ROUND):
+        _indexed(tables[0], targets, rows[0], str(combiner), element_types[0])
+        return
+    for at, taken, rest in _rounds(targets):
+        if indexed and taken.size * width < LARGE_ROUND:
+            left = np.sort(rest)
+            _indexed(tables[0], targets[left], rows[0][left], str(combiner), element_types[0])
+            return
         _round(tables, at, [r[taken] for r in rows], combiner, element_types)
 
 
@@ -129,8 +143,11 @@ def _indexed(table: Array, targets: Array, rows: Array, monoid: str, element_typ
         table[...] = wrap_integer(table, element_type)
 
 
-def _rounds(targets: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield (targets, update numbers) of each round; no target twice in a round."""
+def _rounds(targets: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield (targets, update numbers, these and those of later rounds) of each round.
+
+    No target is twice in a round.
+    """
     order = _ascending(targets)
     ordered = targets[order]
     is_first = np.empty(ordered.size, bool)
@@ -141,10 +158,11 @@ def _rounds(targets: Array) -> Iterator[tuple[Array, Array]]:
     occurrence = np.arange(ordered.size) - np.repeat(firsts, lengths)
     sizes = np.bincount(occurrence)
     if sizes.size == 1:
-        yield targets, np.arange(targets.size)
+        every = np.arange(targets.size)
+        yield targets, every, every
         return
     first = order[is_first]
-    yield targets[first], first
+    yield targets[first], first, order
     # The later rounds are mostly small: sort what is left of them alone.
     later = np.flatnonzero(~is_first)
     taken_later = order[later[_ascending(occurrence[later])]]
@@ -152,7 +170,7 @@ def _rounds(targets: Array) -> Iterator[tuple[Array, Array]]:
     for size in sizes[1:].tolist():
         start, stop = stop, stop + size
         taken = taken_later[start:stop]
-        yield targets[taken], taken
+        yield targets[taken], taken, taken_later[start:]
 
 
 def _ascending(values: Array) -> Array:

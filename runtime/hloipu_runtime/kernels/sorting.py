@@ -12,7 +12,7 @@ import numpy as np
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
-from hloipu_runtime.kernels.core.extrema import total_order_keys
+from hloipu_runtime.kernels.core.extrema import from_total_order_keys, total_order_keys
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
 
@@ -49,9 +49,9 @@ def sort(
         order = argsort_by_comparator(rows, keys)
     else:
         alone = len(keys) == 1 and len(rows) == 1
-        ranks = [ascending_keys(rows[k.operand], k) for k in keys]
-        if alone and _is_reversible(rows[0], keys[0]):
+        if alone:
             return [_back(_sorted_values(rows[0], keys[0]), dimension)]
+        ranks = [ascending_keys(rows[k.operand], k) for k in keys]
         order = argsort_by_keys(ranks)
     return [_back(np.take_along_axis(x, order, axis=-1), dimension) for x in rows]
 
@@ -61,33 +61,40 @@ def _back(rows: Array, dimension: int) -> Array:
     return np.moveaxis(rows, -1, dimension)
 
 
-def _is_reversible(x: Array, key: SortKey) -> bool:
-    """Whether equal keys mean equal bits, so that values can be sorted without their places."""
-    if x.dtype.kind != "f":
-        return True
-    return key.order == "total"
-
-
 def _sorted_values(x: Array, key: SortKey) -> Array:
-    """Sort values whose equals cannot be told apart."""
+    """Sort values without their places: those that are equal cannot be told apart, or hardly.
+
+    Zeros that are equal, or NaNs, stand together in each row, and so do those of all rows in turn:
+    they are written again in the order in which they came.
+    """
+    ranks = x if key.order == "total" or x.dtype.kind != "f" else _equal(x)
     if x.dtype.kind == "f":
-        bits = np.sort(total_order_keys(x), axis=-1)
-        flipped = np.right_shift(bits, bits.itemsize * 8 - 1) & np.iinfo(bits.dtype).max
-        ascending: Array = (flipped ^ bits).view(x.dtype)
+        keys = np.sort(total_order_keys(ranks), axis=-1)
+        ascending = from_total_order_keys(keys, x.dtype)
     elif x.dtype.kind == "b":
         ascending = np.sort(x.view(np.uint8), axis=-1).view(np.bool_)
     else:
         ascending = np.sort(x, axis=-1)
-    return ascending[..., ::-1] if key.descending else ascending
+    made: Array = ascending[..., ::-1] if key.descending else ascending
+    if ranks is not x:
+        for are_equal in (np.isnan, np.logical_not):
+            before = are_equal(ranks)
+            if before.any():
+                made[are_equal(made)] = x[before]
+    return made
+
+
+def _equal(x: Array) -> Array:
+    """Return values with one kind of zero, and of NaN, that goes last."""
+    made: Array = x + x.dtype.type(0)  # -0.0 becomes +0.0
+    np.copyto(made, np.nan, where=np.isnan(x))
+    return made
 
 
 def ascending_keys(x: Array, key: SortKey) -> Array:
     """Map values to unsigned integers of their width that ascend in the order of `key`."""
     if x.dtype.kind == "f":
-        if key.order != "total":
-            x = x + x.dtype.type(0)  # -0.0 becomes +0.0
-            np.copyto(x, np.nan, where=np.isnan(x))
-        signed = total_order_keys(x)
+        signed = total_order_keys(x if key.order == "total" else _equal(x))
     elif x.dtype.kind == "b":
         signed = x.view(np.int8)
     else:

@@ -8,7 +8,10 @@ from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 
 _FEW = 8
-"""Up to one element in so many is found by a threshold rather than sorted out with its place."""
+"""Up to one element in so many is found by a bound rather than sorted out with its place."""
+
+_BLOCK_ELEMENTS = 1 << 17
+"""Of rows looked at together: their keys stay in the second-level cache."""
 
 
 def topk(x: Array, k: int, *, largest: bool = True) -> tuple[Array, Array]:
@@ -18,34 +21,76 @@ def topk(x: Array, k: int, *, largest: bool = True) -> tuple[Array, Array]:
     compares them: NaN with a clear sign bit is greatest, with a set one least, +0 is above -0.
     """
     x = contiguous(x)
-    places = _few_places(x, k, largest=largest)
-    if places is None:
-        places = _places(x, k, largest=largest)
+    places = _all_places(x.reshape(-1, x.shape[-1]), k, largest=largest) if x.size else None
+    shape = (*x.shape[:-1], k)
+    places = np.zeros(shape, np.int64) if places is None else places.reshape(shape)
     return np.take_along_axis(x, places, axis=-1), places.astype(np.int32)
 
 
-def _few_places(x: Array, k: int, *, largest: bool) -> Array | None:
-    """Find the elements not beyond the k-th best; None where k is large, or more than k are."""
-    count = x.shape[-1]
-    if x.size == 0 or not 0 < _FEW * k <= count:
-        return None
-    if x.dtype.kind == "f":
-        keys = total_order_keys(x)
-    else:
-        keys = x.view(np.uint8) if x.dtype.kind == "b" else x
+def _all_places(rows: Array, k: int, *, largest: bool) -> Array:
+    """Return the places of the k best of each row."""
+    number, count = rows.shape
+    from hloipu_runtime.kernels.native.best_of_rows import best_natively
+
+    made = best_natively(rows, k, largest=largest) if 0 < k < count else None
+    if made is not None:
+        return made
+    if not 0 < _FEW * k <= count:
+        return _places(rows, k, largest=largest)
+    step = max(1, _BLOCK_ELEMENTS // count)
+    starts = range(0, number, step)
+    return np.concatenate(
+        [_few_places(rows[start : start + step], k, largest=largest) for start in starts]
+    )
+
+
+def _few_places(rows: Array, k: int, *, largest: bool) -> Array:
+    """Find the k best of each row among the elements that are not beyond a bound.
+
+    The bound is the k-th best of the best of groups: k elements at least are no worse.
+    """
+    keys = total_order_keys(rows) if rows.dtype.kind == "f" else rows
+    if keys.dtype.kind == "b":
+        keys = keys.view(np.uint8)
+    if not largest:
+        keys = ~keys
     if k == 1:
-        first = keys.argmax(axis=-1) if largest else keys.argmin(axis=-1)
-        return np.asarray(first)[..., np.newaxis]
-    rows = keys.reshape(-1, count)
-    at = count - k if largest else k - 1
-    bounds = np.partition(rows, at, axis=-1)[:, at : at + 1]
-    chosen = np.flatnonzero(rows >= bounds if largest else rows <= bounds)
-    if chosen.size != rows.shape[0] * k:
-        return None
-    best = rows.reshape(-1)[chosen].reshape(-1, k)
-    order = np.argsort(~best if largest else best, axis=-1, kind="stable")
-    places = np.take_along_axis(chosen.reshape(-1, k) % count, order, axis=-1)
-    return places.reshape(*x.shape[:-1], k)
+        return np.asarray(keys.argmax(axis=-1))[:, np.newaxis]
+    number, count = keys.shape
+    groups = 4 * k
+    each = count // groups
+    best = keys
+    if each > 1:
+        best = keys[:, : each * groups].reshape(number, each, groups).max(axis=1)
+        if each * groups < count:
+            rest = keys[:, each * groups :]
+            np.maximum(best[:, : rest.shape[1]], rest, out=best[:, : rest.shape[1]])
+    at = best.shape[1] - k
+    bounds = np.partition(best, at, axis=-1)[:, at : at + 1]
+    chosen = np.flatnonzero(keys >= bounds)
+    ends = np.searchsorted(chosen, np.arange(1, number + 1) * count)
+    lengths = np.diff(ends, prepend=0)
+    most = int(lengths.max())
+    if most > max(_FEW * k, count // _FEW):
+        return _places(rows, k, largest=largest)
+    # As many of each row, in the order of places: what fills up is beyond all, or equal and later.
+    at_row = np.repeat(np.arange(number), lengths)
+    slots = np.arange(chosen.size) - (ends - lengths)[at_row]
+    candidates = keys.reshape(-1)[chosen]
+    if keys.dtype.kind == "u":
+        candidates = (candidates ^ (np.iinfo(keys.dtype).max // 2 + 1)).view(f"i{keys.itemsize}")
+    places = chosen - at_row * count
+    if keys.itemsize <= 4 and count < 1 << 32:
+        packed = np.full((number, most), np.iinfo(np.int64).max)
+        packed[at_row, slots] = ~candidates.astype(np.int64) << 32 | places
+        packed.sort(axis=-1)
+        return packed[:, :k] & 0xFFFFFFFF
+    filled = np.full((number, most), np.iinfo(candidates.dtype).max, candidates.dtype)
+    filled[at_row, slots] = ~candidates
+    where = np.zeros((number, most), np.int64)
+    where[at_row, slots] = places
+    order = np.argsort(filled, axis=-1, kind="stable")[:, :k]
+    return np.take_along_axis(where, order, axis=-1)
 
 
 def _places(x: Array, k: int, *, largest: bool) -> Array:

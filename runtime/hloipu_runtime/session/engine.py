@@ -6,6 +6,7 @@ from dataclasses import field
 from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.kernels.native.settings import kernels_allowed
 from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
@@ -52,6 +53,8 @@ class SessionSettings:
     """Turns that a loop within the step may take each time it is entered; None: any number."""
     elsewhere: Elsewhere | None = None
     """Participants that other processes run, those of other hosts; None: all are here."""
+    fast: bool | None = None
+    """Whether kernels may be compiled; None: where that is allowed around a call."""
 
     def __post_init__(self) -> None:
         require_mode(self.mode)
@@ -107,17 +110,23 @@ class SessionEngine:
         self.host = host
         self._now = now
         require_host_memory(program, settings.mode, settings.live_bytes, participants)
-        self.engine: Engine = self._made(constants)
+        with kernels_allowed(settings.fast):
+            self.engine: Engine = self._made(constants)
 
     def load(self, constants: Sequence[Mapping[str, Array]]) -> None:
         """Take other arrays in place of the constants; the state stays as it is."""
         kept = self.states
-        self.engine = self._made(constants)
+        with kernels_allowed(self.settings.fast):
+            self.engine = self._made(constants)
         self.states = kept
 
     def run(self, counts: Counts) -> None:
         """Run the program once."""
-        with memory_told(self.program, self.settings.mode, self.settings.live_bytes):
+        settings = self.settings
+        with (
+            memory_told(self.program, settings.mode, settings.live_bytes),
+            kernels_allowed(settings.fast),
+        ):
             self.engine.run(self.host, counts)
 
     def counts_of(self, place: int) -> Counts:

@@ -193,6 +193,8 @@ class Session:
 
     def _take(self, named: dict[str, Any]) -> None:
         """Have other arrays from here on: with the next call, or by a transfer, if loaded."""
+        if not named:
+            return
         seen = self._seen
         called = called_with(self.program, named)
         anew = [port.stream for port in seen.parameters[: seen.loaded] if port.stream in named]

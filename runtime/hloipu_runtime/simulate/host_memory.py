@@ -1,7 +1,5 @@
 """Host memory of a run: checked before it is allocated, and reported where it ran out."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import prod
 
 from hloipu_runtime.errors import LimitError
@@ -29,17 +27,25 @@ def require_host_memory(program: Program, mode: str, allowed: int, participants:
         )
 
 
-@contextmanager
-def memory_told(program: Program, mode: str, allowed: int) -> Iterator[None]:
-    """Raise LimitError E5016 in place of a MemoryError."""
-    try:
-        yield
-    except MemoryError as error:
-        needed = host_bytes(program, mode)
+class memory_told:
+    """Raise LimitError E5016 in place of a MemoryError of the block."""
+
+    __slots__ = ("_allowed", "_mode", "_program")
+
+    def __init__(self, program: Program, mode: str, allowed: int) -> None:
+        self._program, self._mode, self._allowed = program, mode, allowed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, MemoryError):
+            return
+        needed, allowed = host_bytes(self._program, self._mode), self._allowed
         raise _too_much(
             allowed,
             needed,
-            f"the host's memory ran out while {program.name!r} was run, which takes at least "
+            f"the host's memory ran out while {self._program.name!r} was run, which takes at least "
             f"{_gibibytes(needed)}; {_gibibytes(allowed)} were allowed",
         ) from error
 

@@ -20,7 +20,7 @@ from hloipu_runtime.simulate.participants import (
 from hloipu_runtime.simulate.replicated import Engine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
 from hloipu_runtime.simulate.run.kept_state import seeded
-from hloipu_runtime.simulate.run.participant import Participant
+from hloipu_runtime.simulate.run.participant import ALONE, Participant
 from hloipu_runtime.simulate.run.ports import given_arrays, in_order, taken_arrays
 
 MOST_KEPT_BYTES = 1 << 27
@@ -71,7 +71,8 @@ class PlainRuns:
         seen = self._seen
         ports = seen.parameters
         given = [given_arrays(ports, in_order(ports, self._names, each)) for each in arguments]
-        participants = meeting_participants(self.program)
+        several = self.program.participants > 1
+        participants = meeting_participants(self.program) if several else [ALONE]
         share = len(participants) // len(given)
         hosts = [
             Arrays(seen.into_pieces(seen.block_of(given[x.number // share], x.number)))

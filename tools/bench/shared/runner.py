@@ -5,18 +5,20 @@
 `ours` is the evaluator, `functional` and `exact` are the modes of a compiled program, `plain`
 without compiled kernels. A JSON object a line in, one out: `{"text", "seed", "scale"}` loads a
 module and draws its arguments (the same on all sides), `{"calls"}` runs it and answers with the
-processor seconds of one call, `{"slow"}` says where they go, `{"compile"}` compiles a text and
-answers with the processor seconds of that.
+processor seconds of one call and with those of the clock, `{"slow"}` says where they go,
+`{"compile"}` compiles a text and answers with the processor seconds of that.
 """
 
 import cProfile
 import gc
 import json
+import math
 import os
 import pstats
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,16 +35,18 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
-from hloipu_runtime.program.program import Program
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-from hloipu_runtime.simulate.run.host import Arrays
+from hloipu_runtime.simulate.run.host import Arrays, Counts
 from hloipu_runtime.simulate.run.ports import given_arrays
 
 Run = Callable[[int], None]
 _KERNELS = Settings()
 _NO_KERNELS = Settings(is_on=False)
+_LOOKS = 5
+"""Runs that are looked at: the least time of each step counts, others may use the machine."""
 
 
 def scaled_arguments(module: Module, seed: int, scale: float) -> list[Any]:
@@ -86,34 +90,67 @@ def _copy(value: Array) -> Array:
     return value.copy() if fresh is value else fresh
 
 
-def functional(module: Module, text: str, arguments: list[Any]) -> Run:
-    """Return how to run a compiled program on whole tensors."""
-    return _compiled(module, arguments, lambda program: FunctionalEngine(program))
+class CompiledRun:
+    """A compiled program for `gc200`, run in one mode, with compiled kernels or without."""
 
+    def __init__(self, module: Module, arguments: list[Any], mode: str, kernels: Settings) -> None:
+        options = resolve("compile", {"target": "gc200", "over_memory": "allow"}).options
+        self._program = compile_verified(module, options).program
+        self._arguments = given_arrays(self._program.parameters, flat(arguments))
+        self._kernels = kernels
+        with native_kernels(kernels):
+            self._engine: FunctionalEngine | ExactEngine = (
+                ExactEngine(self._program) if mode == "exact" else FunctionalEngine(self._program)
+            )
 
-def exact(module: Module, text: str, arguments: list[Any]) -> Run:
-    """Return how to run a compiled program tile by tile, memories not poisoned."""
-    return _compiled(module, arguments, lambda program: ExactEngine(program))
+    def __call__(self, calls: int) -> None:
+        """Run it so often."""
+        with computing(), native_kernels(self._kernels):
+            for _ in range(calls):
+                self._engine.run(Arrays(self._arguments))
+
+    def slow(self, most: int = 3) -> str:
+        """Say which steps take most of a run, with the bytes that they write, and which kernels.
+
+        The time of steps that leave no whole value counts to the next one that does.
+        """
+        seconds: dict[int, float] = {}
+        for _ in range(_LOOKS):
+            for value, taken in self._seconds().items():
+                seconds[value] = min(taken, seconds.get(value, taken))
+        whole = sum(seconds.values()) or 1.0
+        worst = sorted(seconds, key=lambda value: -seconds[value])[:most]
+        steps = [f"{seconds[v] / whole:.0%} {self._named(v)}" for v in worst]
+        return f"{', '.join(steps)}; {functions(self, most)}"
+
+    def _seconds(self) -> dict[int, float]:
+        """Return the seconds of a run that went into each value."""
+        seconds: dict[int, float] = {}
+        ended = before = time.perf_counter()
+
+        def progress(_: int) -> None:
+            nonlocal ended
+            ended = time.perf_counter()
+
+        def watch(value: int, _: object) -> None:
+            nonlocal before
+            seconds[value] = seconds.get(value, 0.0) + max(0.0, ended - before)
+            before = time.perf_counter()
+
+        with computing(), native_kernels(self._kernels):
+            self._engine.run(Arrays(self._arguments), Counts(progress=progress), watch)
+        return seconds
+
+    def _named(self, value: int) -> str:
+        made = self._program.values[value]
+        size = math.prod(made.shape) * storage_dtype(made.element_type).itemsize
+        return f"{made.origin or 'a copy'} ({size:,} bytes)"
 
 
 def _compiled(
-    module: Module,
-    arguments: list[Any],
-    engine_of: Callable[[Program], FunctionalEngine | ExactEngine],
-    kernels: Settings = _KERNELS,
+    module: Module, text: str, arguments: list[Any], *, mode: str, kernels: Settings
 ) -> Run:
-    options = resolve("compile", {"target": "gc200", "over_memory": "allow"}).options
-    program = compile_verified(module, options).program
-    stored = given_arrays(program.parameters, flat(arguments))
-    with native_kernels(kernels):
-        engine = engine_of(program)
-
-    def run(calls: int) -> None:
-        with computing(), native_kernels(kernels):
-            for _ in range(calls):
-                engine.run(Arrays(stored))
-
-    return run
+    return CompiledRun(module, arguments, mode, kernels)
 
 
 def compile_here(text: str) -> None:
@@ -157,20 +194,15 @@ def xla(module: Module, text: str, arguments: list[Any]) -> Run:
     return run
 
 
-def functional_plain(module: Module, text: str, arguments: list[Any]) -> Run:
-    """Return `functional` without compiled kernels."""
-    return _compiled(module, arguments, lambda program: FunctionalEngine(program), _NO_KERNELS)
-
-
-def exact_plain(module: Module, text: str, arguments: list[Any]) -> Run:
-    """Return `exact` without compiled kernels."""
-    return _compiled(module, arguments, lambda program: ExactEngine(program), _NO_KERNELS)
-
-
 SIDES: dict[str, Callable[[Module, str, list[Any]], Run]] = {
-    "ours": ours, "functional": functional, "exact": exact, "xla": xla,
-    "functional-plain": functional_plain, "exact-plain": exact_plain,
-}  # fmt: skip
+    "ours": ours,
+    "xla": xla,
+    **{
+        f"{mode}{plain}": partial(_compiled, mode=mode, kernels=kernels)
+        for mode in ("functional", "exact")
+        for plain, kernels in (("", _KERNELS), ("-plain", _NO_KERNELS))
+    },
+}
 
 
 def compiling(function: Callable[[str], None], request: dict[str, Any]) -> dict[str, object]:
@@ -208,18 +240,21 @@ def main() -> None:
         elif run is None:
             reply = {"blas": blas(), "threads": len(os.sched_getaffinity(0)), "kernels": is_there()}
         elif "slow" in request:
-            reply = {"slow": slow(run)}
+            reply = {"slow": run.slow() if isinstance(run, CompiledRun) else functions(run)}
         else:
-            start = time.process_time()
+            start, wall = time.process_time(), time.perf_counter()
             run(request["calls"])
-            reply = {"seconds": (time.process_time() - start) / request["calls"]}
+            reply = {
+                "seconds": (time.process_time() - start) / request["calls"],
+                "wall": (time.perf_counter() - wall) / request["calls"],
+            }
         print(json.dumps(reply), file=answers)
 
 
-def slow(run: Run, most: int = 4) -> str:
+def functions(run: Run, most: int = 3) -> str:
     """Say which functions take most of a run's time themselves."""
     profile = cProfile.Profile()
-    profile.runcall(run, 1)
+    profile.runcall(run, _LOOKS)
     rows: list[tuple[float, str]] = []
     for (file, line, name), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
         place = f"{os.path.basename(file)}:{line} " if line else ""

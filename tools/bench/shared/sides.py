@@ -6,7 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -36,34 +36,37 @@ class Row:
     """Median of the ratios of neighbouring measurements."""
 
 
-def environment_of_sides(root: Path = ROOT) -> dict[str, str]:
-    """Return what child processes of both sides, of the checkout in `root`, find there."""
+def environment_of_sides(root: Path = ROOT, cores: int = 1) -> dict[str, str]:
+    """Return what child processes of both sides, of the checkout in `root`, find there.
+
+    XLA is given one thread where there is one core, and as many as it likes on several.
+    """
     environment = {k: v for k, v in os.environ.items() if k not in SETTINGS_LEFT_OUT}
     if root != ROOT:
         folders = (root, root / "compiler", root / "runtime")
         environment["PYTHONPATH"] = os.pathsep.join(map(str, folders))
-    environment |= {
-        "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3",
-        "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-    }  # fmt: skip
+    environment |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if cores == 1:
+        flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+        environment["XLA_FLAGS"] = flags
     return environment
 
 
 class Side:
     """One child process."""
 
-    def __init__(self, name: str, core: int, root: Path = ROOT) -> None:
-        """Start one, of the checkout in `root`."""
-        self.name, self._core, self._root = name, core, root
+    def __init__(self, name: str, cores: Collection[int], root: Path = ROOT) -> None:
+        """Start one on some cores, of the checkout in `root`."""
+        self.name, self._cores, self._root = name, cores, root
         self._child = self._start()
 
     def _start(self) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             [sys.executable, "-m", "tools.bench.shared.runner", self.name],
             cwd=self._root, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env=environment_of_sides(self._root),
+            env=environment_of_sides(self._root, len(self._cores)),
             # Thread pools are sized by the cores a process may use when it starts.
-            preexec_fn=lambda: os.sched_setaffinity(0, {self._core}),
+            preexec_fn=lambda: os.sched_setaffinity(0, self._cores),
         )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -80,8 +83,8 @@ class Side:
         return answer
 
     def seconds(self, calls: int) -> float:
-        """Return the processor seconds of one of `calls` calls."""
-        return float(self.ask(calls=calls)["seconds"])
+        """Return the seconds of one of `calls` calls: of the processor, or on several cores."""
+        return float(self.ask(calls=calls)["seconds" if len(self._cores) == 1 else "wall"])
 
     def close(self) -> None:
         """End the child."""
@@ -92,7 +95,7 @@ class Pair:
     """Both sides."""
 
     def __init__(self, core: int) -> None:
-        self.ours, self.xla = Side("ours", core), Side("xla", core)
+        self.ours, self.xla = Side("ours", {core}), Side("xla", {core})
 
     def __enter__(self) -> Self:
         return self
@@ -112,16 +115,20 @@ class Pair:
         for _ in range(repeats):
             ours.append(self.ours.seconds(calls[self.ours]))
             xla.append(self.xla.seconds(calls[self.xla]))
-        ratios = [a / b for a, b in zip(ours, xla, strict=True)]
         return Row(
             case.family, case.name, case.size, 1e3 * statistics.median(ours),
-            1e3 * statistics.median(xla), statistics.median(ratios),
+            1e3 * statistics.median(xla), median_ratio(ours, xla),
         )  # fmt: skip
 
 
 def calls_for(seconds: float) -> int:
     """Return how many calls of this length make one measurement."""
     return max(1, min(500, round(BATCH_SECONDS / max(seconds, 1e-6))))
+
+
+def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the median of the ratios of neighbouring measurements."""
+    return statistics.median(a / b for a, b in zip(first, second, strict=True))
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:

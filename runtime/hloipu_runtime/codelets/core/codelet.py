@@ -8,7 +8,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.code_sizes import CodeSize, counted_code
 from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.errors import UsageError
-from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.frozen import dataclass, fields_of
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -99,6 +99,10 @@ class Codelet:
     """Instruction memory on each tile that runs it, where nobody has counted it: assumed."""
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parameters, without what was worked out from them to run."""
+        return fields_of(self)
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Whether vertices may also compute on these unused ends of parts, harmlessly.

@@ -8,8 +8,9 @@ cache folder is loaded much earlier.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 
+MOST_KEPT_BYTES = 1 << 26
+"""Of buffers that all expressions together keep between runs: those made longest ago go first.
+Assumed."""
 _MOST_LAYOUTS = 64
 _Key = tuple[tuple[Sizes, Sizes], ...]
 
@@ -76,7 +80,8 @@ class NativeExpression:
         idle = self._idle.get(key)
         if idle is None:
             if len(self._idle) >= _MOST_LAYOUTS:
-                self._idle.clear()
+                self.let_go()
+                kept_buffers().gone(self)
             idle = self._idle[key] = []
         try:
             prepared = idle.pop()  # asked for at once: another thread may take the last one
@@ -96,7 +101,15 @@ class NativeExpression:
         if found is None:
             return None
         prepared = Prepared(self._staged, found, self._code_of)
-        return prepared if prepared.is_ready else None
+        if not prepared.is_ready:
+            return None
+        if prepared.kept_bytes:
+            kept_buffers().made(self, prepared.kept_bytes)
+        return prepared
+
+    def let_go(self) -> None:
+        """Keep nothing of what no run has; what a run has goes with it."""
+        self._idle = {}
 
     def count(self, elements: int) -> None:
         """Take notice that results of so many elements are asked for."""
@@ -120,6 +133,36 @@ class NativeExpression:
             else:
                 self._code[key] = code
         return code
+
+
+class _KeptBuffers:
+    """The bytes of buffers that expressions keep between runs."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[NativeExpression, int] = {}
+        """Of each, the one that made some last at the end."""
+        self._lock = Lock()
+
+    def made(self, expression: NativeExpression, size: int) -> None:
+        """Count buffers that were made; too many make others let go of theirs, or this one."""
+        with self._lock:
+            self._bytes[expression] = self._bytes.pop(expression, 0) + size
+            whole = sum(self._bytes.values())
+            while whole > MOST_KEPT_BYTES:
+                oldest = next(iter(self._bytes))
+                whole -= self._bytes.pop(oldest)
+                oldest.let_go()
+
+    def gone(self, expression: NativeExpression) -> None:
+        """Count an expression's buffers no more."""
+        with self._lock:
+            self._bytes.pop(expression, None)
+
+
+@cache
+def kept_buffers() -> _KeptBuffers:
+    """Return what the process's expressions keep."""
+    return _KeptBuffers()
 
 
 @lru_cache(maxsize=4096)

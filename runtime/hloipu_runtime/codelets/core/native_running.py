@@ -87,6 +87,7 @@ class Prepared:
         lowered, count = staged.lowered, len(staged.lowered.operand_types)
         self._slots = {k: k for k in range(count)}
         """Of values that are arrays of a run: which one."""
+        elements = max(1, min(STAGED_ELEMENTS, found.rows * found.columns))
         reading = max((staged.last_read.get(k, -1) for k in range(count)), default=-1)
         for position, stage in enumerate(staged.stages):
             for number in stage.results:
@@ -94,7 +95,7 @@ class Prepared:
                     self._slots[number] = count + lowered.results.index(number)
                 else:
                     kind = storage_dtype(lowered.type_of(number))
-                    self._buffers[number] = aligned_empty((STAGED_ELEMENTS,), kind)
+                    self._buffers[number] = aligned_empty((elements,), kind)
             if isinstance(stage, NumpyStage):
                 views = [self._view(x) for x in stage.operands]
                 self._calls.append(_Step(stage.part.step, views, self._view(stage.number)))
@@ -112,6 +113,11 @@ class Prepared:
             if self._slots.get(number) != k:
                 self._slots[-k] = k
                 self._calls.append(_Step(_copy, [self._view(number)], self._view(-k)))
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of its buffers."""
+        return sum(x.nbytes for x in self._buffers.values())
 
     def run(self, arrays: list[Array], shape: Sizes) -> None:
         """Compute; `arrays`: operands that broadcast to the shape, then results."""

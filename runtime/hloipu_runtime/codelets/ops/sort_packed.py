@@ -32,7 +32,7 @@ def sort_packed(
     if is_filled:
         x = np.where(filling, x.dtype.type(0), x)
     ranks = ascending_keys(x, key)
-    packed = _packed(ranks, at)
+    packed = packed_with(ranks, at)
     if is_filled:
         # Its places are above all others, so that among equal ranks it goes last.
         np.bitwise_or(packed, _HIGH, out=packed, where=filling)
@@ -45,7 +45,7 @@ def sort_packed(
             packed ^= turned
         halves = packed.view("<u4").reshape(*packed.shape, 2)
         at = halves[..., 0].copy()
-        values = _values(halves[..., 1].astype(ranks.dtype), key, x)
+        values = values_of_keys(halves[..., 1].astype(ranks.dtype), key, x)
         if is_filled:
             np.copyto(values, values.dtype.type(0), where=at >= np.uint32(count))
         return [at.view(np.int32) if n == places else values for n in range(wanted)]
@@ -67,7 +67,7 @@ def taken(arrays: Sequence[Array], order: Array, axis: int) -> list[Array]:
     return [x.reshape(-1).take(flat.reshape(-1), mode="clip").reshape(shape) for x in arrays]
 
 
-def _packed(high: Array, low: Array) -> Array:
+def packed_with(high: Array, low: Array) -> Array:
     """Return 64-bit integers of two halves, the shape being that of the low ones."""
     halves = np.empty((*low.shape, 2), "<u4")
     halves[..., 0] = low
@@ -82,7 +82,7 @@ def _is_invertible(x: Array, key: SortKey) -> bool:
     return not (has_negative_zero([x]) or np.isnan(x).any())
 
 
-def _values(ranks: Array, key: SortKey, like: Array) -> Array:
+def values_of_keys(ranks: Array, key: SortKey, like: Array) -> Array:
     """Invert `ascending_keys`."""
     if key.descending:
         ranks = ~ranks

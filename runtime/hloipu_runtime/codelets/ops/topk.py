@@ -23,6 +23,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
 from hloipu_runtime.codelets.costs.selecting import merging_work, selecting_work
+from hloipu_runtime.codelets.ops.sort_packed import packed_with, values_of_keys
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 from hloipu_runtime.kernels.topk import topk
 from hloipu_runtime.machine.costs import TileWork
@@ -31,7 +32,9 @@ from hloipu_runtime.machine.model import Machine
 NO_PLACE = (1 << 31) - 1
 """Place of what fills up the candidates of a piece of fewer than k elements."""
 
-_HIGH = np.uint64(32)
+_HIGH, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
+_FILLING = _LOW << _HIGH
+"""Above every key."""
 
 
 @codelet
@@ -119,6 +122,16 @@ class TopKPieces(Codelet):
         length = min(self.block, x.shape[-1])
         return selecting_work(machine, x.element_type, rows, length, self.k)
 
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Join candidates of pieces with their merge: these are the candidates of larger pieces."""
+        if not isinstance(combine, TopKMerge) or combine.largest != self.largest:
+            return None
+        if combine.k != self.k:
+            return None
+        return TopKPieces(self.k, self.block * combine.pieces, self.largest), 0
+
     def _filled(self, rows: Array) -> tuple[Array, Array]:
         """Return the k best of rows, filled up where there are fewer."""
         found = min(self.k, rows.shape[-1])
@@ -187,13 +200,18 @@ class TopKMerge(Codelet):
         ranks, at = ascending_keys(np.ascontiguousarray(values), key), places.view(np.uint32)
         filling = at == np.uint32(NO_PLACE)
         if ranks.itemsize <= 4:
-            packed = ranks.astype(np.uint64) << _HIGH | at
-            np.copyto(packed, np.uint64(0xFFFFFFFF) << _HIGH | at, where=filling)
-            order = np.argsort(packed, axis=-1)[..., : self.k]
+            packed = packed_with(ranks, at)
+            np.copyto(packed, _FILLING | at, where=filling)
+            packed.sort(axis=-1)
+            best = packed[..., : self.k]
+            places = (best & _LOW).astype(np.uint32).view(np.int32)
+            chosen = values_of_keys((best >> _HIGH).astype(ranks.dtype), key, values)
+            np.copyto(chosen, values.dtype.type(0), where=places == NO_PLACE)
+            made = [chosen, places]
         else:
             order = argsort_by_keys([filling.view(np.uint8), ranks, at])[..., : self.k]
-        made = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
-        found = order.shape[-1]
+            made = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
+        found = made[0].shape[-1]
         if found == self.k:
             return made
         shape = (*values.shape[:-1], self.k)

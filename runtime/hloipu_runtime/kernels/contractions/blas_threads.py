@@ -9,8 +9,6 @@ side; one that wants another waits for them.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from threading import Condition
 from typing import Any
@@ -41,7 +39,7 @@ class _Process:
     waiting = 0
     """Products that wait for another number of threads."""
     blocks = 0
-    """Of `blas_threads_given_back`, open in all threads."""
+    """Of `begin_with_blas_threads`, open in all threads."""
     given: tuple[int, ...] = ()
     """The threads of each library that whoever called us had set."""
 
@@ -64,22 +62,24 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
                 changed.notify_all()
 
 
-@contextmanager
-def blas_threads_given_back() -> Iterator[None]:
-    """Give BLAS the threads that it had when the last such block of all threads is left."""
+def begin_with_blas_threads() -> None:
+    """Remember to give BLAS the threads that it has: those of the first product that changes them.
+
+    `give_back_blas_threads` ends that; pairs may be open in all threads, and nested.
+    """
     with _Process.changed:
         if not _Process.blocks:
-            _Process.given = tuple(library.num_threads for library in _libraries())
             _Process.single = None
         _Process.blocks += 1
-    try:
-        yield
-    finally:
-        with _Process.changed:
-            _Process.blocks -= 1
-            if not _Process.blocks and _Process.single is not None:
-                _set(single=False)
-                _Process.single = None
+
+
+def give_back_blas_threads() -> None:
+    """Give BLAS the threads that it had, once the last block of all threads is left."""
+    with _Process.changed:
+        _Process.blocks -= 1
+        if not _Process.blocks and _Process.single is not None:
+            _set(single=False)
+            _Process.single = None
 
 
 def _wait_and_set(*, single: bool) -> None:
@@ -89,7 +89,7 @@ def _wait_and_set(*, single: bool) -> None:
         _Process.changed.wait()
     _Process.waiting -= 1
     if _Process.single is not single:
-        if not _Process.blocks:  # a kernel called by itself
+        if _Process.single is None or not _Process.blocks:  # a kernel called by itself
             _Process.given = tuple(library.num_threads for library in _libraries())
         _set(single=single)
 

@@ -4,8 +4,7 @@ Infinities and NaNs are values like others here. `np.errstate` around every smal
 more than the operation; whoever runs many of them switches warnings off around all.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 
 import numpy as np
@@ -16,15 +15,19 @@ are_off = _OFF.get
 """Whether `warnings_off` surrounds this point of this thread or task."""
 
 
-@contextmanager
-def warnings_off() -> Iterator[None]:
+class warnings_off:
     """Let no floating-point operation warn while the block runs; blocks may be nested."""
-    token = _OFF.set(True)
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    finally:
-        _OFF.reset(token)
+
+    __slots__ = ("_errors", "_token")
+
+    def __enter__(self) -> None:
+        self._token = _OFF.set(True)
+        self._errors = np.errstate(all="ignore")
+        self._errors.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._errors.__exit__(None, None, None)
+        _OFF.reset(self._token)
 
 
 def quietly() -> AbstractContextManager[None]:

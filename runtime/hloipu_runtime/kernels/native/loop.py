@@ -1,7 +1,8 @@
 """A kernel: instructions for each element of arrays of rows and columns, as LLVM's text.
 
 An operand has an element for each column of a row, or one that the whole row shares; rows of all
-operands and results begin at a stride of their own, which may be zero.
+operands and results begin at a stride of their own, which may be zero. Rows of some may be named by
+numbers instead, one after another: these may be the same again.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ class Kernel(NamedTuple):
     instructions: tuple[tuple[int, Instruction], ...]
     """With the numbers of what they make, in order."""
     results: tuple[int, ...]
+    indexed: tuple[int, ...] = ()
+    """Places, operands before results, whose rows are named by an array of numbers."""
 
 
 def text_of(kernel: Kernel, name: str) -> str:
@@ -63,11 +66,16 @@ def text_of(kernel: Kernel, name: str) -> str:
     shared: list[str] = []
     for k, kind in enumerate(places):
         head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
-        rows.append(f"  %o{k} = mul i64 %row, %s{k}")
+        row = "%named" if k in kernel.indexed else "%row"
+        rows.append(f"  %o{k} = mul i64 {row}, %s{k}")
         rows.append(f"  %r{k} = getelementptr i8, ptr %p{k}, i64 %o{k}")
         if k < count:
             into = shared if kernel.operands[k].is_shared else loads
             into += _load(k, kind, "" if kernel.operands[k].is_shared else "%column")
+    if kernel.indexed:
+        head += _argument("%names", "ptr", 2 + 2 * len(places))
+        named = ["  %named.at = getelementptr i64, ptr %names, i64 %row"]
+        rows = [*named, "  %named = load i64, ptr %named.at", *rows]
     stores = []
     for k, number in enumerate(kernel.results, count):
         stores += _store(k, types[number], names[number])
@@ -137,5 +145,8 @@ def _store(k: int, kind: str, value: str) -> list[str]:
 
 
 def arguments(rows: int, columns: int, places: Sequence[tuple[int, int]]) -> list[int]:
-    """Return what a kernel is called with: `places` are addresses and strides of rows, in bytes."""
+    """Return what a kernel is called with: `places` are addresses and strides of rows, in bytes.
+
+    Where rows are named, the address of their numbers follows.
+    """
     return [rows, columns, *(x for place in places for x in place)]

@@ -1,6 +1,5 @@
 """Rounding to a narrow float's grid as a compiled kernel, once that is worth compiling it."""
 
-import math
 from ctypes import c_int64
 from functools import lru_cache
 from typing import Any
@@ -8,14 +7,10 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.element_types import GRIDS
+from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Instruction
-from hloipu_runtime.kernels.native.library import CodePointer, address_of, the_compiler
+from hloipu_runtime.kernels.native.library import address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
-from hloipu_runtime.kernels.native.settings import (
-    COMPILING_WORK,
-    LOADING_WORK,
-    settings,
-)
 
 Array = np.ndarray[Any, Any]
 _Arguments = c_int64 * 6
@@ -23,7 +18,7 @@ _Arguments = c_int64 * 6
 
 def round_natively(x: Array, element_type: str, out: Array) -> bool:
     """Round f32 values to a narrow grid into `out`, which may be `x`; say whether that was done."""
-    if element_type not in GRIDS or not settings().compiles:
+    if element_type not in GRIDS:
         return False
     if x.dtype != np.float32 or not x.flags.c_contiguous:
         return False
@@ -36,38 +31,18 @@ def round_natively(x: Array, element_type: str, out: Array) -> bool:
     return True
 
 
-class _Rounding:
-    """The kernel of one type."""
-
-    def __init__(self, element_type: str) -> None:
-        self._element_type = element_type
-        self._work = 0
-        self._next_look: float = LOADING_WORK
-        self._code: CodePointer | None = None
-
-    def code_for(self, elements: int) -> CodePointer | None:
-        """Return the kernel; None while it does not pay."""
-        if self._code is None:
-            self._work += elements
-            if self._work >= self._next_look:
-                self._code = self._found()
-                late = self._work >= COMPILING_WORK
-                self._next_look = math.inf if late else COMPILING_WORK
-        return self._code
-
-    def _found(self) -> CodePointer | None:
-        compiler, folder = the_compiler(), settings().code_folder
-        if compiler is None:
-            return None
-        half = ":half" if self._element_type == "f16" and compiler.halves else ""
-        instruction = Instruction(f"round:{self._element_type}{half}", (0,), "f32")
-        kernel = Kernel((Operand("f32", is_shared=False),), (), ((1, instruction),), (1,))
-        return compiler.code(
-            lambda name: text_of(kernel, name), folder, compiles=self._work >= COMPILING_WORK
-        )
-
-
 @lru_cache(maxsize=64)
-def rounding_kernel(element_type: str) -> _Rounding:
+def rounding_kernel(element_type: str) -> CountedKernel:
     """Return the kernel of a type, with what was counted of it."""
-    return _Rounding(element_type)
+
+    def text(name: str, halves: bool) -> str:
+        rounded = rounding(element_type, 0, halves)
+        return text_of(Kernel((Operand("f32", is_shared=False),), (), ((1, rounded),), (1,)), name)
+
+    return CountedKernel(text)
+
+
+def rounding(element_type: str, number: int, halves: bool) -> Instruction:
+    """Return the instruction that rounds a value; `halves`: the processor converts f16 itself."""
+    half = ":half" if element_type == "f16" and halves else ""
+    return Instruction(f"round:{element_type}{half}", (number,), "f32")

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -59,3 +59,11 @@ def native_kernels(chosen: Settings) -> Iterator[None]:
         yield
     finally:
         _SETTINGS.reset(token)
+
+
+def kernels_allowed(fast: bool | None) -> AbstractContextManager[None]:
+    """Allow compiled kernels while the block runs, or not; None: as they are allowed around it."""
+    return _NOTHING if fast is None else native_kernels(settings()._replace(is_on=fast))
+
+
+_NOTHING = nullcontext()

@@ -11,7 +11,7 @@ from typing import Any
 
 from hloipu_runtime.arguments import Watch
 from hloipu_runtime.codelets.core.codelet import Codelet
-from hloipu_runtime.kernels.core.quiet import warnings_off
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.steps import (
@@ -80,7 +80,7 @@ class FunctionalEngine:
         for port in self.program.state:
             values[port.initial] = self.state.pop(port.name)  # held alone: may be overwritten
         try:
-            with warnings_off():
+            with quietly():
                 self._body(values, host, counts, watch)
         finally:
             self.kept_moment, self.state = kept_state(self.program, values)

@@ -5,9 +5,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core import native_expression
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
-from hloipu_runtime.codelets.core.native_expression import NativeExpression
+from hloipu_runtime.codelets.core.native_expression import NativeExpression, kept_buffers
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
@@ -100,6 +101,27 @@ def test_operands_may_lie_as_they_like(first: str, sizes: tuple[int, ...]) -> No
         assert [differences(a, b) for a, b in zip(wanted, made, strict=True)] == [0, 0], second
         # The order of memory decides in which order a later reduction adds up.
         assert [a.strides for a in wanted] == [b.strides for b in made], second
+
+
+def test_buffers_of_all_expressions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = [np.full((300, 200), 0.5, np.float32)] * 3
+    natives = [_ready(_mixed(kind)) for kind in ("f32", "bf16", "f16")]
+    kept_buffers.cache_clear()
+    with computing(), native_kernels(Settings(keeps=False)):
+        for native in natives:
+            assert native.run(x, [None, None], x[0].shape) is not None
+        per_run = _idle_bytes(natives[0])
+        assert all(_idle_bytes(native) for native in natives)
+        monkeypatch.setattr(native_expression, "MOST_KEPT_BYTES", 3 * per_run)
+        for rows in range(1, 300, 7):
+            for native in natives:
+                assert native.run([a[:rows] for a in x], [None, None], (rows, 200)) is not None
+            assert sum(_idle_bytes(native) for native in natives) <= 3 * per_run
+    kept_buffers.cache_clear()
+
+
+def _idle_bytes(native: NativeExpression) -> int:
+    return sum(x.kept_bytes for idle in native._idle.values() for x in idle)
 
 
 def _ready(expression: Expression) -> NativeExpression:

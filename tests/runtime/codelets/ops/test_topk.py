@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Array, Tensor
+from hloipu_runtime.codelets.core.codelet import Array, Codelet, Tensor
 from hloipu_runtime.codelets.ops.topk import NO_PLACE, TopK, TopKMerge, TopKPieces
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole
@@ -42,12 +42,19 @@ def test_pieces_merge_to_the_whole(
     values = RNG.integers(0, 9, (2, length)).astype(kinds[element_type])
     pieces = -(-length // block)
     x = Given(element_type, values)
-    made = check_every_split(TopKPieces(k, block, largest), [x], _pair(element_type, 2, pieces, k))
+    at_once: Codelet = TopKPieces(k, block, largest)
+    made = check_every_split(at_once, [x], _pair(element_type, 2, pieces, k))
     while pieces > 1:
         pieces = -(-pieces // fan) if fan > 1 else 1
         candidates = [Given(element_type, made[0]), Given("s32", made[1])]
         merge = TopKMerge(k, max(fan, 2) if pieces > 1 else made[0].shape[1], largest)
         made = check_every_split(merge, candidates, _pair(element_type, 2, pieces, k))
+        joined = at_once.combined_with(merge, [])
+        assert joined is not None
+        at_once = joined[0]
+        for whole, merged in zip(run_whole(at_once, [x], _pair(element_type, 2, pieces, k)), made,
+                                 strict=True):  # fmt: skip
+            np.testing.assert_array_equal(whole, merged)
     order = np.argsort(-values.astype(int) if largest else values, axis=-1, kind="stable")[:, :k]
     np.testing.assert_array_equal(made[1][:, 0], order)
     np.testing.assert_array_equal(made[0][:, 0], np.take_along_axis(values, order, -1))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.kernels.core.rounding import round_to
-from hloipu_runtime.kernels.native import rounding
+from hloipu_runtime.kernels.native import counted, rounding
 from hloipu_runtime.kernels.native.instructions import Instruction
 from hloipu_runtime.kernels.native.library import CodePointer, Compiler, address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
@@ -83,7 +83,7 @@ def test_numbers_have_no_address() -> None:
 def test_nothing_is_compiled_where_that_was_not_chosen(
     is_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounding, "the_compiler", Compiler)  # one that knows nothing yet
+    monkeypatch.setattr(counted, "the_compiler", Compiler)  # one that knows nothing yet
     rounding.rounding_kernel.cache_clear()
     x = np.ones(COMPILING_WORK + 1, np.float32)
     with native_kernels(Settings(is_on, folder=tmp_path / "cache")):

@@ -1,0 +1,83 @@
+"""Rows combined into rows of a table, one after another, as a compiled kernel."""
+
+from ctypes import c_int64
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
+from hloipu_runtime.kernels.native.counted import CountedKernel
+from hloipu_runtime.kernels.native.instructions import Instruction
+from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
+from hloipu_runtime.kernels.native.rounding import rounding
+
+Array = np.ndarray[Any, Any]
+_Arguments = c_int64 * 9
+_COMBINING_WORK = 3
+"""Of an element that numpy's indexed ufuncs combine, in roundings."""
+_FLOAT_OPS = {"add": "fadd", "multiply": "fmul"}
+"""Not extrema: whether numpy's flush a subnormal depends on whether there are negative zeros."""
+_INTEGER_OPS = {
+    "add": "add", "multiply": "mul", "and": "and", "or": "or", "xor": "xor",
+    "maximum": "integer_extremum:max", "minimum": "integer_extremum:min",
+}  # fmt: skip
+_PREDICATE_OPS = {
+    "add": "or", "multiply": "and", "and": "and", "or": "or", "xor": "xor",
+    "maximum": "or", "minimum": "and",
+}  # fmt: skip
+
+
+def combine_natively(
+    table: Array, targets: Array, rows: Array, monoid: str, element_type: str
+) -> bool:
+    """Combine row j of `rows` into row `targets[j]` of a table, j ascending; say if it was done.
+
+    Each sum is rounded to the element type before the next one. Targets are int64.
+    """
+    code = combining_kernel(monoid, element_type)
+    if code is None or not (table.flags.c_contiguous and rows.flags.c_contiguous):
+        return False
+    function = code.code_for(_COMBINING_WORK * rows.size)
+    if function is None or not targets.flags.c_contiguous or rows.dtype != table.dtype:
+        return False
+    width = table.shape[1]
+    stride, into = width * table.itemsize, address_of(table)
+    function(
+        _Arguments(
+            targets.size, width, into, stride, address_of(rows), stride, into, stride,
+            address_of(targets),
+        )
+    )  # fmt: skip
+    return True
+
+
+@lru_cache(maxsize=256)
+def combining_kernel(monoid: str, element_type: str) -> CountedKernel | None:
+    """Return the kernel of a monoid and a type; None where there is none."""
+    element = ELEMENT_TYPES[element_type]
+    if element_type in GRIDS:
+        storage, ops = "f32", _FLOAT_OPS
+    elif element_type in ("f32", "f64"):
+        storage, ops = element_type, _FLOAT_OPS
+    elif element.is_integer and element.bits >= 8:
+        storage, ops = element_type, _INTEGER_OPS
+    elif element_type == "pred":
+        storage, ops = element_type, _PREDICATE_OPS
+    else:
+        return None
+    op = ops.get(monoid)
+    if op is None:
+        return None
+
+    def text(name: str, halves: bool) -> str:
+        instructions = [(2, Instruction(op, (0, 1), storage))]
+        if element_type in GRIDS:
+            instructions.append((3, rounding(element_type, 2, halves)))
+        last = instructions[-1][0]
+        operands = (Operand(storage, is_shared=False),) * 2
+        kernel = Kernel(operands, (), tuple(instructions), (last,), indexed=(0, 2))
+        return text_of(kernel, name)
+
+    return CountedKernel(text)
