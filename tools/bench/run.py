@@ -44,9 +44,9 @@ from tools.bench.shared.whole_modules import module_cases
 TYPES = ("f32", "bf16", "f16")
 SIDES = ("functional", "functional-plain", "exact", "exact-plain", "xla")
 RATIOS = {
-    "functional/xla": 1.4,
-    "functional-plain/xla": 2.5,
-    "exact/xla": 1.5,
+    "functional/xla": 1.1,
+    "functional-plain/xla": 1.4,
+    "exact/xla": 4.0,
     "exact/functional": 1.5,
     "exact-plain/functional-plain": 1.5,
 }

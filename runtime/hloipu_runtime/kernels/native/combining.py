@@ -40,7 +40,9 @@ def combine_natively(
     if code is None or not (table.flags.c_contiguous and rows.flags.c_contiguous):
         return False
     function = code.code_for(_COMBINING_WORK * rows.size)
-    if function is None or not targets.flags.c_contiguous or rows.dtype != table.dtype:
+    if function is None or not targets.flags.c_contiguous or targets.dtype != np.int64:
+        return False
+    if rows.dtype != table.dtype:
         return False
     width = table.shape[1]
     stride, into = width * table.itemsize, address_of(table)
