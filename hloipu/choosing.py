@@ -230,8 +230,8 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
         given.device_map or (), batch_serialization=options.batch_serialization,
     ).offloading(given.offloading)  # fmt: skip
     some = list(swept(step, asked, start))
-    found = [step.estimate(candidate) for candidate in each("cuts", some, len(some))]
-    return Choice(found, choice_of(found), len(found))
+    estimates = [step.estimate(candidate) for candidate in each("cuts", some, len(some))]
+    return Choice(estimates, choice_of(estimates), len(estimates))
 
 
 def priced(module: Module, options: Options) -> Step:
@@ -290,15 +290,15 @@ def _map_of(options: Options) -> tuple[tuple[int, ...], ...]:
             hint="number IPUs without gaps where ways to cut a step are looked at; --ipu-ids takes "
             "those of your choice",
         )
-    found = asked.device_map
-    require_map(found, options.stages or len(found))
-    if any(len(ipus) != 1 for ipus in found):
+    device_map = asked.device_map
+    require_map(device_map, options.stages or len(device_map))
+    if any(len(ipus) != 1 for ipus in device_map):
         raise StagingError(
             "E0565",
             "ways to cut a step are looked at with stages on one IPU each",
             hint="leave --plan auto and --sweep out where --device-map puts a stage on several",
         )
-    return found
+    return device_map
 
 
 def choice_record(choice: Choice) -> dict[str, Any]:

@@ -31,18 +31,18 @@ def defined(
     Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
     """
     said = _said(given, config)
-    made = {target: _definition(target, x) for target, x in said.items()}
+    definitions = {target: _definition(target, x) for target, x in said.items()}
     for target, cycles in _opaque_pairs(given):
-        if target in made:
+        if target in definitions:
             raise UsageError(
                 "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
             )
-        made[target] = _opaque(cycles)
-    if not made:
+        definitions[target] = _opaque(cycles)
+    if not definitions:
         return module
     from hloipu_compiler.vendor.definitions import with_definitions
 
-    return with_definitions(module, made)
+    return with_definitions(module, definitions)
 
 
 def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:

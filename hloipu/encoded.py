@@ -46,12 +46,12 @@ def plain_step(
     """
     module = defined(module, given, config)
     bare = annotations_removed(module)
-    found = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
-    if found is not None:
-        plain, said = with_shardings_written(found.module, given, config)
+    flat = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
+    if flat is not None:
+        plain, said = with_shardings_written(flat.module, given, config)
         keeps = _keeps(module, given, config)
         notes = module_notes(module, is_divided=keeps and may_be_followed(module))
-        return plain, [*said, *notes, *found.stated.lines()]
+        return plain, [*said, *notes, *flat.stated.lines()]
     module, said = with_shardings_written(module, given, config)
     keeps = _keeps(module, given, config)
     notes = module_notes(module, is_divided=keeps and may_be_followed(module))
@@ -89,8 +89,8 @@ def with_shardings_written(
         return module, []
     from hloipu.sharding import with_shardings  # few ask for it
 
-    made = with_shardings(module, given, config)
-    return made.module, list(made.lines)
+    annotated = with_shardings(module, given, config)
+    return annotated.module, list(annotated.lines)
 
 
 def _count(given: Mapping[str, object]) -> int | None:

@@ -22,15 +22,15 @@ def constant_numbers(program: Program) -> list[int]:
 def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
     """Return name and shape of all that a session begins with, by number of the parameter."""
     seen = seen_by_users(program)
-    found = {
+    needed = {
         number_of(port): (port.stream, ArrayShape(ELEMENT_TYPES[port.element_type], port.shape))
         for port in seen.parameters
     }
     for kept in seen.state:
         if kept.parameter >= 0:
             shape = ArrayShape(ELEMENT_TYPES[kept.element_type], kept.shape)
-            found[kept.parameter] = (kept.name, shape)
-    return dict(sorted(found.items()))
+            needed[kept.parameter] = (kept.name, shape)
+    return dict(sorted(needed.items()))
 
 
 def read_arrays(
@@ -56,14 +56,14 @@ def read_arrays(
         for number, (name, _) in needed.items()
     ]
     shapes = [shape for _, shape in needed.values()]
-    found: dict[int, Any] = {}
+    arrays: dict[int, Any] = {}
     with stored_arrays(path) as given:
         keys = given.keys_of(names, shapes, list(needed))
         for key, (number, (name, shape)) in zip(keys, needed.items(), strict=True):
             if program.replicas > 1 and given.shape(key) == (program.replicas, *shape.dimensions):
                 shape = ArrayShape(shape.element_type, given.shape(key))
-            found[number] = given.leaf(key, shape, f"parameter {number} {name!r}")
-    return found
+            arrays[number] = given.leaf(key, shape, f"parameter {number} {name!r}")
+    return arrays
 
 
 def random_arrays(seed: int, program: Program, module: Module | None) -> dict[int, Any]:

@@ -119,7 +119,7 @@ def with_code_weighed(
 
 
 def with_smaller_products(
-    made: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
+    program: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
 ) -> CompiledProgram:
     """Return a program whose products at full moments take less, where the one without lacks bytes.
 
@@ -127,27 +127,27 @@ def with_smaller_products(
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
-    best = made
+    best = program
     rooms: Rooms = {}
-    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
+    budget_bytes = program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
     for _ in range(_ROOM_TRIES):
-        before = lacking_bytes(made)
+        before = lacking_bytes(program)
         if 100 * before > _LACKING_PERCENT * budget_bytes:
             break
         with phase("memory"):
-            known, rooms = rooms, product_rooms(made.memory_plan, rooms)
+            known, rooms = rooms, product_rooms(program.memory_plan, rooms)
         if rooms == known:
             break
-        made = compile_with(rooms)
+        program = compile_with(rooms)
         with phase("memory"):
-            if made.fits:
-                return made
-        lacking = lacking_bytes(made)
+            if program.fits:
+                return program
+        lacking = lacking_bytes(program)
         if lacking >= before:
             break
-        is_slower = made.profile().lower_bound_cycles > best.profile().lower_bound_cycles
+        is_slower = program.profile().lower_bound_cycles > best.profile().lower_bound_cycles
         if lacking < lacking_bytes(best) and not is_slower:
-            best = made
+            best = program
     return best
 
 
@@ -162,7 +162,7 @@ def lacking_bytes(program: CompiledProgram) -> int:
 
 def _spared_bytes(module: Module, options: Options) -> int:
     """Return by how much fewer bytes are live at once if cheap values are made again."""
-    found: list[PassRun] = []
+    runs: list[PassRun] = []
     with plugins(options), without_collection():
         from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 
@@ -172,9 +172,9 @@ def _spared_bytes(module: Module, options: Options) -> int:
             pipeline_of(options),
             verify_each=False,
             stop_after=RecomputeCheap.name,
-            watch=found.append,
+            watch=runs.append,
         )
-    before, after = found[-1].before, found[-1].after
+    before, after = runs[-1].before, runs[-1].after
     return peak_bytes(before) - peak_bytes(after) if after is not before else 0
 
 

@@ -86,9 +86,9 @@ def with_names(text: str, names: Sequence[str]) -> str:
     head, entry, body = text.rpartition("\nENTRY ")
     lines = body.split("\n")
     for at, line in enumerate(lines):
-        found = _PARAMETER.search(line)
-        if found and int(found[1]) < len(names):
-            name = names[int(found[1])].replace("\\", "\\\\").replace('"', '\\"')
+        match = _PARAMETER.search(line)
+        if match and int(match[1]) < len(names):
+            name = names[int(match[1])].replace("\\", "\\\\").replace('"', '\\"')
             lines[at] = f'{_METADATA.sub("", line)}, metadata={{op_name="{name}"}}'
     return head + entry + "\n".join(lines)
 

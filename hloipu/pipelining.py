@@ -174,7 +174,7 @@ def stashed_bytes(program: Program) -> int:
     These are the places of channels that lead from an IPU to itself, those on tiles, and what is
     read where it was made.
     """
-    found = dict.fromkeys(range(program.ipus), 0)
+    stashed = dict.fromkeys(range(program.ipus), 0)
     waiting = list[Step](program.body.steps)
     while waiting:
         step = waiting.pop()
@@ -187,8 +187,8 @@ def stashed_bytes(program: Program) -> int:
             for record in (program.variables[v] for v in waiting_here):
                 if record.role is not Role.REMOTE:
                     bits = ELEMENT_TYPES[record.element_type].bits
-                    found[record.ipu] += prod(record.shape) * bits // 8
-    return max(found.values())
+                    stashed[record.ipu] += prod(record.shape) * bits // 8
+    return max(stashed.values())
 
 
 def shard_request(options: Options) -> ShardRequest:

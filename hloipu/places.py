@@ -17,15 +17,15 @@ def system_ipus(machine: Machine, options: Options) -> int:
     """
     if options.ipu_ids is None:
         return options.ipus
-    found = len(places_of(machine, options.ipu_ids))
-    if options.ipus not in (1, found):
+    count = len(places_of(machine, options.ipu_ids))
+    if options.ipus not in (1, count):
         ids = ",".join(map(str, options.ipu_ids))
         raise MachineError(
             "E0554",
-            f"{options.ipus} IPUs were asked for; devices {ids} have {found}",
+            f"{options.ipus} IPUs were asked for; devices {ids} have {count}",
             hint="leave --ipus out",
         )
-    return found
+    return count
 
 
 def taken_ipus(made: Compilation) -> int:
@@ -86,15 +86,15 @@ def with_hosts(program: Program, options: Options) -> Program:
     """
     if options.hosts is None:
         return program
-    found = replace(program, hosts=options.hosts)
-    if not found.has_hosts:
+    placed = replace(program, hosts=options.hosts)
+    if not placed.has_hosts:
         raise UnsupportedError(
             "E0556",
             f"{options.hosts} hosts were asked for; the program has {program.replicas} replica"
             f"{'s'[: program.replicas > 1]}, of which each host feeds as many",
             hint="ask for replicas (--replicas R, --ipus N) that the hosts divide",
         )
-    return found
+    return placed
 
 
 def _is_chain(made: Compilation) -> bool:

@@ -45,7 +45,7 @@ def finite_draw(module: Module, seed: int, limits: EvaluationLimits) -> Draw:
     types = [
         leaf.element_type for s in module.entry.program_shape.parameters for leaf in array_leaves(s)
     ]
-    found: list[Draw] = []
+    draws: list[Draw] = []
     for change, function in CHANGES.items():
         leaves = [
             _changed(x, function) if change and t.is_float else x
@@ -54,10 +54,10 @@ def finite_draw(module: Module, seed: int, limits: EvaluationLimits) -> Draw:
         count = _not_finite(module, leaves, limits)
         if count is None:
             break
-        found.append(Draw(leaves, change, count, found[0].not_finite if found else count))
+        draws.append(Draw(leaves, change, count, draws[0].not_finite if draws else count))
         if not count:
             break
-    return min(found, key=lambda x: x.not_finite, default=Draw(drawn, "", 0, 0))
+    return min(draws, key=lambda x: x.not_finite, default=Draw(drawn, "", 0, 0))
 
 
 def _changed(array: Array, function: Callable[[Array], Array]) -> Array:

@@ -79,12 +79,12 @@ def reference_step(module: Module, options: Options, replicas: int) -> Reference
         return ReferenceStep(module, wrapped, 1, request.reduction, None)
     wrapped = required_wrapping(module, looped(wrapping), feeds_rest=request.asks)
     request = _plain(with_roles(module, wrapping, request))
-    made, plan = _cut(module, wrapped, request, options)
+    cut, plan = _cut(module, wrapped, request, options)
     count = request.micro_batches
     adds_up = count * replicas > 1 or request.accumulator_type or request.accumulators
     if not plan.schedule.trains or not adds_up:
         return ReferenceStep(module, wrapped, count, request.reduction, None)
-    return ReferenceStep(module, wrapped, count, request.reduction, _parts(made, wrapped, plan))
+    return ReferenceStep(module, wrapped, count, request.reduction, _parts(cut, wrapped, plan))
 
 
 def _refuse_unknown(module: Module) -> None:
@@ -216,17 +216,17 @@ def _with_results(module: Module, results: Sequence[int], given: Mapping[int, in
     def place(position: int) -> int:
         return first[given[position]] if position in given else position
 
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     for position, x in enumerate(entry.instructions):
         operands = tuple(map(place, x.operands))
         if first.get(given.get(position, -1)) == position:
             parameter = Instruction(x.name, "parameter", x.shape, parameter_number=given[position])
-            made.append(parameter)
+            instructions.append(parameter)
         else:
-            made.append(x._replace(operands=operands))
-    shape = TupleShape(tuple(made[n].shape for n in results))
-    made.append(Instruction("results.of.part", "tuple", shape, tuple(map(place, results))))
-    new = replace(entry, instructions=tuple(made), root=len(made) - 1)
+            instructions.append(x._replace(operands=operands))
+    shape = TupleShape(tuple(instructions[n].shape for n in results))
+    instructions.append(Instruction("results.of.part", "tuple", shape, tuple(map(place, results))))
+    new = replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)
     computations = tuple(new if c is entry else c for c in module.computations)
     # The header repeats shapes and aliases of the whole.
     return dead_code_eliminated(

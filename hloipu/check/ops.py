@@ -129,9 +129,11 @@ class _Search:
         """Return the first op of a computation that diverges, given its arguments' leaves."""
         values = _values(computation, arguments, self.seen)
         for x, leaves in self._meeting_calls(computation, values):
-            found = self.in_computation(self.module.computation[x.attributes.called[0]], leaves)
-            if found is not None:
-                return found
+            divergence = self.in_computation(
+                self.module.computation[x.attributes.called[0]], leaves
+            )
+            if divergence is not None:
+                return divergence
         singles = list(self._singles(computation, values))
         self.tally.begun += len(singles)
         suspect: Divergence | None = None
@@ -140,12 +142,12 @@ class _Search:
             self.tally.passed_over["the reference refuses"] += len(batch) - len(both)
             truths = _truths(both, self.reference)
             for each, truth in zip(both, truths, strict=True):
-                found = self._diverges(computation, each, truth)
+                divergence = self._diverges(computation, each, truth)
                 self.tally.judged += 1
-                if found is not None and found.reference_is_off:
-                    suspect = suspect or found
-                elif found is not None:
-                    return self._inside(each.single) or found
+                if divergence is not None and divergence.reference_is_off:
+                    suspect = suspect or divergence
+                elif divergence is not None:
+                    return self._inside(each.single) or divergence
             self.tally.told(self.tally.judged, self.tally.begun)
         return suspect
 

@@ -116,10 +116,10 @@ def _reports(
             continue
         exact = None if truth is None else truth[number]
         if isinstance(truth, Truth):
-            found = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
+            finding = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
         else:
-            found = judge_without_samples(shape, a, b, exact)
-        reports.append(OutputReport(number, shape, found.agrees, found.said, found.is_judged))
+            finding = judge_without_samples(shape, a, b, exact)
+        reports.append(OutputReport(number, shape, finding.agrees, finding.said, finding.is_judged))
     return reports
 
 
@@ -127,8 +127,8 @@ def judge_leaf(
     shape: ArrayShape, ours: Array, theirs: Array, truth: Array | None
 ) -> tuple[bool, str]:
     """Judge a value, in its user dtype, by a reference's, and by that in f64 if it is known."""
-    found = judge_without_samples(shape, ours, theirs, truth)
-    return found.agrees, found.said
+    finding = judge_without_samples(shape, ours, theirs, truth)
+    return finding.agrees, finding.said
 
 
 def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -> Truth | None:
@@ -149,8 +149,8 @@ def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -
     leaves = array_leaves(module.entry.program_shape.result)
     each = sum(8 * leaf.element_count for leaf in leaves if leaf.element_type.is_array)
     count = min(SAMPLES, max(2, SAMPLE_BYTES // max(1, each)))
-    made = draw(range(count + 1))
-    return Truth(made[0], made[1:], draw) if len(made) == count + 1 else None
+    drawn = draw(range(count + 1))
+    return Truth(drawn[0], drawn[1:], draw) if len(drawn) == count + 1 else None
 
 
 def spread_of(number: int) -> Array:

@@ -54,9 +54,9 @@ def values_of_parts(
         late, state = run.update(gradients, [{**begun.states[0], **own[0]}], 0)
     except _UnknownError as error:
         return str(error)
-    found = {**inside[0], **late[0]}
-    found |= {pair.result: state[0][pair.parameter] for pair in step.wrapping.state}
-    return plain, found
+    results = {**inside[0], **late[0]}
+    results |= {pair.result: state[0][pair.parameter] for pair in step.wrapping.state}
+    return plain, results
 
 
 def values_of_plain_step(
@@ -76,12 +76,12 @@ class _UnknownError(Exception):
 
 def _asking(reference: Reference) -> Compute:
     def compute(module: Module, arguments: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        found = []
+        answers = []
         for answer in reference([(module, leaves) for leaves in arguments]):
             if isinstance(answer, str):
                 raise _UnknownError(answer)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     return compute
 
@@ -123,14 +123,14 @@ class _Run:
             places = range(first, first + replicas)
             if self.step.parts is None:
                 results = self.plain(places, self.states)
-                for state, found in zip(self.states, results, strict=True):
-                    state.update({x.parameter: found[x.result] for x in self.step.wrapping.state})
+                for state, new in zip(self.states, results, strict=True):
+                    state.update({x.parameter: new[x.result] for x in self.step.wrapping.state})
                 state_results = {x.result for x in self.step.wrapping.state}
                 self._give(results, [n for n in results[0] if n not in state_results])
                 continue
             gradients, results, own = self.micro_batch(places, self.states)
-            for state, found in zip(self.states, own, strict=True):
-                state.update(found)
+            for state, new in zip(self.states, own, strict=True):
+                state.update(new)
             self._give(results, self.step.parts.early)
             totals = [
                 self._added(totals[r] if totals else [], mine, k)
@@ -155,10 +155,10 @@ class _Run:
         arguments = [self._arguments(n, x) for n, x in zip(places, states, strict=True)]
         count, carried = len(parts.accumulations), len(parts.carried)
         gradients, own, results = [], [], []
-        for found in self.compute(parts.micro_batch, arguments):
-            gradients.append(found[:count])
-            own.append(dict(zip(parts.carried, found[count : count + carried], strict=True)))
-            results.append(dict(zip(parts.early, found[count + carried :], strict=True)))
+        for values in self.compute(parts.micro_batch, arguments):
+            gradients.append(values[:count])
+            own.append(dict(zip(parts.carried, values[count : count + carried], strict=True)))
+            results.append(dict(zip(parts.early, values[count + carried :], strict=True)))
         return gradients, results, own
 
     def update(
@@ -174,10 +174,10 @@ class _Run:
             for n, (state, mine) in enumerate(zip(states, gradients, strict=True))
         ]
         late, after = [], []
-        for state, found in zip(states, self.compute(parts.update, arguments), strict=True):
-            new = dict(zip(parts.updated, found, strict=False))
+        for state, values in zip(states, self.compute(parts.update, arguments), strict=True):
+            new = dict(zip(parts.updated, values, strict=False))
             after.append({**state, **new})
-            late.append(dict(zip(parts.late, found[len(parts.updated) :], strict=True)))
+            late.append(dict(zip(parts.late, values[len(parts.updated) :], strict=True)))
         return late, after
 
     @property
@@ -188,10 +188,10 @@ class _Run:
 
     def _arguments(self, place: int, state: Numbered) -> list[Array]:
         """Return the step's arguments, by number, with a state and the feeds' element there."""
-        found = {**self.constants[place % len(self.states)], **state}
+        arguments = {**self.constants[place % len(self.states)], **state}
         for feed in self.step.wrapping.feeds:
-            found |= zip(feed.places, self.elements[feed.name][place], strict=True)
-        return [found[n] for n in sorted(found)]
+            arguments |= zip(feed.places, self.elements[feed.name][place], strict=True)
+        return [arguments[n] for n in sorted(arguments)]
 
     def _give(self, results: Sequence[Numbered], numbers: Sequence[int]) -> None:
         for n in numbers:
@@ -204,7 +204,7 @@ class _Run:
 
         As documented: scaled in the gradient's type, added up in the accumulator's.
         """
-        found = []
+        accumulators = []
         for n, (x, into) in enumerate(zip(gradients, self._parts.accumulations, strict=True)):
             own, kind = x.dtype.type, user_dtype(into.element_type).type
             total = totals[n] if totals else np.zeros(x.shape, kind)
@@ -214,8 +214,8 @@ class _Run:
             elif self.step.reduction == RUNNING_MEAN:
                 share = own(np.float32(1) / np.float32(k + 1))
                 total = total * kind(np.float32(k) / np.float32(k + 1))
-            found.append(np.asarray(total + (x * share).astype(kind), kind))
-        return found
+            accumulators.append(np.asarray(total + (x * share).astype(kind), kind))
+        return accumulators
 
     def _combined(self, totals: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """Return the gradients that each replica's update takes: their mean, in their own types."""
@@ -269,15 +269,15 @@ def _kept(column: list[list[Array]], mode: str) -> list[list[Array]]:
 def _reduced(column: Sequence[Sequence[Array]], reduction: str, runs: int) -> Array:
     """Return the sum or mean of each run of the program, in the type that the device adds up in."""
     each = len(column) // runs
-    found = []
+    reduced = []
     for run in range(runs):
         rows = [_row(arrays) for arrays in column[run * each : (run + 1) * each]]
         kind = _sum_dtype(rows[0], reduction)
         total = np.zeros(rows[0].shape, kind)
         for row in rows:
             total = total + row.astype(kind)
-        found.append(total / kind.type(each) if reduction == "mean" else total)
-    return np.stack(found)
+        reduced.append(total / kind.type(each) if reduction == "mean" else total)
+    return np.stack(reduced)
 
 
 def _sum_dtype(array: Array, reduction: str) -> np.dtype[np.generic]:

@@ -95,7 +95,7 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
     """Compute a module in f64 and round its result to the module's own types, or say why not."""
     wide = widened(module)
     try:
-        made = evaluate_everywhere(wide, *nested(wide, widened_arguments(leaves)))
+        results = evaluate_everywhere(wide, *nested(wide, widened_arguments(leaves)))
     except TimeUpError:
         raise
     except HloipuError as error:
@@ -103,14 +103,14 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
     types = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]
     return [
         x if t.is_float or t.is_complex else as_user_dtype(x, t.name)
-        for x, t in zip(made, types, strict=True)
+        for x, t in zip(results, types, strict=True)
     ]
 
 
 def load_outputs(path: str, module: Module) -> list[Array]:
     """Read a reference result from an .npz file; UsageError where it is not one of this module."""
     leaves = array_leaves(module.entry.program_shape.result)
-    found = []
+    outputs = []
     with stored_arrays(path) as given:
         for number, leaf in enumerate(leaves):
             if f"out_{number}" not in given.names:
@@ -127,5 +127,5 @@ def load_outputs(path: str, module: Module) -> list[Array]:
                     f"{leaf.without_layout()}",
                     hint="compare with results of this module",
                 )
-            found.append(array)
-    return found
+            outputs.append(array)
+    return outputs

@@ -59,19 +59,19 @@ def sampled(
 
         return compute(moved)
 
-    found: list[Values] = []
+    samples: list[Values] = []
     for number in range(SAMPLES + 1):
         values = drawn(number)
         if isinstance(values, str):
             return None
-        found.append(values)
+        samples.append(values)
 
     @cache
     def more() -> list[Values]:
         numbers = range(SAMPLES + 1, SAMPLES + 1 + SAMPLES_OF_DOUBT)
         return [x for x in map(drawn, numbers) if not isinstance(x, str)]
 
-    return Sampled(found[0], found[1:], more)
+    return Sampled(samples[0], samples[1:], more)
 
 
 def _narrowed(answer: list[Array] | str, module: Module) -> list[Array] | str:

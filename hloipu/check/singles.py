@@ -39,12 +39,14 @@ Answer = list[Array] | str
 def alone(module: Module, computation: Computation, position: int) -> Module:
     """Return one instruction as a module: its operands' leaves are the parameters."""
     x = computation.instructions[position]
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     operands = []
     for number, i in enumerate(x.operands):
-        operands.append(_parameter(made, computation.instructions[i].shape, f"operand{number}"))
-    made.append(x._replace(operands=tuple(operands), metadata="", start=-1, end=-1))
-    entry = Computation(f"only.{x.name}", tuple(made), len(made) - 1)
+        operands.append(
+            _parameter(instructions, computation.instructions[i].shape, f"operand{number}")
+        )
+    instructions.append(x._replace(operands=tuple(operands), metadata="", start=-1, end=-1))
+    entry = Computation(f"only.{x.name}", tuple(instructions), len(instructions) - 1)
     called = tuple(_needed(module, x))
     return Module(f"only_{x.opcode.replace('-', '_')}", (*called, entry), len(called))
 
@@ -54,27 +56,27 @@ def together(singles: Sequence[Single]) -> tuple[Module, list[Array]]:
 
     Its result is a flat tuple of the leaves of all results.
     """
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     results: list[int] = []
     leaves: list[Array] = []
     called: dict[str, Computation] = {}
     for number, single in enumerate(singles):
-        first, entry = len(made), single.module.entry
+        first, entry = len(instructions), single.module.entry
         for x in entry.instructions:
             is_parameter = x.parameter_number >= 0
-            made.append(
+            instructions.append(
                 x._replace(
                     name=f"{x.name}.{number}",
                     operands=tuple(first + i for i in x.operands),
                     parameter_number=x.parameter_number + len(leaves) if is_parameter else -1,
                 )
             )
-        results += _leaves_of(made, first + entry.root)
+        results += _leaves_of(instructions, first + entry.root)
         leaves += single.leaves
         called |= {c.name: c for c in single.module.computations if c is not entry}
-    shape = TupleShape(tuple(made[i].shape for i in results))
-    made.append(Instruction("results", "tuple", shape, tuple(results)))
-    entry = Computation("ops.alone", tuple(made), len(made) - 1)
+    shape = TupleShape(tuple(instructions[i].shape for i in results))
+    instructions.append(Instruction("results", "tuple", shape, tuple(results)))
+    entry = Computation("ops.alone", tuple(instructions), len(instructions) - 1)
     return Module("ops_alone", (*called.values(), entry), len(called)), leaves
 
 
@@ -118,13 +120,13 @@ def _leaves_of(made: list[Instruction], position: int) -> list[int]:
     x = made[position]
     if not isinstance(x.shape, TupleShape):
         return [position]
-    found = []
+    numbers = []
     for number, element in enumerate(x.shape.elements):
         attributes = Attributes({"index": number})
         name = f"{x.name}.leaf{number}"
         made.append(Instruction(name, "get-tuple-element", element, (position,), attributes))
-        found += _leaves_of(made, len(made) - 1)
-    return found
+        numbers += _leaves_of(made, len(made) - 1)
+    return numbers
 
 
 def _parameter(made: list[Instruction], shape: Shape, name: str) -> int:

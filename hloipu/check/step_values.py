@@ -97,11 +97,11 @@ def values_of_program(
 
 def _states(session: Session) -> list[Numbered]:
     ports = seen_by_users(session.program).state
-    found = []
+    states = []
     for replica in range(session.program.replicas):
         state = session.state(replica)
-        found.append({port.parameter: state[port.name] for port in ports})
-    return found
+        states.append({port.parameter: state[port.name] for port in ports})
+    return states
 
 
 def _values(session: Session, outputs: Sequence[Any]) -> StepValues:

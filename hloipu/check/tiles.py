@@ -40,9 +40,9 @@ class Tiles:
 
     def outputs(self, module: Module, leaves: Sequence[Array]) -> list[Array]:
         """Return the leaves of a module's result as its program computes them."""
-        made = iter(self._outputs(without_tokens(module, leaves)))
+        results = iter(self._outputs(without_tokens(module, leaves)))
         return [
-            next(made) if shape.element_type.name != "token" else TOKEN_VALUE
+            next(results) if shape.element_type.name != "token" else TOKEN_VALUE
             for shape in array_leaves(module.entry.program_shape.result)
         ]
 
@@ -84,19 +84,19 @@ class Tiles:
         if program.is_resident or program.partitioning is not None:
             return None  # sessions show no values on the way, and one partition's are blocks
         held = self._values(flat, leaves)
-        found: list[OffOnTiles] = []
+        candidates: list[OffOnTiles] = []
 
         def compare(x: Instruction, made: Sequence[Array]) -> None:
-            if found or id(x) not in held or not isinstance(x.shape, ArrayShape):
+            if candidates or id(x) not in held or not isinstance(x.shape, ArrayShape):
                 return
             kind = x.shape.element_type.name
             ours, theirs = (from_storage(v, kind) for v in (held[id(x)], made[0]))
             agrees, said = judge_leaf(x.shape, ours, theirs, None)
             if not agrees:
-                found.append(OffOnTiles(x, said))
+                candidates.append(OffOnTiles(x, said))
 
         evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     def _values(self, flat: Module, leaves: Sequence[Array]) -> dict[int, Array]:
         """Return the last value of each instruction on tiles, by the instruction's identity."""

@@ -137,8 +137,8 @@ class HostsSession:
         progress: Any = None,
     ) -> SessionRun:
         """Do so many steps on all hosts; see `Session.run`. No `progress` is told."""
-        found = self._hub.call("run", steps=steps, inputs=inputs, schedules=schedules)
-        done, outputs, cycles, self.steps, self.cycles = found[0]
+        parts = self._hub.call("run", steps=steps, inputs=inputs, schedules=schedules)
+        done, outputs, cycles, self.steps, self.cycles = parts[0]
         self._hub.steps = self.steps
         return SessionRun(self.profile, done, outputs, cycles)
 
@@ -147,8 +147,8 @@ class HostsSession:
         each = self.program.replicas // self.program.hosts
         host = min(max(replica // each, 0), self.program.hosts - 1)  # who refuses what is none
         wanted = None if names is None else list(names)
-        (found,) = self._hub.call_each("state", {host: {"replica": replica, "names": wanted}})
-        return dict(found)
+        (state,) = self._hub.call_each("state", {host: {"replica": replica, "names": wanted}})
+        return dict(state)
 
     def give_state(self, state: State) -> None:
         """Put other arrays in the place of the whole state; see `Session.give_state`."""
@@ -172,7 +172,7 @@ class HostsSession:
 
     def queues(self) -> dict[str, dict[str, Any]]:
         """Return what each queue counted, by name; see `Session.queues`."""
-        return {name: row for found in self._hub.call("queues") for name, row in found.items()}
+        return {name: row for rows in self._hub.call("queues") for name, row in rows.items()}
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run`, as the first host has it."""
@@ -189,19 +189,19 @@ class HostsSession:
         hosts = self.program.hosts
         asked = {host: {"path": place, "host": host} for host in range(hosts)}
         with self._saving:
-            found = self._hub.call_each("save_part", asked)
+            parts = self._hub.call_each("save_part", asked)
             index = {
                 "path": place,
-                "part": found[0][0],
-                "digests": [digest for _, digest in found],
+                "part": parts[0][0],
+                "digests": [digest for _, digest in parts],
                 "participants": self.program.participants,
             }
             self._hub.call_each("save_index", {0: index})
 
     def load_state(self, path: str | Path) -> None:
         """Go on from a checkpoint, whose parts all hosts can read; see `Session.load_state`."""
-        found = self._hub.call("load_state", path=str(Path(path).absolute()))
-        self.steps, self.cycles = found[0]
+        answers = self._hub.call("load_state", path=str(Path(path).absolute()))
+        self.steps, self.cycles = answers[0]
         self._hub.steps = self.steps
 
     def close(self) -> None:

@@ -88,11 +88,11 @@ class DeviceMap(Kind):
     def read(self, text: str) -> object:
         """Return the map that `text` writes."""
         bare = text.replace(" ", "") if len(text) <= MOST_CHARACTERS else ""
-        found: list[str] = _DEVICE.findall(bare)
-        if ",".join(found) != bare:
+        devices: list[str] = _DEVICE.findall(bare)
+        if ",".join(devices) != bare:
             return None
-        numbers = [tuple(map(int, part.strip("[]").split(","))) for part in found]
-        both = zip(found, numbers, strict=True)
+        numbers = [tuple(map(int, part.strip("[]").split(","))) for part in devices]
+        both = zip(devices, numbers, strict=True)
         return self.check([ipus if part[0] == "[" else ipus[0] for part, ipus in both])
 
     def check(self, value: object) -> object:

@@ -84,13 +84,13 @@ class Parts:
     def code_on(self, ipus: Sequence[int]) -> Floats:
         """Return the bytes of code on a tile of each IPU; `ipus`: that of each stage."""
         place = np.array(ipus, np.int64)
-        found = np.full(int(place.max()) + 1, self.common_code_bytes)
-        np.add.at(found, place, self.own_code)
+        code = np.full(int(place.max()) + 1, self.common_code_bytes)
+        np.add.at(code, place, self.own_code)
         if len(self.shared_code):
             pairs = np.stack((self.shared_code, place[self.shared_code_stage]))
             pairs = np.unique(pairs, axis=1)
-            np.add.at(found, pairs[1], self.shared_code_bytes[pairs[0]])
-        return found
+            np.add.at(code, pairs[1], self.shared_code_bytes[pairs[0]])
+        return code
 
 
 def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
@@ -223,8 +223,8 @@ def _first_points(survey: Survey) -> Numbers:
     np.minimum.at(first, survey.point_op[known], points[known])
     none = first == len(points)
     following = np.minimum.accumulate(first[::-1])[::-1]
-    found: Numbers = np.minimum(np.where(none, following, first), len(points) - 1)
-    return found
+    points_of: Numbers = np.minimum(np.where(none, following, first), len(points) - 1)
+    return points_of
 
 
 def _working(
@@ -267,12 +267,12 @@ def _handed(reads: Reads, place: Numbers, remade: Mapping[int, Collection[int]])
     for number, ops in remade.items():
         theirs = np.isin(reader, np.fromiter(ops, np.int64))
         pairs.append(np.stack((maker[theirs], np.full(int(theirs.sum()), number))))
-    found = np.unique(np.concatenate(pairs, axis=1), axis=1)
-    goes = (found[1] >= 0) & (place[found[0]] >= 0) & (found[1] != place[found[0]])
+    handed = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    goes = (handed[1] >= 0) & (place[handed[0]] >= 0) & (handed[1] != place[handed[0]])
     for number, ops in remade.items():
-        goes &= ~((found[1] == number) & np.isin(found[0], np.fromiter(ops, np.int64)))
-    made, readers = found[0][goes], found[1][goes]
-    return Handed(reads.size_bytes[made], made, place[made], readers)
+        goes &= ~((handed[1] == number) & np.isin(handed[0], np.fromiter(ops, np.int64)))
+    makers, readers = handed[0][goes], handed[1][goes]
+    return Handed(reads.size_bytes[makers], makers, place[makers], readers)
 
 
 def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, positions: int) -> Floats:
@@ -283,19 +283,19 @@ def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, position
     parts = np.concatenate((part, part))
     order = np.argsort(when, kind="stable")
     level = np.cumsum(change[order])
-    found = np.zeros(positions)
-    np.maximum.at(found, parts[order], level)
-    return found
+    peaks = np.zeros(positions)
+    np.maximum.at(peaks, parts[order], level)
+    return peaks
 
 
 def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
     """Return what each stage keeps of arrays that its ops touch."""
-    found = np.zeros(stages)
+    kept = np.zeros(stages)
     if len(survey.kept):
         pairs = np.stack((survey.kept, of_op[survey.kept_op]))
         pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
-        np.add.at(found, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
-    return found
+        np.add.at(kept, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
+    return kept
 
 
 def _copies(
@@ -316,12 +316,12 @@ def _code(
     survey: Survey, of_op: Numbers, remade: Mapping[int, Collection[int]], stages: int
 ) -> tuple[Floats, Numbers, Numbers, Floats, float]:
     """Return the last fields of `Parts`; `remade`: by part, ops that it computes again."""
-    found = np.zeros(stages)
+    code = np.zeros(stages)
     own = np.array(survey.op_code)
     used = of_op >= 0
-    np.add.at(found, of_op[used], own[used])
+    np.add.at(code, of_op[used], own[used])
     for number, ops in remade.items():
-        found[min(number, 2 * stages - 1 - number)] += sum(survey.op_code[op] for op in ops)
+        code[min(number, 2 * stages - 1 - number)] += sum(survey.op_code[op] for op in ops)
     common = float(survey.stack_bytes)
     pairs = np.zeros((2, 0), np.int64)
     if len(survey.code):
@@ -331,4 +331,4 @@ def _code(
         everywhere = np.unique(pairs[0, pairs[1] < 0])
         pairs = np.unique(pairs[:, (pairs[1] >= 0) & ~np.isin(pairs[0], everywhere)], axis=1)
         common += float(survey.code_bytes[everywhere].sum())
-    return found, pairs[0], pairs[1], survey.code_bytes, common
+    return code, pairs[0], pairs[1], survey.code_bytes, common

@@ -190,7 +190,7 @@ class _Surveying:
         """Return the cycles of each op for each micro-batch, and of an update: in all, by op."""
         counts = estimate(self.program, self.machine, 1, costs).counts.counts
         owner, within = self._owners(costs)
-        found = [0.0] * self.count
+        cycles = [0.0] * self.count
         update, last = 0.0, 0
         update_op = [0.0] * self.count
         for number, block in enumerate(costs.blocks):
@@ -206,8 +206,8 @@ class _Surveying:
                 for name, charge in step.shares or (("", step.spent.total),):
                     known = owner.get(number, -1)
                     last = known if known >= 0 else self.works.get(name, last)
-                    found[last] += counts[number] / MICRO_BATCHES * charge.cycles
-        return found, update, update_op
+                    cycles[last] += counts[number] / MICRO_BATCHES * charge.cycles
+        return cycles, update, update_op
 
     def _owners(self, costs: Costs) -> tuple[dict[int, int], set[int]]:
         """Return the loops of the entry that blocks are in, and the blocks of micro-batches."""
@@ -225,9 +225,9 @@ class _Surveying:
     # --- points -----------------------------------------------------------------------------------
 
     def _points(self, region: Region) -> _Points:
-        found = _Points()
-        self._walk(region, 0, -1, False, found)
-        return found
+        points = _Points()
+        self._walk(region, 0, -1, False, points)
+        return points
 
     def _walk(self, region: Region, base: int, owner: int, within: bool, found: _Points) -> None:
         for item in region.items:
@@ -265,16 +265,16 @@ class _Surveying:
 
         Steps that are merged do what several ops do, perhaps of several stages.
         """
-        found: dict[int, set[int]] = {}
+        ops: dict[int, set[int]] = {}
         for group in step.groups if isinstance(step, ComputeSet) else ():
             op = self.works.get(group.name, known)
             for operand in (*group.inputs, *group.outputs):
-                found.setdefault(operand.variable, set()).add(op)
+                ops.setdefault(operand.variable, set()).add(op)
         for each in step.transfers if isinstance(step, Exchange) else ():
             op = self.works.get(self.program.variables[each.destination].origin, known)
-            found.setdefault(each.source, set()).add(op)
-            found.setdefault(each.destination, set()).add(op)
-        return found
+            ops.setdefault(each.source, set()).add(op)
+            ops.setdefault(each.destination, set()).add(op)
+        return ops
 
     # --- arrays -----------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class _Surveying:
         touched: dict[int, list[tuple[int, int]]] = {}
         for variable, *point in points.touched:
             touched.setdefault(variable, []).append((point[0], point[1]))
-        found = _Arrays()
+        arrays = _Arrays()
         for number, places in touched.items():
             record = self.program.variables[number]
             if number in points.carried:
@@ -292,19 +292,19 @@ class _Surveying:
             if record.role is Role.STATE or number in self.weights:
                 continue
             if record.role is Role.CONSTANT or _goes_through(whole, points):
-                found.keep(size, {op for _, op in places})
+                arrays.keep(size, {op for _, op in places})
                 continue
             is_value = number in self.computed or number in self.primary
             for first, last in _clipped(whole, points.first, points.last):
                 mine = {x for x in places if first <= x[0] <= last}
-                found.add(size, mine, is_value=is_value)
+                arrays.add(size, mine, is_value=is_value)
         at = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
         for step, tiles, each in charges.messages:
             for first, last in _clipped(at[id(step)], points.first, points.last):
                 size = rounded(each, self.machine) * tiles.count
                 ends = {(point, points.ops[point]) for point in (first, last)}
-                found.add(size, ends, is_value=False)
-        return found
+                arrays.add(size, ends, is_value=False)
+        return arrays
 
     def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
         """Return the most bytes, beside what is always there, that are after micro-batches."""
@@ -325,33 +325,33 @@ class _Surveying:
     def _code(self, charges: Charges, points: _Points) -> list[float]:
         """Return bytes of code on an average tile for each op, without the code of vertices."""
         tiles = self.machine.chip.tiles_per_ipu
-        found = [0.0] * self.count
+        code = [0.0] * self.count
         for leaf in self.leaves:
             for each in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
                 carried = self.forms.of(each)
                 to = self.program.variables[each.destination]
                 position = self._op_of(leaf, to.origin, getattr(leaf.step, "name", ""))
                 if carried is not None and carried.traffic.received_bytes and position >= 0:
-                    found[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
+                    code[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
         rest = own_code(charges, tiles)
         spread = rest["control"] + rest["state"]
         counts = Counter(op for op in points.ops if op >= 0)
         every = max(1, sum(counts.values()))
         for op, count in counts.items():
-            found[op] += spread * count / every
-        return found
+            code[op] += spread * count / every
+        return code
 
     def _codes(self) -> Codes:
         """Return which codelets ops run; -1 for what the entry's ops do not."""
-        found, variables = Codes(), self.program.variables
+        codes, variables = Codes(), self.program.variables
         for leaf in self.leaves:
             for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
                 types = tuple(
                     variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
                 )
                 code = code_of(group.codelet, types)
-                found.add(code.key, code.size, self._op_of(leaf, group.name))
-        return found
+                codes.add(code.key, code.size, self._op_of(leaf, group.name))
+        return codes
 
     def _op_of(self, leaf: Leaf, *names: str) -> int:
         """Return the op of the entry that a step is of, or -1."""

@@ -44,10 +44,10 @@ def paired_state(
     taken = {result for _, result in settled}
     free = [x for x in results if x.number not in taken]
     donated = [parameters[number] for number, _ in sorted(open_ones)]
-    found = runs_of_results(donated, free)
-    if found is None and _has_no_choice(donated, free):
-        found = open_ones
-    return None if found is None else sorted((*settled, *found))
+    pairs = runs_of_results(donated, free)
+    if pairs is None and _has_no_choice(donated, free):
+        pairs = open_ones
+    return None if pairs is None else sorted((*settled, *pairs))
 
 
 def _greedy(
@@ -57,18 +57,18 @@ def _greedy(
     waiting: dict[object, list[int]] = {}
     for number, _ in sorted(pairs, reverse=True):
         waiting.setdefault(parameters[number].kind, []).append(number)
-    found: dict[int, int] = {}
+    paired: dict[int, int] = {}
     for result in results:
         if waiting.get(result.kind):
-            found[waiting[result.kind].pop()] = result.number
-    return found
+            paired[waiting[result.kind].pop()] = result.number
+    return paired
 
 
 def _has_no_choice(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> bool:
     """Whether there are as many results of each kind as donated parameters."""
     wanted = Counter(x.kind for x in donated)
-    made = Counter(x.kind for x in results)
-    return all(made[kind] == count for kind, count in wanted.items())
+    available = Counter(x.kind for x in results)
+    return all(available[kind] == count for kind, count in wanted.items())
 
 
 def runs_of_results(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> Pairs | None:
@@ -110,15 +110,15 @@ def _are_apart(chosen: Sequence[int], groups: Sequence[Sequence[EntryArray]]) ->
 def _in_order(offsets: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int] | None:
     """Return the only choice of one offset each that keeps the groups' order, or None."""
     latest, bound = [], None
-    for found, size in zip(reversed(offsets), reversed(sizes), strict=True):
-        fitting = [x for x in found if bound is None or x + size <= bound]
+    for possible, size in zip(reversed(offsets), reversed(sizes), strict=True):
+        fitting = [x for x in possible if bound is None or x + size <= bound]
         if not fitting:
             return None
         bound = fitting[-1]
         latest.append(bound)
     earliest, at = [], 0
-    for found, size in zip(offsets, sizes, strict=True):
-        at = next((x for x in found if x >= at), -1)
+    for possible, size in zip(offsets, sizes, strict=True):
+        at = next((x for x in possible if x >= at), -1)
         if at < 0:
             return None
         earliest.append(at)

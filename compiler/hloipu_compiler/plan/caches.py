@@ -25,12 +25,12 @@ def caches_of(module: Module, state: Pairs, others: Set[int]) -> frozenset[int]:
     that may be a weight.
     """
     arrays = parameter_arrays(module)
-    given, made = parameter_places(module), result_places(module)
-    state = [(p, r) for p, r in state if not _is_handed_back(module, given[p], made[r])]
-    found = {parameter for parameter, _ in state} - others
-    floats = [pair for pair in state if pair[0] in found and is_float(arrays[pair[0]])]
-    if all(is_written(module, given[p], made[r]) for p, r in floats):
-        return frozenset(found)
+    given, results = parameter_places(module), result_places(module)
+    state = [(p, r) for p, r in state if not _is_handed_back(module, given[p], results[r])]
+    caches = {parameter for parameter, _ in state} - others
+    floats = [pair for pair in state if pair[0] in caches and is_float(arrays[pair[0]])]
+    if all(is_written(module, given[p], results[r]) for p, r in floats):
+        return frozenset(caches)
     return frozenset()
 
 
@@ -44,16 +44,16 @@ def written_caches(
     given, made = parameter_places(module), result_places(module)
     numbers = {tuple(given[x.number]): x for x in parameters if x.shape}
     kinds = {x.kind for x in numbers.values()}
-    found: list[tuple[int, int]] = []
+    written: list[tuple[int, int]] = []
     for result in results:
         if result.kind not in kinds:
             continue
         sources = [numbers.get(place) for place in parts_kept(module, made[result.number])]
         alike = [x for x in sources if x is not None and x.kind == result.kind]
         if len(alike) == 1 and is_written(module, given[alike[0].number], made[result.number]):
-            found.append((alike[0].number, result.number))
+            written.append((alike[0].number, result.number))
             del numbers[given[alike[0].number]]
-    return sorted(found)
+    return sorted(written)
 
 
 def _is_handed_back(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
@@ -72,10 +72,10 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
     As a block with a skip computes its output that way too, it is so as well where the dump names
     its ops, none of them is of a backward pass, and no result could be a loss.
     """
-    given, made = parameter_places(module), result_places(module)
-    if any(keeps_parts(module, given[p], made[r]) for p, r in alike):
+    given, new = parameter_places(module), result_places(module)
+    if any(keeps_parts(module, given[p], new[r]) for p, r in alike):
         return False
-    if not any(is_computed(module, given[p], made[r]) for p, r in alike):
+    if not any(is_computed(module, given[p], new[r]) for p, r in alike):
         return True
     if not all(is_float(parameter_arrays(module)[p]) for p, _ in alike):
         return False

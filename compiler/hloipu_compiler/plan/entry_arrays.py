@@ -32,7 +32,7 @@ ARRAYS_MEMO: Memo[list[EntryArray]] = Memo(1)
 
 
 def _arrays_of(module: Module) -> list[EntryArray]:
-    found: list[EntryArray] = []
+    arrays: list[EntryArray] = []
     entry = module.entry
     paths = Counter(_path_of(entry.instructions[position])[0] for position in entry.parameters)
     for position in entry.parameters:
@@ -43,13 +43,13 @@ def _arrays_of(module: Module) -> list[EntryArray]:
         leaves = _leaves(x.shape)
         for index, shape in leaves:
             name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
-            found.append(_array(len(found), shape, name, group))
-    counts = Counter(each.name for each in found)
-    if not any(each.group for each in found):
-        found = _grouped_by_name(found)
+            arrays.append(_array(len(arrays), shape, name, group))
+    counts = Counter(each.name for each in arrays)
+    if not any(each.group for each in arrays):
+        arrays = _grouped_by_name(arrays)
     return [
         each if counts[each.name] == 1 else each._replace(name=f"{each.name}#{each.number}")
-        for each in found
+        for each in arrays
     ]
 
 
@@ -91,7 +91,7 @@ def aliased(module: Module) -> list[AliasPair]:
     leaves = all_leaves(entry.instructions[entry.root].shape)
     results = {index: number for number, (index, _) in enumerate(leaves)}
     given, made = parameter_arrays(module), result_arrays(module)
-    found: dict[int, AliasPair] = {}
+    pairs: dict[int, AliasPair] = {}
     aliases = module.attributes.get("input_output_alias", ())
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
@@ -99,22 +99,22 @@ def aliased(module: Module) -> list[AliasPair]:
             result = results.get(alias.output_index, -1)
             if min(parameter, result) >= 0 and given[parameter].kind == made[result].kind:
                 pair = AliasPair(parameter, result, alias.kind == "must-alias")
-                found.setdefault(parameter, pair)
-    return sorted(found.values())
+                pairs.setdefault(parameter, pair)
+    return sorted(pairs.values())
 
 
 def donated_alone(module: Module) -> frozenset[int]:
     """Return the parameters that the header gives away without saying to which result."""
     places = {place: n for n, place in enumerate(parameter_places(module))}
     donors = module.attributes.get("buffer_donor", ())
-    found = [x for x in donors if isinstance(x, Donor)] if isinstance(donors, tuple) else []
-    numbers = [places.get((x.parameter, *x.parameter_index)) for x in found]
+    given = [x for x in donors if isinstance(x, Donor)] if isinstance(donors, tuple) else []
+    numbers = [places.get((x.parameter, *x.parameter_index)) for x in given]
     return frozenset(n for n in numbers if n is not None)
 
 
 def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
     """Return the arrays and tokens of a shape with their indices, tuples walked in order."""
-    found: list[tuple[Index, ArrayShape]] = []
+    arrays: list[tuple[Index, ArrayShape]] = []
     stack: list[tuple[Index, Shape]] = [((), shape)]
     while stack:
         index, each = stack.pop()
@@ -122,8 +122,8 @@ def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
             parts = [((*index, n), part) for n, part in enumerate(each.elements)]
             stack.extend(reversed(parts))
         else:
-            found.append((index, each if isinstance(each, ArrayShape) else each.contents))
-    return found
+            arrays.append((index, each if isinstance(each, ArrayShape) else each.contents))
+    return arrays
 
 
 def _leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
@@ -137,5 +137,5 @@ def _array(number: int, shape: ArrayShape, name: str = "", group: str = "") -> E
 def _path_of(x: Instruction) -> tuple[str, str]:
     """Return an argument's path and its first part, or the parameter's name and nothing."""
     path = read_metadata(x.metadata).op_name.replace("\\'", "'")
-    found = _GROUP.match(path)
-    return (path, found[0]) if found else (x.name, "")
+    match = _GROUP.match(path)
+    return (path, match[0]) if match else (x.name, "")

@@ -44,11 +44,11 @@ def with_flat_results(module: Module) -> Module:
     """
     entry = module.entry
     names = {x.name for x in entry.instructions}
-    made = list(entry.instructions)
-    root = _apart(made, names, entry.root)
-    if root == entry.root and len(made) == len(entry.instructions):
+    instructions = list(entry.instructions)
+    root = _apart(instructions, names, entry.root)
+    if root == entry.root and len(instructions) == len(entry.instructions):
         return module
-    new = replace(entry, instructions=tuple(made), root=root)
+    new = replace(entry, instructions=tuple(instructions), root=root)
     return replace(module, computations=_with(module, new))
 
 

@@ -60,8 +60,8 @@ _MEMO: Memo[Batch] = Memo(1)
 def _batch_arrays(module: Module) -> Batch:
     classes = scaling_classes(module)
     given = _arrays_with(module, classes, is_result=False)
-    made = _arrays_with(module, classes, is_result=True)
-    shared = given.keys() & made.keys()
+    returned = _arrays_with(module, classes, is_result=True)
+    shared = given.keys() & returned.keys()
     sizes, whole = _computed_bytes(module, classes)
     leading, inner, lengths = _places(module, classes)
     pointed = looked_up(module, classes)
@@ -71,7 +71,7 @@ def _batch_arrays(module: Module) -> Batch:
         """Join classes that are as long and at the same place of results: twins, never combined."""
         alike: dict[tuple[int, int], list[Cell]] = {}
         for cell in possible:
-            outermost = min(made.get(cell, {0: 0}).values())
+            outermost = min(returned.get(cell, {0: 0}).values())
             alike.setdefault((-outermost, lengths[cell]), []).append(cell)
         # Of several that all arrays have, as heads and rows of attention, the outermost.
         weighed = ((sum(sizes.get(x, 0) for x in cells), key) for key, cells in alike.items())
@@ -81,17 +81,17 @@ def _batch_arrays(module: Module) -> Batch:
         members = alike[key]
         return Batch(
             frozenset(number for cell in members for number in given[cell]),
-            frozenset(number for cell in members for number in made.get(cell, ())),
+            frozenset(number for cell in members for number in returned.get(cell, ())),
         )
 
-    if (found := largest(alone & shared)) is not None:
-        return found
+    if (batch := largest(alone & shared)) is not None:
+        return batch
     kept_and_summed = _kept_and_summed(module, classes)
     numbers = [number for cell in alone & kept_and_summed - shared for number in given[cell]]
     if numbers:
         return Batch(frozenset(numbers))
-    if (found := largest(alone - shared)) is not None:
-        return found
+    if (batch := largest(alone - shared)) is not None:
+        return batch
     possible = (leading | inner) & shared - pointed - _summed_with_parameters(module, classes)
     return largest(possible) or Batch()
 
@@ -148,8 +148,8 @@ def forward_data(
     fed = tuple(x.number for x in arrays if x.number in inputs)
     if fed:
         return Data(fed, "what products of parameters take as input", False)
-    made = {x.kind for x in result_arrays(module)}
-    alike = tuple(x.number for x in arrays if x.shape and x.kind in made)
+    kinds = {x.kind for x in result_arrays(module)}
+    alike = tuple(x.number for x in arrays if x.shape and x.kind in kinds)
     return (
         Data(alike, "like results", False)
         if alike
@@ -188,7 +188,7 @@ def _arrays_with(
     The last is the outermost dimension of the array that is of the class.
     """
     entry = module.entry
-    found: dict[Cell, dict[int, int]] = {}
+    places_of_class: dict[Cell, dict[int, int]] = {}
     places = result_places(module) if is_result else parameter_places(module)
     for number, place in enumerate(places):
         position = entry.root if is_result else entry.parameters[place[0]]
@@ -200,8 +200,8 @@ def _arrays_with(
             for dimension in range(array.rank if each == element else 0):
                 cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
                 if cell is not None:
-                    found.setdefault(cell, {}).setdefault(number, dimension)
-    return found
+                    places_of_class.setdefault(cell, {}).setdefault(number, dimension)
+    return places_of_class
 
 
 def _computed_bytes(module: Module, classes: Classes) -> tuple[dict[Cell, int], int]:
@@ -229,27 +229,27 @@ _NOTHING, _SEVERAL = -1, -2
 
 def _sources(computation: Computation) -> list[int]:
     """Return of each position the parameter that it is made of, `_NOTHING` or `_SEVERAL`."""
-    found: list[int] = []
+    sources_of: list[int] = []
     for x in computation.instructions:
-        sources = {found[i] for i in x.operands} - {_NOTHING}
+        sources = {sources_of[i] for i in x.operands} - {_NOTHING}
         if x.parameter_number >= 0:
-            found.append(x.parameter_number)
+            sources_of.append(x.parameter_number)
         elif len(sources) > 1:
-            found.append(_SEVERAL)
+            sources_of.append(_SEVERAL)
         else:
-            found.append(sources.pop() if sources else _NOTHING)
-    return found
+            sources_of.append(sources.pop() if sources else _NOTHING)
+    return sources_of
 
 
 def _moved(computation: Computation) -> list[int]:
     """Return of each position the parameter that it is, moved or converted; `_NOTHING`: none."""
-    found: list[int] = []
+    moved: list[int] = []
     for x in computation.instructions:
         if x.parameter_number >= 0:
-            found.append(x.parameter_number)
+            moved.append(x.parameter_number)
         else:
-            found.append(found[x.operands[0]] if x.opcode in _MOVING else _NOTHING)
-    return found
+            moved.append(moved[x.operands[0]] if x.opcode in _MOVING else _NOTHING)
+    return moved
 
 
 def _kept_and_summed(module: Module, classes: Classes) -> Set[Cell]:
@@ -272,7 +272,7 @@ def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:
     """Return the classes that products sum over where one of their operands is a parameter."""
     entry = module.entry
     moved = _moved(entry)
-    found = set[Cell]()
+    summed_over = set[Cell]()
     for position, summed in _products(entry):
         operands = entry.instructions[position].operands[:2]
         if any(moved[i] != _NOTHING for i in operands):
@@ -281,8 +281,8 @@ def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:
                 for i, dimensions in zip(operands, summed, strict=True)
                 for d in dimensions
             )
-            found.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
-    return found
+            summed_over.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
+    return summed_over
 
 
 def _products(computation: Computation) -> Iterator[tuple[int, tuple[tuple[int, ...], ...]]]:
@@ -304,9 +304,9 @@ def _inputs_of_products(module: Module) -> Set[int]:
     entry = module.entry
     moved, places = _moved(entry), parameter_places(module)
     first = {place[0]: number for number, place in reversed(list(enumerate(places)))}
-    found = set[int]()
+    inputs = set[int]()
     for position, _ in _products(entry):
         operands = entry.instructions[position].operands
         if all(moved[i] != _NOTHING for i in operands):
-            found.add(first[moved[operands[0]]])
-    return found
+            inputs.add(first[moved[operands[0]]])
+    return inputs

@@ -183,38 +183,38 @@ class Pipelining:
         each = "an update" if trains else "a step"
         plural = "" if self.micro_batches == 1 else "es"
         said = f"gradients combined by {self.reduction}" if trains else "no gradients"
-        found = [self.evidence] if self.evidence else []
-        found.append(f"{self.micro_batches} micro-batch{plural} {each}, {said}")
+        lines = [self.evidence] if self.evidence else []
+        lines.append(f"{self.micro_batches} micro-batch{plural} {each}, {said}")
         if self.schedule.stages > 1:
             numbers = self.numbers or range(self.ipu_count)
             on = device_map_text([numbers[ipu] for ipu in here] for here in self.ipus)
             idle = self.span - self.ipu_count
-            found.append(
+            lines.append(
                 f"{self.schedule.stages} stages on IPUs {on}, "
                 f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {each}"
             )
             if idle:
                 used = device_map_text((number,) for number in numbers)
-                found.append(
+                lines.append(
                     f"  of {self.span} IPUs {idle} {'do' if idle > 1 else 'does'} nothing; below, "
                     f"IPUs {used} are counted from 0"
                 )
         elif self.ipu_count > 1:
-            found.append(f"  each on {self.ipu_count} IPUs")
+            lines.append(f"  each on {self.ipu_count} IPUs")
         if trains:
-            found.append(f"  {len(self.accumulations)} gradients are added up")
+            lines.append(f"  {len(self.accumulations)} gradients are added up")
         if self.compared:
-            found.append(
+            lines.append(
                 f"  {self.compared} compares the samples of a micro-batch with each other: "
                 f"{self.micro_batches} micro-batches are not one batch of as many samples"
             )
         if self.per_micro_batch:
             count = len(self.per_micro_batch)
-            found.append(f"  {count} arrays of state go from micro-batch to micro-batch")
-        found += self.loops
+            lines.append(f"  {count} arrays of state go from micro-batch to micro-batch")
+        lines += self.loops
         if self.whole:
-            found.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
-        return found
+            lines.append(f"  {len(self.whole)} arrays of state lie in parts on the replicas")
+        return lines
 
     def replica_lines(self, replicas: int, *, averages: bool) -> list[str]:
         """Return what replicas combine and what is each one's own, for people.

@@ -17,9 +17,9 @@ def feeds_of(
     roles: Mapping[int, str],
 ) -> tuple[FeedBinding, ...]:
     """Return the feeds that are asked for; parameters that are data otherwise make up `data`."""
-    found = [FeedBinding(name, tuple(numbers)) for name, numbers in asked.items()]
+    feeds = [FeedBinding(name, tuple(numbers)) for name, numbers in asked.items()]
     seen: dict[int, str] = {}
-    for feed in found:
+    for feed in feeds:
         for number in feed.places:
             if number >= len(parameters):
                 raise _no_such("feed", feed.name, "parameter", number, len(parameters))
@@ -37,8 +37,8 @@ def feeds_of(
             seen[number] = feed.name
     rest = tuple(n for n, role in sorted(roles.items()) if role == "data" and n not in seen)
     if rest:
-        found.append(FeedBinding("data", rest))
-    return tuple(named_feed(feed, parameters) for feed in found)
+        feeds.append(FeedBinding("data", rest))
+    return tuple(named_feed(feed, parameters) for feed in feeds)
 
 
 def named_feed(feed: FeedBinding, parameters: Sequence[EntryArray]) -> FeedBinding:
@@ -91,13 +91,13 @@ def outfeeds_of(
 
 def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
     """Read `NAME[:MODE][=N,…]`, where `=MODE:N,…` says the same; `KEY=N` names an array of it."""
-    found = _OUTFEED.fullmatch(text)
-    if found is None:
+    match = _OUTFEED.fullmatch(text)
+    if match is None:
         raise UsageError(
             "E3151", f"--outfeed {text[:80]}: expected is NAME, NAME=N,… or NAME:MODE=N,…",
             hint="--outfeed loss=4, --outfeed loss:last=4",
         )  # fmt: skip
-    name, said, numbers = (part or "" for part in found.groups())
+    name, said, numbers = (part or "" for part in match.groups())
     before, colon, after = numbers.partition(":")
     if colon:
         if said:

@@ -81,7 +81,7 @@ def _in_update(walk: "KeyWalk", pipelining: Pipelining) -> int:
         return 0
     entry = walk.module.entry
     gradients = {(x.call, x.element) for x in pipelining.accumulations}
-    found = 0
+    drawn = 0
     masks = walk.operands(pipelining.update)
     for position, mask in zip(entry[pipelining.update].operands, masks, strict=True):
         x = entry.instructions[position]
@@ -89,8 +89,8 @@ def _in_update(walk: "KeyWalk", pipelining: Pipelining) -> int:
             maker = entry.instructions[x.operands[0]].name
             if (maker, x.attributes.integer("index")) in gradients:
                 continue
-        found |= mask.all
-    return found
+        drawn |= mask.all
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ class _Said:
 
         `in_update`: keys that the update reads.
         """
-        found = []
+        names = []
         if folded:
-            found.append(
+            names.append(
                 f"  random numbers: each replica's number is folded into {self._named(folded)}; "
                 "the first replica's is as given"
             )
         elif asked == FOLDED:
-            found.append(
+            names.append(
                 "  random numbers: no parameter is certain to be a key, none has replicas' "
                 "numbers folded in"
             )
@@ -125,7 +125,7 @@ class _Said:
             own |= 1 << number
         numbers = self._behind(list(self.walk.draws.values()), own)
         if numbers is None:
-            return tuple(found)
+            return tuple(names)
         said = f"  random numbers: the same on every replica from {self._named(numbers)}"
         if asked == SAME:
             said += ", as --replica-keys same has it"
@@ -133,7 +133,7 @@ class _Said:
             said += ", which the update reads: weights stay alike"
         else:
             said += "; feed a key, or give the session one for each (a first axis of replicas)"
-        return (*found, said)
+        return (*names, said)
 
     def of_micro_batches(self, changing: Set[int], update: str) -> tuple[str, ...]:
         """Return a line for draws that every micro-batch makes alike.

@@ -199,7 +199,9 @@ def _state(
         if not sign:
             return _forward_state(module, parameters, results, settled)
     try:
-        found = _pairs(module, parameters, results, roles, settled, stays_alone=not feeds_rest)
+        pairs_and_evidence = _pairs(
+            module, parameters, results, roles, settled, stays_alone=not feeds_rest
+        )
     except UsageError as unclear:
         if not is_open or unclear.code != "E3150":
             raise
@@ -207,7 +209,7 @@ def _state(
         if sign:
             raise _unclear(f"{unclear.message.partition(': ')[2]}; it may train: {sign}") from None
         return _forward_state(module, parameters, results, settled)
-    return (*found, False)
+    return (*pairs_and_evidence, False)
 
 
 def _forward_state(
@@ -274,8 +276,8 @@ def _is_inference(
     first = [parameters[0]]
     if parameters[0].number in settled:
         first = [x for x in parameters if x.number not in settled]
-    made = results[:_MOST_METRICS]
-    pairs = [(a.number, b.number) for a in first for b in made if a.kind == b.kind]
+    new = results[:_MOST_METRICS]
+    pairs = [(a.number, b.number) for a in first for b in new if a.kind == b.kind]
     from hloipu_compiler.plan.caches import is_forward_pass
 
     return not pairs or is_forward_pass(module, pairs, results)
@@ -296,29 +298,29 @@ def _listed(arrays: Sequence[EntryArray]) -> str:
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
     """Return what is said of each parameter that the user names, by number, name or group."""
-    found: dict[int, str] = {}
+    by_number: dict[int, str] = {}
     for key, role in asked.items():
         numbers = _named(key, parameters)
         for number in numbers:
-            if found.setdefault(number, role) != role:
+            if by_number.setdefault(number, role) != role:
                 raise UsageError(
                     "E3151",
-                    f"parameter {parameters[number]} is said to be {found[number]} and {role}",
+                    f"parameter {parameters[number]} is said to be {by_number[number]} and {role}",
                     hint="say one thing of each parameter",
                 )
-    return found
+    return by_number
 
 
 def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
     if key.isdecimal() and int(key) < len(parameters):
         return [int(key)]
-    found = [x.number for x in parameters if key == x.name]
-    found = found or [
+    numbers = [x.number for x in parameters if key == x.name]
+    numbers = numbers or [
         x.number
         for x in parameters
         if x.group == key or x.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
     ]
-    if not found:
+    if not numbers:
         names = list(dict.fromkeys(y for x in parameters for y in (x.name, x.group) if y))
         raise UsageError(
             "E3151",
@@ -327,7 +329,7 @@ def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
                 key, names, "name it by its number; `hloipu show` lists the parameters"
             ),
         )
-    return found
+    return numbers
 
 
 def _pairs(
@@ -445,8 +447,8 @@ def _all_computed(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
     """Whether every result is made of its parameter by moving elements and element by element."""
     from hloipu_compiler.analysis.written_state import is_computed
 
-    given, made = parameter_places(module), result_places(module)
-    return all(is_computed(module, given[p], made[r]) for p, r in pairs)
+    given, new = parameter_places(module), result_places(module)
+    return all(is_computed(module, given[p], new[r]) for p, r in pairs)
 
 
 def _alike(parameters: Sequence[EntryArray], results: Sequence[EntryArray]) -> int:

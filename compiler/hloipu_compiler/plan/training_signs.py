@@ -55,8 +55,8 @@ def sign_of_training(
     pairs = [(a, b) for a in weights for b in new if a.kind == b.kind][:_MOST_PAIRS]
     if not pairs:
         return ""
-    weight, made = pairs[0]
-    alike = f"result {made.number} is like parameter {weight}"
+    weight, new_value = pairs[0]
+    alike = f"result {new_value.number} is like parameter {weight}"
     losses = [x.number for x in results if is_loss(x)]
     if losses:
         return f"{alike}, and result {losses[0]} may be a loss"

@@ -115,24 +115,24 @@ class Wrapping:
         """Return what was decided, for people."""
         turns = "one step a run" if self.loop in (None, 1) else f"{self.loop} steps a run"
         arrays = "1 array stays" if len(self.state) == 1 else f"{len(self.state)} arrays stay"
-        found = [f"{turns}; {arrays} on the device ({self.evidence})"]
+        lines = [f"{turns}; {arrays} on the device ({self.evidence})"]
         if self.state:
             pairs = [(pair.parameter, pair.result) for pair in self.state]
-            found.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
+            lines.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
                          f"{_ranges([r for _, r in pairs])}")  # fmt: skip
-        found += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
+        lines += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
         if self.assumed:
-            found.append(f"  {self.assumed}")
+            lines.append(f"  {self.assumed}")
         if self.constants:
-            found.append(f"  loaded once: parameters {_ranges(self.constants)}")
+            lines.append(f"  loaded once: parameters {_ranges(self.constants)}")
         if self.inputs:
-            found.append(f"  given with each call: parameters {_ranges(self.inputs)}")
-        found += [
+            lines.append(f"  given with each call: parameters {_ranges(self.inputs)}")
+        lines += [
             f"  outfeed {x.name}: {_kept_of(x)}results {_ranges(x.places)}" for x in self.outfeeds
         ]
         if self.results:
-            found.append(f"  at the end of a run: results {_ranges(self.results)}")
-        return found
+            lines.append(f"  at the end of a run: results {_ranges(self.results)}")
+        return lines
 
 
 def _kept_of(outfeed: FeedBinding) -> str:

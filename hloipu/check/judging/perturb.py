@@ -60,9 +60,9 @@ class _Forms:
         """
         key = name, form
         if key not in self._known:
-            made = _Writing(self, self.module.computation[name], form).finished()
+            computation = _Writing(self, self.module.computation[name], form).finished()
             self._known[key] = self._names.fresh(name)
-            self.made.append(replace(made, name=self._known[key]))
+            self.made.append(replace(computation, name=self._known[key]))
         return self._known[key]
 
 
@@ -132,10 +132,10 @@ class _Writing:
         freedom = freedom_of(self._forms.module, self._old, x)
         if freedom.operand_bits is not None:
             operands = [self._ops.moved(at, freedom.operand_bits) for at in operands]
-        made = self._writer.widen(x, operands)
+        position = self._writer.widen(x, operands)
         if freedom.result_bits is not None:
-            made = self._ops.moved(made, freedom.result_bits)
-        return self._ops.rounded(made, x.shape)
+            position = self._ops.moved(position, freedom.result_bits)
+        return self._ops.rounded(position, x.shape)
 
     def _call(self, x: Instruction, operands: Sequence[int]) -> int:
         writer = self._writer
@@ -148,12 +148,12 @@ class _Writing:
         body = self._forms.written(x.attributes.text("body"), "body")
         names = {x.attributes.text("condition"): condition, x.attributes.text("body"): body}
         state = self._with_spread(operands[0])
-        made = writer.add(x.name, "while", writer.made[state].shape, (state,))
-        writer.made[made] = writer.made[made]._replace(
+        loop = writer.add(x.name, "while", writer.made[state].shape, (state,))
+        writer.made[loop] = writer.made[loop]._replace(
             attributes=without(renamed(x.attributes, names), DESCRIBES_LEAVES),
             backend_config=x.backend_config,
         )
-        return writer.element(x.name, made, 0)
+        return writer.element(x.name, loop, 0)
 
     def _calling(self, x: Instruction, form: str) -> Instruction:
         names = {name: self._forms.written(name, form) for name in x.attributes.called}

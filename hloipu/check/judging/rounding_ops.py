@@ -93,7 +93,7 @@ class RoundingOps:
         size = self._op("abs", shape, at)
         normal = self._cut(at, _EXPONENT_BITS, form.mantissa_bits)
         small = self._compare(size, 2.0**form.min_exponent, "LT")
-        made = self._op("select", shape, small, self._subnormal(at, form), normal)
+        rounded = self._op("select", shape, small, self._subnormal(at, form), normal)
         # Halfway above the largest number values go to the even neighbour, which may be none.
         step = 2.0 ** (_exponent(form.largest) - form.mantissa_bits)
         is_odd = form.largest / step % 2 == 1
@@ -102,7 +102,7 @@ class RoundingOps:
         signed = self._op(
             "multiply", shape, self._op("sign", shape, at), self._value(overflow, shape)
         )
-        return self._op("select", shape, beyond, signed, made)
+        return self._op("select", shape, beyond, signed, rounded)
 
     def _subnormal(self, at: int, form: Grid) -> int:
         """Append what rounds to whole multiples of the smallest number of a grid."""

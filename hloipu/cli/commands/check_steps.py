@@ -158,18 +158,18 @@ class _Checked:
                 self.reference,
                 lambda moved: values_of_reference(step, begun, elements, steps, moved),
             )
-        found = judged(list(compared_arrays(program.program, ours, theirs, truth)))
-        for each in found:
+        compared = judged(list(compared_arrays(program.program, ours, theirs, truth)))
+        for each in compared:
             say(line(each.report, each.name))
-        bad = sum(not each.report.agrees for each in found)
+        bad = sum(not each.report.agrees for each in compared)
         whole = not steps or self._parts_are_whole(step, begun, elements)
         if bad or not whole:
-            said = f"{bad} of {len(found)} arrays differ from {name}"
+            said = f"{bad} of {len(compared)} arrays differ from {name}"
             say(said, err=True)
             self._blame(step, begun, elements, said, whole=whole)
         if isolate and steps:
             self._job(step, begun, elements).check(isolate=True, working=self.working)
-        refuse_unjudged([each.report for each in found], name)
+        refuse_unjudged([each.report for each in compared], name)
 
     def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
         """Say whether gradients and update together are the plain step, as the reference computes.
@@ -180,10 +180,10 @@ class _Checked:
             return True
         name = self.reference.name
         with self.working(f"{name} computes the cut step and the plain one"):
-            found = values_of_parts(step, begun, elements, self.reference)
-        if isinstance(found, str):
-            raise self._refused(step, begun, elements, found)
-        plain, cut = found
+            values = values_of_parts(step, begun, elements, self.reference)
+        if isinstance(values, str):
+            raise self._refused(step, begun, elements, values)
+        plain, cut = values
         shapes = result_shapes(self.module)
         truth = sampled(
             self.reference, lambda moved: values_of_plain_step(step, begun, elements, moved)
@@ -246,23 +246,23 @@ class _Checked:
     def _first_arguments(
         self, step: ReferenceStep, begun: Begun, elements: Elements
     ) -> list[Array]:
-        found: Numbered = {**begun.constants[0], **begun.states[0]}
+        arguments: Numbered = {**begun.constants[0], **begun.states[0]}
         for feed in step.wrapping.feeds:
-            found |= zip(feed.places, elements[feed.name][0], strict=True)
-        return [found[n] for n in sorted(found)]
+            arguments |= zip(feed.places, elements[feed.name][0], strict=True)
+        return [arguments[n] for n in sorted(arguments)]
 
     def _elements(self, count: int, seed: int) -> Elements:
         """Return so many elements of every feed: of its file, or drawn."""
-        found = {}
+        elements = {}
         for queue in seen_by_users(self.program.program).queues:
             if not queue.to_device:
                 continue
             path = self.given.session.infeeds.get(queue.name)
-            found[queue.name] = (
+            elements[queue.name] = (
                 self._drawn(queue, count, seed) if path is None
                 else self._of_file(queue, path, count, seed)
             )  # fmt: skip
-        return found
+        return elements
 
     def _drawn(self, queue: Queue, count: int, seed: int) -> list[tuple[Array, ...]]:
         rows = []

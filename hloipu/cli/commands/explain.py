@@ -65,11 +65,11 @@ def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: 
         module, None, asked.resolved(module_attributes(module)).options
     ).options
     records = planned(module, options)
-    found = records_of(records, op)
+    records_of_op = records_of(records, op)
     if as_json:
-        say(json.dumps(plans_record(found), ensure_ascii=False))
+        say(json.dumps(plans_record(records_of_op), ensure_ascii=False))
     else:
-        say(plans_text(found), nl=False)
+        say(plans_text(records_of_op), nl=False)
 
 
 def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
@@ -104,8 +104,8 @@ def records_of(records: Sequence[Record], op: str) -> list[Record]:
     def name(x: Record) -> str:
         return x.op if isinstance(x, PlannedOp) else x.value
 
-    found = [x for x in records if name(x) == wanted]
-    if not found:
+    wanted_records = [x for x in records if name(x) == wanted]
+    if not wanted_records:
         known = sorted({name(x) for x in records})
         near = nearest(wanted, known, _NEAREST) or known[:_NEAREST]
         raise UsageError(
@@ -115,11 +115,11 @@ def records_of(records: Sequence[Record], op: str) -> list[Record]:
             if near
             else "no op of this module needed one: each was computed where its operands lie",
         )
-    return found
+    return wanted_records
 
 
 def _list_codes(*, as_json: bool) -> None:
-    rows = {known: found.title for known in all_codes() if (found := explain(known))}
+    rows = {known: explanation.title for known in all_codes() if (explanation := explain(known))}
     say(
         json.dumps({"schema": "hloipu.codes/1", "codes": rows}, ensure_ascii=False)
         if as_json
@@ -128,15 +128,15 @@ def _list_codes(*, as_json: bool) -> None:
 
 
 def _explain_code(code: str, *, as_json: bool) -> None:
-    found = explain(code.upper())
-    if found is None:
+    explanation = explain(code.upper())
+    if explanation is None:
         raise UsageError(
             "E3003",
             f"there is no error code {code!r}",
             hint=did_you_mean(code, all_codes(), "`hloipu explain` lists them all", most=3),
         )
     if as_json:
-        record = {"schema": "hloipu.explain/1", **asdict(found)}
+        record = {"schema": "hloipu.explain/1", **asdict(explanation)}
         say(json.dumps(record, ensure_ascii=False))
         return
-    say(str(found))
+    say(str(explanation))

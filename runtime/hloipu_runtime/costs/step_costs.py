@@ -101,11 +101,11 @@ class _Walk:
 
         `closing` gives a step that each execution pays besides, from the IPUs that take part.
         """
-        found = _Block(self)
-        found.sequence(body, path)
+        new_block = _Block(self)
+        new_block.sequence(body, path)
         if closing is not None:
-            found.add(closing(frozenset(found.ipus)))
-        self.blocks.append(found.made(path))
+            new_block.add(closing(frozenset(new_block.ipus)))
+        self.blocks.append(new_block.made(path))
         return len(self.blocks) - 1
 
     def function(self, name: str, path: str) -> BlockNumber:
@@ -128,15 +128,17 @@ class _Walk:
         """Return the block of a position: its body, and what it takes from its channels."""
         stage = step.stages[number]
         taken = [c for c in step.channels if c.consumer == number]
-        found = _Block(self)
+        new_block = _Block(self)
         for place, copy in enumerate(fetched(self.program, taken)):
-            found.add(found.transfers.remote_copy(copy, f"{path}/fetched/{place}"))
-        found.transfers.remote = None
+            new_block.add(new_block.transfers.remote_copy(copy, f"{path}/fetched/{place}"))
+        new_block.transfers.remote = None
         self.here = stage.ipus
-        found.sequence(stage.body, path)
+        new_block.sequence(stage.body, path)
         self.here = ()
-        found.add(self.exchanging(popped(self.program, taken, name=stage.name), f"{path}/taken"))
-        self.blocks.append(found.made(path))
+        new_block.add(
+            self.exchanging(popped(self.program, taken, name=stage.name), f"{path}/taken")
+        )
+        self.blocks.append(new_block.made(path))
         return len(self.blocks) - 1
 
     def around_loop(self, path: str, *, is_iteration: bool) -> list[Apart]:
@@ -152,17 +154,19 @@ class _Walk:
 
     def apart(self, position: int, hosted: Hosted, begin: int, path: str) -> Apart:
         """Return what tiles set apart do beside a block whose steps are those from `begin` on."""
-        found = _Block(self)
+        new_block = _Block(self)
         around = self.here
         for each in hosted.transfers:
             self.here = (each.ipu,)
-            found.timed(each.step, each.path)
+            new_block.timed(each.step, each.path)
         self.here = around
         handed = [x for x in self.steps[begin:] if x.path in hosted.handing_over]
         spent, name = sum_of(x.spent for x in handed), handed[-1].shares[0][0] if handed else ""
         place = f"{path}/beside/{hosted.chassis}"
-        found.add(plain(f"{place}/handing", "exchange", name, spent, 0, tuple(sorted(found.ipus))))
-        self.blocks.append(found.made(place))
+        new_block.add(
+            plain(f"{place}/handing", "exchange", name, spent, 0, tuple(sorted(new_block.ipus)))
+        )
+        self.blocks.append(new_block.made(place))
         return Apart(position, hosted.chassis, len(self.blocks) - 1)
 
     def shared_in_turn(self, beside: Iterable[Apart], path: str) -> list[BlockNumber]:
@@ -170,17 +174,17 @@ class _Walk:
         by_chassis: dict[int, list[Apart]] = {}
         for each in beside:
             by_chassis.setdefault(each.chassis, []).append(each)
-        found = []
+        numbers = []
         for number, several in enumerate(by_chassis.values(), 1):
             if len(several) == 1:
-                found.append(several[0].block)
+                numbers.append(several[0].block)
                 continue
             block = _Block(self)
             for each in several:
                 block.add_inner(Called(each.block))
             self.blocks.append(block.made(f"{path}|{number}"))
-            found.append(len(self.blocks) - 1)
-        return found
+            numbers.append(len(self.blocks) - 1)
+        return numbers
 
     def fill_and_drain(self, beside: Iterable[Apart], path: str, name: str) -> StepCost:
         """Return what transfers take that have nothing to go on beside: the first and the last."""
@@ -192,21 +196,21 @@ class _Walk:
 
     def group(self, stage: Stage, path: str) -> BlockNumber:
         """Return the block of what a position does besides for each group of micro-batches."""
-        found = _Block(self)
-        found.sequence(stage.first, path)
+        new_block = _Block(self)
+        new_block.sequence(stage.first, path)
         copies = (*paged(stage, comes=True), *paged(stage, comes=False))
         for place, copy in enumerate(copies):
-            found.add(found.transfers.remote_copy(copy, f"{path}/paged/{place}"))
-        self.blocks.append(found.made(path))
+            new_block.add(new_block.transfers.remote_copy(copy, f"{path}/paged/{place}"))
+        self.blocks.append(new_block.made(path))
         return len(self.blocks) - 1
 
     def branch(self, body: Sequence, path: str) -> BlockNumber:
         """Return the block of what runs on IPUs of its own, beside others."""
         here = self.here
         self.here = tuple(sorted({self.program.variables[v].ipu for v in used(body, self.program)}))
-        found = self.block(body, path)
+        block = self.block(body, path)
         self.here = here
-        return found
+        return block
 
     def who_meet(self, ipus: int) -> tuple[int, ...]:
         """Return which IPUs a barrier of so many is for."""
@@ -274,10 +278,10 @@ class _Block:
                 self.add(plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
             case Parallel():
-                found = tuple(
+                blocks = tuple(
                     self.walk.branch(b, f"{path}|{n}") for n, b in enumerate(step.branches)
                 )
-                self.add_inner(Together(path, found))
+                self.add_inner(Together(path, blocks))
             case _:
                 self.control(step, path)
 

@@ -83,14 +83,14 @@ class Seen:
 
     def into_pieces(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return arrays by the program's streams, from arrays by those that users see."""
-        found: dict[str, Array] = {}
+        pieces: dict[str, Array] = {}
         for stream, array in arrays.items():
             if stream in self.split:
                 split = self.split[stream]
-                found |= zip(split.streams, split.stack.pieces(array), strict=True)
+                pieces |= zip(split.streams, split.stack.pieces(array), strict=True)
             else:
-                found[self.moved.get(stream, stream)] = array
-        return found
+                pieces[self.moved.get(stream, stream)] = array
+        return pieces
 
     def block_of(self, arrays: Mapping[str, Array], participant: int) -> dict[str, Array]:
         """Return a participant's blocks of arrays by the streams that users see.
@@ -124,27 +124,27 @@ class Seen:
 
     def joined(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return the results by the streams that users see, from those of the program."""
-        found = {}
+        whole = {}
         for port in self.results:
             split = self.split.get(port.stream)
             if split is None:
-                found[port.stream] = arrays[self.moved.get(port.stream, port.stream)]
+                whole[port.stream] = arrays[self.moved.get(port.stream, port.stream)]
             else:
-                found[port.stream] = split.stack.joined(arrays[x] for x in split.streams)
-        return found
+                whole[port.stream] = split.stack.joined(arrays[x] for x in split.streams)
+        return whole
 
 
 def seen_by_users(program: Program) -> Seen:
     """Return what users see of a program whose stacks fit (`verify_stacks`), found once."""
-    found: Seen | None = program.__dict__.get("_seen")
-    if found is None:
-        found = program.__dict__["_seen"] = _seen(program)
-    return found
+    seen: Seen | None = program.__dict__.get("_seen")
+    if seen is None:
+        seen = program.__dict__["_seen"] = _seen(program)
+    return seen
 
 
 def _seen(program: Program) -> Seen:
     given = Numbering(program.stacks, PARAMETER)
-    made = Numbering(program.stacks, RESULT)
+    numbering = Numbering(program.stacks, RESULT)
     split: dict[str, Split] = {}
     moved: dict[str, str] = {}
     own: Mapping[int, Blocks] = {}
@@ -160,11 +160,11 @@ def _seen(program: Program) -> Seen:
     return Seen(
         parameters,
         loaded,
-        _whole(_ports(program, program.results, made, split, moved), theirs, blocks),
-        tuple(_states(program, given, made, own)),
+        _whole(_ports(program, program.results, numbering, split, moved), theirs, blocks),
+        tuple(_states(program, given, numbering, own)),
         tuple(
             _whole_queue(
-                _queue(x, given if x.to_device else made, split),
+                _queue(x, given if x.to_device else numbering, split),
                 own if x.to_device else theirs,
                 blocks,
             )

@@ -59,8 +59,8 @@ def given_state(
                 hint="give them in the order of the parameters, or by name",
             )
         state = {port.name: array for port, array in zip(wanted, state, strict=True)}
-    found = _by_port(ports, state)
-    missing = [port for port in ports if port.name not in found and port.parameter >= 0]
+    given = _by_port(ports, state)
+    missing = [port for port in ports if port.name not in given and port.parameter >= 0]
     if missing:
         raise UsageError(
             "E3154",
@@ -69,7 +69,7 @@ def given_state(
         )
     stored: dict[str, Array] = {}
     for port in ports:
-        array = found.get(port.name)
+        array = given.get(port.name)
         if array is None:
             replica = participant // program.partitions
             array = np.array([replica_seed(seed, replica), 0, 0], np.uint64)
@@ -100,14 +100,14 @@ def replica_seed(seed: int, replica: int) -> int:
 def _by_port(ports: Sequence[SeenState], state: Mapping[Any, Any]) -> dict[str, Any]:
     names = {port.name for port in ports}
     numbers = {port.parameter: port.name for port in ports if port.parameter >= 0}
-    found: dict[str, Any] = {}
+    by_port: dict[str, Any] = {}
     for key, array in state.items():
         name = numbers.get(key) if isinstance(key, int) else key
         if name not in names:
             raise no_such_state(key, names)
-        _require_new(str(name), found)
-        found[str(name)] = array
-    return found
+        _require_new(str(name), by_port)
+        by_port[str(name)] = array
+    return by_port
 
 
 def no_such_state(key: Any, names: Iterable[str]) -> UsageError:
@@ -201,16 +201,16 @@ def _loaded_blocks(
     known: Sequence[Mapping[str, Array]],
 ) -> list[dict[str, Array]]:
     """Return `loaded_arrays` of a partitioned program: each partition has its block."""
-    seen, found = seen_by_users(program), list[dict[str, Array]]()
+    seen, loaded = seen_by_users(program), list[dict[str, Array]]()
     for replica in range(program.replicas):
         whole = {
             x.stream: _of_replica(program, x, number_of(x), given[x.stream], replica) for x in ports
         }
-        for number in range(len(found), len(found) + program.partitions):
+        for number in range(len(loaded), len(loaded) + program.partitions):
             own = seen.into_pieces(seen.block_of(whole, number))
             before = known[number] if known else {}
-            found.append({**before, **{stream: np.array(piece) for stream, piece in own.items()}})
-    return found
+            loaded.append({**before, **{stream: np.array(piece) for stream, piece in own.items()}})
+    return loaded
 
 
 def called_with(program: Program, given: Mapping[str, Any]) -> dict[str, Array]:
@@ -280,19 +280,19 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
                 hint="pass one array for each parameter that is neither state nor fed, in order",
             )
         return dict(zip(streams, given, strict=False))
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for given_key, array in given.items():
         key = f"parameter.{given_key}" if isinstance(given_key, int) else given_key
         key = called.get(key, key)
-        _require_new(key, found)
-        found[key] = array
+        _require_new(key, named)
+        named[key] = array
         if key not in streams:
             raise UsageError(
                 "E3154",
                 f"the program takes no {key!r} from a session",
                 hint=_suggestion(str(key), [*called, *streams]),
             )
-    return found
+    return named
 
 
 def _require_new(name: str | int, found: Mapping[Any, Any]) -> None:
@@ -340,16 +340,16 @@ def opened_infeeds(
             hint="give infeeds={name: arrays, iterable, function or source, …}; "
             "on the command line --infeed NAME=FILE",
         )
-    found: list[InfeedQueue] = []
+    queues_here: list[InfeedQueue] = []
     for name, queue in queues.items():
-        for whose, made, count in _by_host(program, name, given[name], replicas, host):
-            if isinstance(made, InfeedQueue):
-                one = own_queue(queue, made, count, whose)
+        for whose, source, count in _by_host(program, name, given[name], replicas, host):
+            if isinstance(source, InfeedQueue):
+                one = own_queue(queue, source, count, whose)
             else:
                 one = InfeedQueue(
                     of_host(name, whose),
                     spec_of_queue(queue),
-                    made,
+                    source,
                     timeout=timeout,
                     replicas=count,
                     streams=streams_of_queue(queue),
@@ -358,8 +358,8 @@ def opened_infeeds(
             if whose == EVERY_HOST != host:
                 each = count // program.hosts
                 one.served = range(host * each, (host + 1) * each)
-            found.append(one)
-    return found
+            queues_here.append(one)
+    return queues_here
 
 
 def opened_outfeeds(
@@ -380,28 +380,28 @@ def opened_outfeeds(
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if not queue.to_device}
     _same_names("outfeed", given, queues)
-    found: list[OutfeedQueue] = []
+    queues_here: list[OutfeedQueue] = []
     for name, queue in queues.items():
         asked = given.get(name, queue.mode or "all")
         if by_host and not isinstance(asked, PerHost | OutfeedQueue):
             asked = PerHost([asked] * max(program.hosts, 1))
-        for whose, made, count in _by_host(program, name, asked, replicas, host):
-            _check_mode(queue, made.mode if isinstance(made, OutfeedQueue) else made)
-            if isinstance(made, OutfeedQueue):
-                made.bind(spec_of_queue(queue), streams_of_queue(queue))
-                own_queue(queue, made, count, whose)
+        for whose, mode, count in _by_host(program, name, asked, replicas, host):
+            _check_mode(queue, mode.mode if isinstance(mode, OutfeedQueue) else mode)
+            if isinstance(mode, OutfeedQueue):
+                mode.bind(spec_of_queue(queue), streams_of_queue(queue))
+                own_queue(queue, mode, count, whose)
             else:
-                made = OutfeedQueue(
+                mode = OutfeedQueue(
                     of_host(name, whose),
-                    made,
+                    mode,
                     spec_of_queue(queue),
                     timeout=timeout,
                     replicas=count,
                     streams=streams_of_queue(queue),
                 )
-            made.host = whose
-            found.append(made)
-    return found
+            mode.host = whose
+            queues_here.append(mode)
+    return queues_here
 
 
 def _by_host(

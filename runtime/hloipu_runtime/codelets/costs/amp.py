@@ -55,17 +55,17 @@ def products_cycles(
         worker = 20 + results * (7 + sizes.depth * np.where(second, slots[1], slots[0]))
         plain = machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * worker
         return np.asarray(plain, np.int64)
-    found = _fastest(machine, sizes, arithmetic, half_partials=False)
+    fastest = _fastest(machine, sizes, arithmetic, half_partials=False)
     counts = (sizes.groups * sizes.rows * sizes.depth, sizes.groups * sizes.depth * sizes.columns)
     results = sizes.groups * sizes.rows * sizes.columns
-    ends = [found + conversion_cycles(machine, name, results) for name in result_types]
+    ends = [fastest + conversion_cycles(machine, name, results) for name in result_types]
     if result_types[1] == "f16" and arithmetic == "f16":
         ends[1] = _fastest(machine, sizes, arithmetic, half_partials=True)
-    found = np.where(second, ends[1], ends[0])
+    fastest = np.where(second, ends[1], ends[0])
     for name, count in zip(operand_types, counts, strict=True):
         if name != arithmetic:
-            found = found + conversion_cycles(machine, name, count)
-    return np.asarray(found, np.int64)
+            fastest = fastest + conversion_cycles(machine, name, count)
+    return np.asarray(fastest, np.int64)
 
 
 def _fastest(
@@ -74,13 +74,13 @@ def _fastest(
     """Return the cycles of the cheapest vertex, with either operand in the AMP unit."""
     half = arithmetic == "f16"
     turned = Products(size.groups, size.columns, size.depth, size.rows)
-    found = _amp_1x1(machine, size, half, half_partials=half_partials)
-    found = np.minimum(found, _amp_1x1(machine, turned, half, half_partials=half_partials))
+    fastest = _amp_1x1(machine, size, half, half_partials=half_partials)
+    fastest = np.minimum(fastest, _amp_1x1(machine, turned, half, half_partials=half_partials))
     for way in (size, turned):
-        found = np.minimum(
-            found, horizontal_mac_cycles(machine, way, half, half_partials=half_partials)
+        fastest = np.minimum(
+            fastest, horizontal_mac_cycles(machine, way, half, half_partials=half_partials)
         )
-    return found
+    return fastest
 
 
 def product_work(
@@ -146,13 +146,13 @@ def conversions_cycles(
 ) -> Amount:
     """Return the cycles of the conversions of many sizes, as `conversions` has them in sum."""
     arithmetic = arithmetic_type(operand_types)
-    found: Amount = 0
+    cycles: Amount = 0
     for element_type, count in zip(operand_types, counts, strict=True):
         if element_type != arithmetic:
-            found = found + conversion_cycles(machine, element_type, count)
+            cycles = cycles + conversion_cycles(machine, element_type, count)
     if result_type == "f16":
-        return found + (cast_cycles(machine, results) if np.any(results) else 0)
-    return found + conversion_cycles(machine, result_type, results)
+        return cycles + (cast_cycles(machine, results) if np.any(results) else 0)
+    return cycles + conversion_cycles(machine, result_type, results)
 
 
 def arithmetic_type(operand_types: tuple[str, ...]) -> str | None:
@@ -187,8 +187,8 @@ def _amp_1x1(
     retained = contexts * (7 + 3 * (in_groups * groups - 1)) if half else 0
     later = (in_groups - 1) * (15 + out_groups * (19 + 6 + load + adding))
     first = out_groups * (18 + 7 + load + zeroing)
-    found: Amount = 50 + retained + groups * (13 + later + 11 + first)
-    return found
+    cycles: Amount = 50 + retained + groups * (13 + later + 11 + first)
+    return cycles
 
 
 def _inner_1x1_cycles(machine: Machine, rows: Amount, half: bool, *, zeroing: bool) -> Amount:
@@ -208,8 +208,8 @@ def _inner_1x1_of_many(machine: Machine, rows: Amount, half: bool, *, zeroing: b
     most, least = over(rows, contexts), rows // contexts
     slowest = _worker_1x1_slots(machine, most, half, zeroing=zeroing)
     fastest = _worker_1x1_slots(machine, least, half, zeroing=zeroing)
-    found: Amount = np.maximum(contexts * slowest, contexts * fastest + 14)
-    return found
+    slots: Amount = np.maximum(contexts * slowest, contexts * fastest + 14)
+    return slots
 
 
 def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroing: bool) -> Amount:
@@ -219,16 +219,16 @@ def _worker_1x1_slots(machine: Machine, positions: Amount, half: bool, *, zeroin
     larger part never costs less.
     """
     beyond = np.maximum(0, positions - 3)
-    found: Amount
+    slots: Amount
     if half:
         one, two, three = (32, 41, 37) if zeroing else (33, 42, 38)
         many = np.maximum(two, three + machine.amp.f16_position_slots * beyond)
-        found = np.where(positions > 1, many, np.where(positions == 1, one, 20)) - 7
-        return found
+        slots = np.where(positions > 1, many, np.where(positions == 1, one, 20)) - 7
+        return slots
     step = machine.amp.f32_position_slots
     zeroes = 2 + step * positions if zeroing else 0
-    found = np.where(positions > 0, np.maximum(47, 46 + step * beyond) + zeroes, 24)
-    return found
+    slots = np.where(positions > 0, np.maximum(47, 46 + step * beyond) + zeroes, 24)
+    return slots
 
 
 def horizontal_mac_cycles(
@@ -259,10 +259,10 @@ def horizontal_mac_cycles(
     worker = taps * (16 - retained + (13 if is_1x1 else 19) + each) + 16
     first = (10 if half_partials else 9) + (15 if is_1x1 else 6 if half_partials else 0)
     supervisor = (65 if half else 58) - (10 if is_1x1 else 0) + contexts * first
-    found: Amount = supervisor + size.groups * (23 + 15 + 10 + contexts * worker)
+    cycles: Amount = supervisor + size.groups * (23 + 15 + 10 + contexts * worker)
     is_zeroed = np.asarray(not is_1x1) | (np.asarray(size.columns) > 1)
     zeroing = zeroing_cycles(machine, size.groups, size.rows * size.columns)
-    return found + np.where(is_zeroed, zeroing, 0)
+    return cycles + np.where(is_zeroed, zeroing, 0)
 
 
 def zeroing_cycles(machine: Machine, groups: Amount, results: Amount) -> Amount:

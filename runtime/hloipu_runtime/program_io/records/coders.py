@@ -202,9 +202,9 @@ def _block(plain: Coder) -> Coder:
 
     def write(value: Any, writing: Writing) -> Json:
         writing.enter()
-        found = plain.write(value, writing)
+        written = plain.write(value, writing)
         writing.blocks -= 1
-        return found
+        return written
 
     def read(data: Json, reading: Reading) -> Any:
         reading.enter()
@@ -269,8 +269,8 @@ def _read_codelet(data: Json, reading: Reading) -> Codelet:
     known = type(data) is list and _is_name(data) and data[0] in all_codelets()
     if not known:
         raise reading.refused("a codelet", data[0] if type(data) is list and data else data)
-    found: Codelet = _codelet_coder(data[0]).read(data[1:], reading)
-    return found
+    codelet: Codelet = _codelet_coder(data[0]).read(data[1:], reading)
+    return codelet
 
 
 @lru_cache(maxsize=512)
