@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from hloipu_runtime.errors import HloipuError, LimitError
@@ -89,7 +89,7 @@ def done(job: Job, folder: str, *, guarded: bool = True) -> dict[str, Any]:
 
     `guarded`: end the process where the job does not heed its time.
     """
-    start = perf_counter()
+    start, cpu_start = perf_counter(), process_time()
     hard = job.hard_seconds if guarded else None
     try:
         with open(os.devnull, "w") as nowhere:
@@ -113,6 +113,7 @@ def done(job: Job, folder: str, *, guarded: bool = True) -> dict[str, Any]:
     return {
         **record,
         "wall_seconds": round(perf_counter() - start, 6),
+        "cpu_seconds": round(process_time() - cpu_start, 6),
         "worker_bytes": peak * scale,
     }
 
