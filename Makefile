@@ -107,7 +107,7 @@ SEED   ?= 0
 BLOCKS ?= $(if $(filter command line,$(origin N)),$(N),1000)
 .PHONY: fuzz-blocks
 fuzz-blocks: install ## N blocks of networks at real sizes, from SEED on: compiled and proved
-	$(BIN)/python -m tools.fuzz_blocks --cases $(BLOCKS) --seed $(SEED) --jobs 2
+	$(BIN)/python -m tools.fuzz_blocks --cases $(BLOCKS) --seed $(SEED) --workers 2
 
 .PHONY: zoo-table
 zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS

@@ -1,6 +1,6 @@
 """How fast sweeps are on two workers, and what is left when worker, scheduler and client die.
 
-    python -m tools.sweep_study [--points 2000] [--step hlo_samples/….hlo] [--no-kills]
+    python -m tools.sweep_study [--points 2000] [--timed N] [--step hlo_samples/….hlo] [--no-kills]
 
 Sweeps a training step over machines, tile memory, batch, type and stages, slice by slice in turn in
 this process, on a Dask cluster of one worker and on one of two. Then once more by the command
@@ -130,10 +130,11 @@ def main() -> None:
     """Print the tables; end with an error where rows differ or fail."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=2000)
+    parser.add_argument("--timed", type=int, help="points of the rates; else as many")
     parser.add_argument("--step", type=Path, default=STEP)
     parser.add_argument("--no-kills", action="store_true")
     asked = parser.parse_args()
-    ways = measured(asked.step, asked.points)
+    ways = measured(asked.step, asked.timed or asked.points)
     print(table(HEAD, [way.cells(ways[0]) for way in ways]), flush=True)
     wanted = ways[0].figures()
     if any(way.figures() != wanted for way in ways):
