@@ -10,7 +10,7 @@ from hloipu_runtime.program_io.frame.frame import encode_frame
 from tests.support.forging import executables, forged
 from tests.support.program_texts import TEXTS
 from tools.fuzz_ipux import cases, trial
-from tools.fuzz_ipux.__main__ import MEMORY_BYTES, SECONDS, judged
+from tools.fuzz_ipux.judge import MEMORY_BYTES, SECONDS, judged
 from tools.fuzzing import pool
 from tools.mapping import Where, mapped
 

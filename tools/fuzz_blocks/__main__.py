@@ -17,21 +17,11 @@ from pathlib import Path
 
 from tools.fuzz_blocks.cases import case
 from tools.fuzz_blocks.draws import SCALES
-from tools.fuzz_blocks.trial import CRASHED, FAILURES, LATE, Outcome, tried
+from tools.fuzz_blocks.trial import FAILURES, LATE, Outcome, judged, lost
 from tools.mapping import add_where, mapped, where_of
 
 SECONDS = 30
 """Longest that one case may take; the usual one takes less than one."""
-
-
-def judged(seed: int, scale: str, seconds: float) -> Outcome:
-    """Return what becomes of the case of a seed."""
-    return tried(case(seed, SCALES[scale]), seconds)
-
-
-def lost(seed: int, said: str, scale: str) -> Outcome:
-    """Return what became of the case of a seed whose worker died."""
-    return Outcome(seed, case(seed, SCALES[scale]).name, CRASHED, said, 0.0)
 
 
 def reported(found: Iterable[Outcome], folder: Path, scale: str) -> int:

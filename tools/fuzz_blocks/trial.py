@@ -11,6 +11,8 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from tools.fuzz_blocks.cases import Case
+from tools.fuzz_blocks.cases import case as case_of
+from tools.fuzz_blocks.draws import SCALES
 from tools.mapping import raised_after
 
 COMPILED, UNPROVED, CRASHED, REFUSED, UNSUPPORTED, LATE = (
@@ -69,3 +71,13 @@ def tried(case: Case, seconds: float) -> Outcome:
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         kind, detail = CRASHED, f"{type(error).__name__} at {place}: {error}"
     return Outcome(case.seed, case.name, kind, detail, time.monotonic() - start)
+
+
+def judged(seed: int, scale: str, seconds: float) -> Outcome:
+    """Return what becomes of the case of a seed."""
+    return tried(case_of(seed, SCALES[scale]), seconds)
+
+
+def lost(seed: int, said: str, scale: str) -> Outcome:
+    """Return what became of the case of a seed whose worker died."""
+    return Outcome(seed, case_of(seed, SCALES[scale]).name, CRASHED, said, 0.0)

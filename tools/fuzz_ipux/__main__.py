@@ -12,35 +12,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
-from hloipu_runtime.errors import ArtefactError
-from tools.fuzz_ipux import cases, trial
+from tools.fuzz_ipux import cases
+from tools.fuzz_ipux.judge import FOLDERS, MEMORY_BYTES, SECONDS, judged
 from tools.fuzzing import pool
-from tools.fuzzing.trial import Outcome
 from tools.mapping import add_where, mapped, where_of
 
-ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("out/fuzz")
-FOLDERS = (ROOT / "hlo_samples",)
-MEMORY_BYTES = 2 * 2**30
-SECONDS = 4 * trial.SECONDS + pool.GRACE_SECONDS
-
-
-@lru_cache(maxsize=1)
-def _cases(seed: int) -> cases.Cases:
-    return cases.read(seed, FOLDERS)
-
-
-def judged(case: str, seed: int) -> pool.Result:
-    """Load and run the file of a case, such as "forged 17"."""
-    made, number = _cases(seed), int(case.split()[1])
-    try:
-        data = made.data(number)
-    except ArtefactError as error:
-        return pool.Result(case, Outcome("refused", f"write {error.code}"))
-    return pool.Result(case, trial.try_file(data), len(data))
 
 
 def save(result: pool.Result, made: cases.Cases, folder: Path) -> Path:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from hloipu.inputs import save_arrays
 from tests.support.xla_oracle import available
-from tools.fuzz_programs.judge import AGREED, FAILED, REFUSED, Outcome, judged
+from tools.fuzz_programs.judge import AGREED, FAILED, REFUSED, Outcome
 from tools.fuzz_programs.program import generate
-from tools.fuzz_programs.tiles import judged_on_tiles
-from tools.mapping import add_where, kept_oracle, mapped, where_of
+from tools.fuzz_programs.tiles import SECONDS, judged_number
+from tools.mapping import add_where, mapped, where_of
 
 OUT = Path("out/fuzz_programs")
 MOST_REFUSED = 0.02
@@ -39,21 +39,10 @@ def save(seed: int, outcome: Outcome, folder: Path) -> Path:
     return path
 
 
-SECONDS_A_PROGRAM = 60
-"""Then the program's worker is ended."""
-
-
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
     numbers = range(options.first, options.first + options.count)
-    judge = partial(_judged, seed=options.seed, tiles=options.tiles)
-    return mapped(judge, numbers, _lost, where_of(options, seconds=SECONDS_A_PROGRAM))
-
-
-def _judged(number: int, seed: int, *, tiles: bool) -> Outcome:
-    program = generate(seed, number)
-    if tiles:
-        return judged_on_tiles(program)
-    return judged(program, kept_oracle(SECONDS_A_PROGRAM))
+    judge = partial(judged_number, seed=options.seed, tiles=options.tiles)
+    return mapped(judge, numbers, _lost, where_of(options, seconds=SECONDS))
 
 
 def _lost(number: int, said: str) -> Outcome:
