@@ -18,7 +18,7 @@ from uuid import uuid4
 import dask
 from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
 
-from hloipu.sweeping.jobs import limit_memory, write_modules
+from hloipu.sweeping.jobs import fingerprint, limit_memory, write_modules
 from hloipu.sweeping.workers import JOBS_AHEAD, Finished, Task, done
 from hloipu_runtime.errors import UsageError
 
@@ -26,6 +26,8 @@ _CONNECT_SECONDS = 15
 """To reach a scheduler. Assumed."""
 _NO_WORKER_SECONDS = 60
 """Workers that died take seconds to start again. Assumed."""
+_OTHER = "another hloipu"
+"""In place of a result."""
 _LEFT_BYTES = 2**26
 """Of a local worker's memory, beyond its limit: Dask ends workers at 95 % of theirs."""
 
@@ -33,6 +35,17 @@ _LOGGERS = (
     "distributed", "distributed.client", "distributed.core", "distributed.nanny",
     "distributed.scheduler", "distributed.batched", "tornado.application", "asyncio",
 )  # fmt: skip
+
+
+class _Client(Client):  # type: ignore[misc]
+    """A client that is closed by us alone.
+
+    Where Dask reaches no scheduler nobody gets the client to close it; when it is freed it waits
+    30 s more, and shows where it was.
+    """
+
+    def __del__(self) -> None:
+        """Do nothing."""
 
 
 class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -58,8 +71,13 @@ class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
             self.folder.cleanup()
 
 
-def done_on_worker(task: Task, plugin: str) -> Any:
-    """Return the result of a task, done on a worker that has the plugin of that name."""
+def done_on_worker(task: Task, plugin: str, compiler: str) -> Any:
+    """Return the result of a task, done on a worker that has the plugin of that name.
+
+    `_OTHER` where the hloipu there is another one: results of two are not mixed.
+    """
+    if fingerprint() != compiler:
+        return _OTHER
     return done(task, get_worker().plugins[plugin].folder.name)
 
 
@@ -126,7 +144,9 @@ class DaskWorkers:
         """Hand a task out under a key of its own: what Dask remembers of a key it does not redo."""
         self._handed_out += 1
         key = f"hloipu-{task.key[:16]}-{self._handed_out}"
-        future = self._client.submit(done_on_worker, task, self._plugin.name, key=key)
+        future = self._client.submit(
+            done_on_worker, task, self._plugin.name, fingerprint(), key=key
+        )
         future.add_done_callback(lambda one, key=task.key: self._finished.put((key, one)))
 
     def wait(self) -> Finished:
@@ -142,6 +162,12 @@ class DaskWorkers:
         if future.status == "finished":
             result = future.result()
             future.release()
+            if result == _OTHER:
+                raise UsageError(
+                    "E3193",
+                    "a worker has another hloipu, which may compile otherwise",
+                    hint="install the same hloipu on scheduler and workers",
+                )
             return key, result
         if future.status == "error":
             error = future.exception()
@@ -191,7 +217,7 @@ def connected(cluster: Any) -> Any:
     """Return a client of a cluster, or of that at an address; UsageError E3193: there is none."""
     client = None
     try:
-        client = Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = _Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:
         if client is not None:

@@ -17,6 +17,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from hloipu_runtime.errors import HloipuError, LimitError
+from hloipu_runtime.executable_cache import source_fingerprint
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import Search
 
@@ -109,6 +110,11 @@ def limit_memory(memory_bytes: int | None) -> None:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         least = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
+
+
+def fingerprint() -> str:
+    """Return what tells this hloipu from others that compile otherwise."""
+    return source_fingerprint("hloipu", "hloipu_compiler", "hloipu_runtime")
 
 
 @contextmanager
