@@ -107,7 +107,7 @@ SEED   ?= 0
 BLOCKS ?= $(if $(filter command line,$(origin N)),$(N),1000)
 .PHONY: fuzz-blocks
 fuzz-blocks: install ## N blocks of networks at real sizes, from SEED on: compiled and proved
-	$(BIN)/python -m tools.fuzz_blocks --cases $(BLOCKS) --seed $(SEED) --jobs 2
+	$(BIN)/python -m tools.fuzz_blocks --cases $(BLOCKS) --seed $(SEED) --workers 2
 
 .PHONY: zoo-table
 zoo-table: install ## cycles, bytes and compile time of the samples and of DUMPS
@@ -209,7 +209,8 @@ newcomer: install ## JAX, TensorFlow, PyTorch installed anew: docs/frontends.md,
 
 POINTS ?= 2000
 .PHONY: sweep-study
-sweep-study: install ## 2,000 points of a sweep on one worker and on two: points/s, overhead, memory (10 minutes)
+sweep-study: install ## 2,000 points of a sweep on one worker and on two; worker, scheduler, client killed (half an hour)
+	$(BIN)/python -m pip install --quiet '.[sweep]'
 	$(BIN)/python -m tools.sweep_study --points $(POINTS)
 
 .PHONY: plan-study

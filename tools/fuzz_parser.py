@@ -1,6 +1,7 @@
 """Read mutants of real dumps and report every traceback, hang, slow case and unplaced error.
 
     python -m tools.fuzz_parser [--count N] [--whole N] [--seed S] [--dumps FOLDER]...
+                                [--workers N] [--scheduler ADDRESS]
 
 Each case is parsed, verified and printed in a process of 1 GiB, at most 2 s of processor time for
 each MB. Failing texts are saved under out/fuzz, tracebacks reduced. Ends with 1 if any case failed.
@@ -11,9 +12,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tools.fuzzing import cases, pool
+from tools.mapping import add_where, mapped, where_of
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("out/fuzz")
@@ -40,18 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--whole", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--dumps", type=Path, action="append", default=[])
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
-    folders = [f.resolve() for f in (ROOT / "hlo_samples", *options.dumps) if f.is_dir()]
+    given = (ROOT / "hlo_samples", *options.dumps)
+    folders = tuple(f.resolve() for f in given if f.is_dir())
     made = cases.read(options.seed, folders)
     start, kinds, details = time.monotonic(), Counter[str](), Counter[str]()
     slowest: tuple[float, pool.Result | None] = (0.0, None)
     whole = options.whole if made.dumps else 0
-    for result in pool.run(
-        options.seed, folders, case_names(options.count, whole), options.workers
-    ):
+    judge = partial(pool.judged, seed=options.seed, folders=folders)
+    where = where_of(options, memory_bytes=pool.MEMORY_BYTES)
+    for result in mapped(judge, case_names(options.count, whole), pool.lost, where):
         outcome = result.outcome
         kinds[outcome.kind] += 1
         if outcome.failed:

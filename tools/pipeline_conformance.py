@@ -1,7 +1,8 @@
 """Run training steps cut in many ways, and compare each with gradients and update taken apart.
 
     python -m tools.pipeline_conformance [--count N] [--concurrent N] [--sharded N] [--seed S]
-                                         [--exact N] [--only TEXT]
+                                         [--exact N] [--only TEXT] [--workers N]
+                                         [--scheduler ADDRESS]
 
 Networks of every kind under their optimizers, with one to four stages, all schedules, reductions,
 types of accumulators and ways to recompute, on one replica and on two, with state, weights and
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.errors import HloipuError
 from tests.support import concurrent_trials, pipeline_trials
+from tools.mapping import add_where, mapped, where_of
 
 _SHOWN = 40
 _AWAY: tuple[dict[str, bool], ...] = (
@@ -74,6 +76,15 @@ def judged(trial: Trial, *, exact: bool) -> str:
     return "agrees"
 
 
+def _judged(case: tuple[Trial, bool]) -> tuple[str, str]:
+    trial, on_tiles = case
+    return trial.name, judged(trial, exact=on_tiles)
+
+
+def _lost(case: tuple[Trial, bool], said: str) -> tuple[str, str]:
+    return case[0].name, f"failed: {said}"
+
+
 def main() -> int:
     """Run as many configurations as asked; return 1 if any does not agree."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -83,18 +94,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--exact", type=int, default=5, help="every so many, on tiles as well")
     parser.add_argument("--only", default="", help="run those whose name has this in it")
+    add_where(parser)
     asked = parser.parse_args()
     every = trials(asked.count, asked.concurrent, asked.sharded, asked.seed)
     chosen = [trial for trial in every if asked.only in trial.name]
-    began, found, shown, exact = time.monotonic(), Counter[str](), 0, 0
-    for number, trial in enumerate(chosen):
-        on_tiles = number % asked.exact == 0
-        exact += on_tiles
-        result = judged(trial, exact=on_tiles)
+    began, found, shown = time.monotonic(), Counter[str](), 0
+    cases = [(trial, number % asked.exact == 0) for number, trial in enumerate(chosen)]
+    exact = sum(on_tiles for _, on_tiles in cases)
+    for name, result in mapped(_judged, cases, _lost, where_of(asked)):
         found[result.partition(":")[0]] += 1
         if result != "agrees" and shown < _SHOWN:
             shown += 1
-            print(f"{trial.name}: {result[:600]}", flush=True)
+            print(f"{name}: {result[:600]}", flush=True)
     seconds = time.monotonic() - began
     print(f"{len(chosen)} configurations, {exact} on tiles too, in {seconds:.0f} s: {dict(found)}")
     return 0 if set(found) <= {"agrees"} else 1

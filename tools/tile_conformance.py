@@ -1,7 +1,7 @@
 """Compare what compiled programs compute with XLA:CPU, on several machines and in both modes.
 
     python -m tools.tile_conformance [--sample N] [--only TEXT] [--odd N] [--seed N]
-                                     [--workers N] [--show N]
+                                     [--show N] [--workers N] [--scheduler ADDRESS]
 
 Each module of the conformance cases, or with `--odd` of `tools.conformance.odd_shapes`, is compiled
 for `tiny`, for `tiny` with seven tiles and for `gc200`, and run whole-tensor and tile by tile with
@@ -10,14 +10,13 @@ equal. Ends with 1 where a module fails.
 """
 
 import argparse
-import multiprocessing
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from hloipu.api import compile_verified
 from hloipu.options.resolve import resolve
@@ -32,7 +31,8 @@ from tools.conformance.deviations import Deviation, read
 from tools.conformance.odd_shapes import odd_cases
 from tools.conformance.outcome import FAILED, compared, xla_results
 from tools.conformance.values import inputs_of
-from tools.conformance.workers import ORACLE_SECONDS, answers, chosen_cases
+from tools.conformance.workers import ORACLE_SECONDS, chosen_cases
+from tools.mapping import add_where, kept_oracle, mapped, where_of
 
 MACHINES: dict[str, dict[str, Any]] = {
     "tiny": {"target": "tiny"},
@@ -108,30 +108,12 @@ def _on_machine(
     return ""
 
 
-class Wanted(NamedTuple):
-    """Which cases: `sample` of them, those whose name holds a text, or `odd` ones of a seed."""
-
-    sample: int | None
-    only: str
-    odd: int
-    seed: int
+def _judged(case: Case) -> TileOutcome:
+    return judged(case, kept_oracle(ORACLE_SECONDS), read())
 
 
-def _cases(wanted: Wanted) -> list[Case]:
-    if wanted.odd:
-        return [case for case in odd_cases(wanted.odd, wanted.seed) if wanted.only in case.name]
-    return [case for case in chosen_cases(wanted.sample, wanted.only) if case.participants == 1]
-
-
-def _work(wanted: Wanted, number: int, workers: int, queue: Any) -> None:
-    parent = multiprocessing.parent_process()
-    table = read()
-    with Oracle(timeout_seconds=ORACLE_SECONDS) as oracle:
-        for case in _cases(wanted)[number::workers]:
-            if parent is not None and not parent.is_alive():
-                return
-            queue.put(judged(case, oracle, table))
-    queue.put(None)
+def _lost(case: Case, said: str) -> TileOutcome:
+    return TileOutcome(case.name, case.opcode, FAILED, said)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -141,7 +123,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="the cases whose name contains this text")
     parser.add_argument("--odd", type=int, default=0, help="this many modules of odd sizes instead")
     parser.add_argument("--seed", type=int, default=0, help="of modules of odd sizes")
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--show", type=int, default=60, help="most failures to print")
     options = parser.parse_args(arguments)
     if not available():
@@ -150,8 +132,11 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     rows: dict[str, Counter[str]] = {}
     bad = []
-    wanted = Wanted(options.sample, options.only, options.odd, options.seed)
-    for outcome in answers(_work, (wanted,), options.workers):
+    if options.odd:
+        cases = [x for x in odd_cases(options.odd, options.seed) if options.only in x.name]
+    else:
+        cases = [x for x in chosen_cases(options.sample, options.only) if x.participants == 1]
+    for outcome in mapped(_judged, cases, _lost, where_of(options)):
         rows.setdefault(outcome.opcode, Counter())[outcome.status] += 1
         if outcome.status != AGREES:
             bad.append(outcome)

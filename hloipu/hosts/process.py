@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from hloipu.hosts.messages import Answer, Call, Line, Met, Operands, Stop, failure_of
+from hloipu.sweeping.jobs import fingerprint
 from hloipu_runtime.compiled import load
 from hloipu_runtime.errors import HloipuError, HostError, UsageError
 from hloipu_runtime.plain_text import plain_message
@@ -88,6 +89,12 @@ def _received(line: Line, host: int) -> Mapping[str, Any] | None:
     """Return what the session begins with; None where it is told that this cannot be read."""
     try:
         found: Mapping[str, Any] = line.receive()
+        if found["hloipu"] != fingerprint():
+            raise UsageError(
+                "E3193",
+                f"host {host} has another hloipu than this process, which may compute otherwise",
+                hint="install the same hloipu on all of them",
+            )
         return found
     except EOFError:
         raise

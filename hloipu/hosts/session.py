@@ -11,6 +11,7 @@ from typing import Any
 from hloipu.hosts.hub import Hub
 from hloipu.hosts.messages import dumped
 from hloipu.hosts.places import HERE, Places, places_for
+from hloipu.sweeping.jobs import fingerprint
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, State, checked
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
@@ -110,6 +111,7 @@ class HostsSession:
         messages = [
             dumped(
                 {
+                    "hloipu": fingerprint(),
                     "program": raw,
                     "shown": shown,
                     "given": given,
@@ -160,7 +162,12 @@ class HostsSession:
 
     def arrived(self, name: str, host: int = EVERY_HOST) -> list[Arrived]:
         """Return what has arrived of an outfeed and was not read yet, of one host or of all."""
-        wanted = range(self.program.hosts) if host == EVERY_HOST else [host]
+        hosts = range(self.program.hosts)
+        if host != EVERY_HOST and host not in hosts:
+            raise UsageError(
+                "E3155", f"there is no host {host}", hint=f"hosts are 0 to {hosts.stop - 1}"
+            )
+        wanted = hosts if host == EVERY_HOST else [host]
         asked = {n: {"name": name, "host": n} for n in wanted}
         for n, found in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
             self._unread.setdefault((name, n), deque()).extend(found)

@@ -11,17 +11,23 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
+import dask
 from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
 
-from hloipu.sweeping.jobs import Job, done, limit_memory, write_modules
-from hloipu.sweeping.workers import JOBS_AHEAD, Finished
+from hloipu.sweeping.jobs import fingerprint, limit_memory, write_modules
+from hloipu.sweeping.workers import JOBS_AHEAD, Finished, Task, done
 from hloipu_runtime.errors import UsageError
 
 _CONNECT_SECONDS = 15
 """To reach a scheduler. Assumed."""
+_NO_WORKER_SECONDS = 60
+"""Workers that died take seconds to start again. Assumed."""
+_OTHER = "another hloipu"
+"""In place of a result."""
 _LEFT_BYTES = 2**26
 """Of a local worker's memory, beyond its limit: Dask ends workers at 95 % of theirs."""
 
@@ -29,6 +35,17 @@ _LOGGERS = (
     "distributed", "distributed.client", "distributed.core", "distributed.nanny",
     "distributed.scheduler", "distributed.batched", "tornado.application", "asyncio",
 )  # fmt: skip
+
+
+class _Client(Client):  # type: ignore[misc]
+    """A client that is closed by us alone.
+
+    Where Dask reaches no scheduler nobody gets the client to close it; when it is freed it waits
+    30 s more, and shows where it was.
+    """
+
+    def __del__(self) -> None:
+        """Do nothing."""
 
 
 class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
@@ -54,13 +71,21 @@ class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
             self.folder.cleanup()
 
 
-def done_on_worker(job: Job, plugin: str) -> dict[str, Any]:
-    """Return the record of a job, done on a worker that has the plugin of that name."""
-    return done(job, get_worker().plugins[plugin].folder.name)
+def done_on_worker(task: Task, plugin: str, compiler: str) -> Any:
+    """Return the result of a task, done on a worker that has the plugin of that name.
+
+    `_OTHER` where the hloipu there is another one: results of two are not mixed.
+    """
+    if fingerprint() != compiler:
+        return _OTHER
+    return done(task, get_worker().plugins[plugin].folder.name)
 
 
 class DaskWorkers:
     """Workers of a Dask cluster."""
+
+    deaths_alone = 1
+    """Dask gives each task to four workers (`distributed.scheduler.allowed-failures`)."""
 
     def __init__(
         self,
@@ -77,6 +102,8 @@ class DaskWorkers:
         self._cluster: Any = None
         self._client: Any = None
         self._handed_out = 0
+        self._seen = 0.0
+        """When there were workers, by the clock."""
         self._levels: dict[str, int] = {}
         self._finished: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
@@ -99,23 +126,28 @@ class DaskWorkers:
             workers = self._client.scheduler_info(n_workers=-1)["workers"]
             self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
         self._client.register_plugin(self._plugin)
+        self._seen = monotonic()
 
     def _local_cluster(self) -> Any:
         limit = self._memory_bytes
-        return LocalCluster(
-            n_workers=self._count,
-            threads_per_worker=1,
-            dashboard_address=":0",
-            memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
-            silence_logs=logging.CRITICAL,
-        )
+        # Else it ends workers for good that are being started again when this time is up.
+        with dask.config.set({"distributed.deploy.lost-worker-timeout": "1000 days"}):
+            return LocalCluster(
+                n_workers=self._count,
+                threads_per_worker=1,
+                dashboard_address=":0",
+                memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
+                silence_logs=logging.CRITICAL,
+            )
 
-    def submit(self, job: Job) -> None:
-        """Hand a job out under a key of its own: what Dask remembers of a key it does not redo."""
+    def submit(self, task: Task) -> None:
+        """Hand a task out under a key of its own: what Dask remembers of a key it does not redo."""
         self._handed_out += 1
-        key = f"hloipu-{job.key[:16]}-{self._handed_out}"
-        future = self._client.submit(done_on_worker, job, self._plugin.name, key=key)
-        future.add_done_callback(lambda one, key=job.key: self._finished.put((key, one)))
+        key = f"hloipu-{task.key[:16]}-{self._handed_out}"
+        future = self._client.submit(
+            done_on_worker, task, self._plugin.name, fingerprint(), key=key
+        )
+        future.add_done_callback(lambda one, key=task.key: self._finished.put((key, one)))
 
     def wait(self) -> Finished:
         """Return the next that is finished, or whose worker died too often."""
@@ -126,10 +158,17 @@ class DaskWorkers:
             except queue.Empty:
                 if self._client.status != "running":
                     raise self._gone() from None
+                self._look_at_workers()
         if future.status == "finished":
-            record = future.result()
+            result = future.result()
             future.release()
-            return key, dict(record)
+            if result == _OTHER:
+                raise UsageError(
+                    "E3193",
+                    "a worker has another hloipu, which may compile otherwise",
+                    hint="install the same hloipu on scheduler and workers",
+                )
+            return key, result
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
@@ -140,6 +179,19 @@ class DaskWorkers:
                 hint="install the same hloipu on scheduler and workers",
             )
         raise self._gone()
+
+    def _look_at_workers(self) -> None:
+        """Raise UsageError E3193 where there have been no workers for long."""
+        now = monotonic()
+        if self._client.scheduler_info(n_workers=-1)["workers"]:
+            self._seen = now
+        elif now - self._seen > _NO_WORKER_SECONDS:
+            raise UsageError(
+                "E3193",
+                f"the Dask scheduler {self._scheduler or 'of this machine'} has had no worker for "
+                f"{_NO_WORKER_SECONDS} s",
+                hint="what arrived is kept: start workers, and --resume",
+            )
 
     def _gone(self) -> UsageError:
         where = self._scheduler or "of this machine"
@@ -165,7 +217,7 @@ def connected(cluster: Any) -> Any:
     """Return a client of a cluster, or of that at an address; UsageError E3193: there is none."""
     client = None
     try:
-        client = Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = _Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:
         if client is not None:

@@ -9,13 +9,15 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from hloipu_runtime.errors import HloipuError, LimitError
+from hloipu_runtime.executable_cache import source_fingerprint
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import Search
 
@@ -46,6 +48,32 @@ class Job:
     def hard_seconds(self) -> float | None:
         """Seconds after which its worker ends, whatever it is in."""
         return None if self.seconds is None else _HARD_FACTOR * self.seconds + _HARD_SECONDS
+
+    def done(self, folder: str, *, guarded: bool) -> dict[str, Any]:
+        """Return its record: figures, or the code and message of its error.
+
+        `guarded`: end the process where the job does not heed its time.
+        """
+        start, cpu_start = perf_counter(), process_time()
+        try:
+            with ended_after(self.hard_seconds if guarded else None):
+                record = _figures_in_time(self, folder)
+        except HloipuError as error:
+            record = failure(error.code, error.message)
+        except MemoryError:
+            record = failure("E5015", "compiling it takes more memory than a worker may have")
+        except RecursionError:
+            record = failure("E9001", "compiling it recurses too deeply")
+        except Exception as error:
+            record = failure("E9001", f"{type(error).__name__}: {error}"[:500])
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        scale = 1 if sys.platform == "darwin" else 1024
+        return {
+            **record,
+            "wall_seconds": round(perf_counter() - start, 6),
+            "cpu_seconds": round(process_time() - cpu_start, 6),
+            "worker_bytes": peak * scale,
+        }
 
 
 def module_path(folder: str | Path, digest: str) -> Path:
@@ -84,37 +112,23 @@ def limit_memory(memory_bytes: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (least, hard))
 
 
-def done(job: Job, folder: str, *, guarded: bool = True) -> dict[str, Any]:
-    """Return the record of a job: figures, or the code and message of its error.
+def fingerprint() -> str:
+    """Return what tells this hloipu from others that compile otherwise."""
+    return source_fingerprint("hloipu", "hloipu_compiler", "hloipu_runtime")
 
-    `guarded`: end the process where the job does not heed its time.
-    """
-    start = perf_counter()
-    hard = job.hard_seconds if guarded else None
-    try:
-        with open(os.devnull, "w") as nowhere:
-            if hard is not None:
-                faulthandler.dump_traceback_later(hard, exit=True, file=nowhere)
-            try:
-                record = _figures_in_time(job, folder)
-            finally:
-                if hard is not None:
-                    faulthandler.cancel_dump_traceback_later()
-    except HloipuError as error:
-        record = failure(error.code, error.message)
-    except MemoryError:
-        record = failure("E5015", "compiling it takes more memory than a worker may have")
-    except RecursionError:
-        record = failure("E9001", "compiling it recurses too deeply")
-    except Exception as error:
-        record = failure("E9001", f"{type(error).__name__}: {error}"[:500])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    scale = 1 if sys.platform == "darwin" else 1024
-    return {
-        **record,
-        "wall_seconds": round(perf_counter() - start, 6),
-        "worker_bytes": peak * scale,
-    }
+
+@contextmanager
+def ended_after(seconds: float | None) -> Iterator[None]:
+    """End the process where the block takes longer, whatever it is in; None: never."""
+    if seconds is None:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere:
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def failure(code: str, message: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
 from hloipu.sweeping.axes import AS_WRITTEN, BATCH, DEFAULT, DTYPE, FILE, given_of
-from hloipu.sweeping.jobs import Job
+from hloipu.sweeping.jobs import Job, fingerprint
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module
@@ -23,7 +23,6 @@ from hloipu_compiler.source import Source
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import F32
 from hloipu_runtime.errors import HloipuError, UsageError
-from hloipu_runtime.executable_cache import source_fingerprint
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.load import load_machine
 
@@ -165,11 +164,6 @@ class Compiles:
             given = {**self._given, **{k: v for k, v in point.items() if k in OPTIONS}}
         config = ["--config", self._config] if self._config else []
         return source + shlex.join(["hloipu", "estimate", file, *_words(given), *config])
-
-
-def fingerprint() -> str:
-    """Return what tells this hloipu from others that compile otherwise."""
-    return source_fingerprint("hloipu", "hloipu_compiler", "hloipu_runtime")
 
 
 @lru_cache(maxsize=256)

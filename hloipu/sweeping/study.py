@@ -15,7 +15,8 @@ from hloipu.options.resolve import OptionWarning, resolve
 from hloipu.showing import shown
 from hloipu.sweeping.axes import FILE, Axis, axis_of, checked_axes, combinations, points_of
 from hloipu.sweeping.goals import FIGURES, USUAL_GOALS, checked_goals, pareto
-from hloipu.sweeping.request import Compiles, SweptModule, fingerprint, swept_module
+from hloipu.sweeping.jobs import fingerprint
+from hloipu.sweeping.request import Compiles, SweptModule, swept_module
 from hloipu.sweeping.running import Runner, planned, run_points
 from hloipu.sweeping.store import Row, Store
 from hloipu.sweeping.workers import workers_for

@@ -1,8 +1,8 @@
 """Workers of a sweep: processes of this machine, or a Dask cluster, behind one face.
 
 with workers:                       # modules go to each machine once
-    workers.submit(job)             # at most `places` at a time
-    key, record = workers.wait()    # None for the record: the job's worker died
+    workers.submit(task)            # at most `places` at a time
+    key, result = workers.wait()    # None for the result: the task's worker died
 """
 
 import os
@@ -16,32 +16,53 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from hloipu.sweeping.jobs import Job, begin_worker, done, write_modules
+from hloipu.sweeping.jobs import begin_worker, write_modules
 from hloipu_runtime.errors import UsageError
 
-Record = dict[str, Any]
-Finished = tuple[str, Record | None]
+Finished = tuple[str, Any]
+"""The key of a task, and what came of it; None: its worker died."""
 JOBS_AHEAD = 2
-"""Jobs that each worker has: the one that it does, and the next."""
+"""Tasks that each worker has: the one that it does, and the next."""
 MOST_WORKERS = 4096
 _MOST_STARTS = 2
-"""Of processes that end before any does a job: then none will."""
+"""Of processes that end before any does a task: then none will."""
+
+
+class Task(Protocol):
+    """Something to do, which goes to a worker pickled, such as a `Job`."""
+
+    @property
+    def key(self) -> str:
+        """By which its result comes back."""
+
+    def done(self, folder: str, *, guarded: bool) -> Any:
+        """Do it, and return the result; modules are in the folder.
+
+        `guarded`: this process is a worker's, and may end.
+        """
+
+
+def done(task: Task, folder: str) -> Any:
+    """Do a task in a worker's process."""
+    return task.done(folder, guarded=True)
 
 
 class Workers(Protocol):
-    """Who does jobs."""
+    """Who does tasks."""
 
     places: int
-    """Jobs to hand out at a time."""
+    """Tasks to hand out at a time."""
+    deaths_alone: int
+    """How often workers die that do nothing but one task before that is to blame."""
 
     def start(self) -> None:
         """Start them; UsageError E3193 where that fails."""
 
-    def submit(self, job: Job) -> None:
-        """Hand a job out."""
+    def submit(self, task: Task) -> None:
+        """Hand a task out."""
 
     def wait(self) -> Finished:
-        """Return the next key and record; None for a record whose worker died.
+        """Return the next key and result; None for a result whose worker died.
 
         Raises UsageError E3193 where the workers are gone for good.
         """
@@ -51,29 +72,30 @@ class Workers(Protocol):
 
 
 class HereWorkers:
-    """No workers: jobs are done in this process, one by one."""
+    """No workers: tasks are done in this process, one by one."""
 
     places = 1
+    deaths_alone = 1
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._jobs: list[Job] = []
+        self._tasks: list[Task] = []
 
     def start(self) -> None:
         """Write the modules out."""
         self._folder = tempfile.TemporaryDirectory(prefix="hloipu-sweep-")
         write_modules(self._folder.name, self._texts)
 
-    def submit(self, job: Job) -> None:
-        """Keep a job until somebody waits."""
-        self._jobs.append(job)
+    def submit(self, task: Task) -> None:
+        """Keep a task until somebody waits."""
+        self._tasks.append(task)
 
     def wait(self) -> Finished:
-        """Do the job that came first."""
-        job = self._jobs.pop(0)
+        """Do the task that came first."""
+        task = self._tasks.pop(0)
         assert self._folder is not None
-        return job.key, done(job, self._folder.name, guarded=False)
+        return task.key, task.done(self._folder.name, guarded=False)
 
     def close(self) -> None:
         """Remove the modules."""
@@ -84,6 +106,8 @@ class HereWorkers:
 class ProcessWorkers:
     """Processes of this machine; where one dies all of them are started anew."""
 
+    deaths_alone = 2
+
     def __init__(self, texts: Mapping[str, str], count: int, memory_bytes: int | None) -> None:
         self.places: int = JOBS_AHEAD * count
         self._texts = texts
@@ -91,12 +115,12 @@ class ProcessWorkers:
         self._memory_bytes = memory_bytes
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pool: ProcessPoolExecutor | None = None
-        self._finished: queue.SimpleQueue[tuple[str, Future[Record]]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[str, Future[Any]]] = queue.SimpleQueue()
         self._has_worked = False
         self._starts = 0
 
     def start(self) -> None:
-        """Write the modules out; processes start with the first jobs."""
+        """Write the modules out; processes start with the first tasks."""
         self._folder = tempfile.TemporaryDirectory(prefix="hloipu-sweep-")
         write_modules(self._folder.name, self._texts)
         self._pool = self._new_pool()
@@ -108,22 +132,22 @@ class ProcessWorkers:
             self._count, get_context("spawn"), begin_worker, (self._memory_bytes,)
         )
 
-    def submit(self, job: Job) -> None:
-        """Hand a job out."""
+    def submit(self, task: Task) -> None:
+        """Hand a task out."""
         assert self._folder is not None
         assert self._pool is not None
         try:
-            future = self._pool.submit(done, job, self._folder.name)
+            future = self._pool.submit(done, task, self._folder.name)
         except BrokenProcessPool:
             self._renew()
-            future = self._pool.submit(done, job, self._folder.name)
-        _tell(future, job.key, self._finished)
+            future = self._pool.submit(done, task, self._folder.name)
+        _tell(future, task.key, self._finished)
 
     def wait(self) -> Finished:
         """Return the next that is finished, or whose worker died."""
         key, future = self._finished.get()
         try:
-            record = future.result()
+            result = future.result()
         except BrokenProcessPool:
             if not self._has_worked and self._starts > _MOST_STARTS:
                 raise UsageError(
@@ -134,7 +158,7 @@ class ProcessWorkers:
                 ) from None
             return key, None
         self._has_worked = True
-        return key, record
+        return key, result
 
     def _renew(self) -> None:
         self._end_pool()

@@ -1,5 +1,7 @@
 """Training on several hosts, against one process of JAX with the batches of all together."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,13 @@ import jax
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu.hosts import open_session
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.streams.per_host import PerHost
 from tests.support.pipeline_reference import EVERY_STEP
 from tests.support.replica_trials import Copies, compiled
+from tests.support.sharded_steps import BATCHES, training
 
 UPDATES = 2
 
@@ -64,18 +69,41 @@ def test_hosts_train_as_one_process_with_all_batches(copies: Copies) -> None:
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.large
-@pytest.mark.parametrize("name", ["mlp_momentum", "transformer_adamw_clipped"])
-def test_two_processes_train_sixteen_replicas_as_one(name: str, tmp_path: Path) -> None:
-    program = compiled(Copies(name, 16), hosts=2)
+def _replicas(name: str) -> tuple[CompiledProgram, dict[str, Any]]:
+    """Return a program of 16 replicas on two hosts, and what its sessions are given."""
     step = EVERY_STEP[name]
     data = PerHost([[step.batch(host * 16 + n) for n in range(16)] for host in range(2)])
     given = {"state": jax.tree.leaves(step.state()), "infeeds": {"data": data}}
+    return compiled(Copies(name, 16), hosts=2), given
+
+
+def _divided() -> tuple[CompiledProgram, dict[str, Any]]:
+    """Return a program of two replicas of eight devices each, a replica on each host."""
+    step = training()
+    program = hloipu.compile(
+        step.text, loop=UPDATES, feed={"data": (10, 11)}, outfeed=("loss",), replicas=2, hosts=2
+    )
+    data = PerHost([BATCHES, tuple(rows[::-1] for rows in BATCHES)])
+    return program, {"state": step.leaves[:10], "infeeds": {"data": data}}
+
+
+SIXTEEN: dict[str, Callable[[], tuple[CompiledProgram, dict[str, Any]]]] = {
+    "mlp_momentum": partial(_replicas, "mlp_momentum"),
+    "transformer_adamw_clipped": partial(_replicas, "transformer_adamw_clipped"),
+    "two replicas of eight devices": _divided,
+}
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("name", SIXTEEN)
+def test_two_processes_train_sixteen_participants_as_one(name: str, tmp_path: Path) -> None:
+    program, given = SIXTEEN[name]()
+    assert program.program.participants == 16
     with program.session(**given) as one, open_session(program, **given) as two:
         for where, session in (("one", one), ("two", two)):
             session.run(UPDATES)
             session.save_state(tmp_path / where)
-        for replica in range(16):
+        for replica in range(program.program.replicas):
             others = two.state(replica)
             for key, array in one.state(replica).items():
                 np.testing.assert_array_equal(array, others[key])

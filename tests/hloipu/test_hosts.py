@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,10 @@ def test_workers_of_dask_are_hosts() -> None:
             assert error.value.code == "E2081"
 
 
+def _raising(host: int) -> Any:
+    raise KeyError(host)
+
+
 def _not_for_hosts() -> HostsSession:
     return open_session(CompiledProgram(program(4), load_machine("tiny")), state=ZEROS)
 
@@ -138,12 +143,24 @@ def _not_for_hosts() -> HostsSession:
         (lambda: opened(infeeds={"data": PerHost([FIRST])}), "E2074"),
         (lambda: opened(infeeds={"data": (x for x in FIRST)}), "E2076"),
         (lambda: opened(infeeds={}), "E3155"),
+        (lambda: opened(infeeds={"data": PerHost(_raising)}), "E2022"),
+        (lambda: opened(scheduler="tcp://"), "E3193" if find_spec("distributed") else "E3192"),
     ],
 )
 def test_refusals(open_it: Callable[[], HostsSession], code: str) -> None:
     with pytest.raises(HloipuError) as error, open_it() as session:
         session.run(2)
     assert error.value.code == code
+
+
+def test_another_hloipu_and_another_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as session, pytest.raises(UsageError) as error:
+        session.arrived("out", host=2)
+    assert error.value.code == "E3155"
+    monkeypatch.setattr(hloipu.hosts.session, "fingerprint", lambda: "another")
+    with pytest.raises(UsageError) as error:
+        opened()
+    assert error.value.code == "E3193"
 
 
 def test_hosts_is_part_of_hloipu() -> None:

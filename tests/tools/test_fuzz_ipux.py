@@ -1,5 +1,6 @@
 """Forged executables are refused, or load and run; a sample of what `make fuzz-ipux` does."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,15 @@ from hloipu_runtime.program_io.frame.frame import encode_frame
 from tests.support.forging import executables, forged
 from tests.support.program_texts import TEXTS
 from tools.fuzz_ipux import cases, trial
-from tools.fuzz_ipux.__main__ import FOLDERS, WORKER
+from tools.fuzz_ipux.judge import MEMORY_BYTES, SECONDS, judged
 from tools.fuzzing import pool
+from tools.mapping import Where, mapped
 
 
 def test_forged_files_are_refused_or_run() -> None:
     names = [f"forged {number}" for number in range(300)]
-    results = list(pool.run(11, FOLDERS, names, 1, WORKER))
+    where = Where(1, seconds=SECONDS, memory_bytes=MEMORY_BYTES)
+    results = list(mapped(partial(judged, seed=11), names, pool.lost, where))
     assert len(results) == len(names)
     assert [(r.case, r.outcome) for r in results if r.outcome.failed] == []
     kinds = {r.outcome.kind for r in results}

@@ -1,17 +1,21 @@
 """Mutants of the samples are read or refused with a place, in time, by a process of 1 GiB."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tools.fuzz_parser import case_names
 from tools.fuzzing import cases, pool, trial
+from tools.mapping import Where, mapped
 
 SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
 
 
 def test_mutants_end_in_acceptance_or_a_placed_error() -> None:
-    results = list(pool.run(7, [SAMPLES], case_names(400, 0), 1))
+    judge = partial(pool.judged, seed=7, folders=(SAMPLES,))
+    where = Where(1, memory_bytes=pool.MEMORY_BYTES)
+    results = list(mapped(judge, case_names(400, 0), pool.lost, where))
 
     assert len(results) == 400
     assert [(r.case, r.outcome) for r in results if r.outcome.failed] == []
@@ -49,17 +53,3 @@ def test_a_traceback_is_found_and_reduced(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert outcome.kind == "traceback"
     assert trial.smallest(text, outcome) == "poison"
-
-
-def test_a_worker_that_hangs_is_ended_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = pool.Worker(0, [SAMPLES])
-    sleeps = (
-        "import sys; sys.stdin.readline(); print('{\"seconds_allowed\": 0}', flush=True); input()"
-    )
-    worker._command = ["python3", "-c", sleeps]
-    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.1)
-
-    assert worker.run("part 0").outcome.kind == "hang"
-    worker._command = ["python3", "-c", "pass"]
-    assert worker.run("part 0").outcome.kind == "died"
-    worker.close()

@@ -1,6 +1,7 @@
 """Compare every op's values with XLA:CPU's.
 
-    python -m tools.conformance [--sample N] [--only TEXT] [--workers N] [--show N]
+    python -m tools.conformance [--sample N] [--only TEXT] [--show N]
+                                [--workers N] [--scheduler ADDRESS]
 
 Prints a table per opcode, then the unexplained failures; writes each of these as a module with its
 inputs to out/conformance/failures/, and ends with 1 where there is one. Needs the dependency group
@@ -22,7 +23,8 @@ from tests.support.xla_oracle import available
 from tools.conformance.case import Case
 from tools.conformance.outcome import EXACT, FAILED, LISTED, UNCARRIED, WITHIN, Outcome
 from tools.conformance.values import inputs_of
-from tools.conformance.workers import chosen_cases, outcomes_in_parallel
+from tools.conformance.workers import chosen_cases, outcomes
+from tools.mapping import add_where, where_of
 
 FAILURES = Path("out/conformance/failures")
 PROGRESS = 1000
@@ -71,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tools.conformance", description=__doc__)
     parser.add_argument("--sample", type=int, help="run a fixed subset of about N modules")
     parser.add_argument("--only", default="", help="run the cases whose name contains this text")
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--show", type=int, default=40, help="most failures to print")
     options = parser.parse_args(arguments)
     if not available():
@@ -81,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     shutil.rmtree(FAILURES, ignore_errors=True)
     cases = {case.name: case for case in chosen_cases(options.sample, options.only)}
     made = []
-    for outcome in outcomes_in_parallel(options.sample, options.only, options.workers):
+    for outcome in outcomes([*cases.values()], where_of(options)):
         made.append(outcome)
         if len(made) % PROGRESS == 0:
             passed = time.monotonic() - start

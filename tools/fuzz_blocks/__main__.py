@@ -1,6 +1,6 @@
 """Draw blocks of networks at real sizes, and compile, prove and price each.
 
-    python -m tools.fuzz_blocks [--cases N] [--seed S] [--jobs J] [--case SEED] [--keep FOLDER]
+    python -m tools.fuzz_blocks [--cases N] [--seed S] [--workers N] [--case SEED] [--keep FOLDER]
 
 Projections, attention, mixtures of experts, norms, embeddings, losses, caches, convolutions and
 loops over layers, with gradients and as training steps, for every machine. A block is a valid
@@ -11,32 +11,17 @@ Each is printed with its seed, and its text is kept. Ends with 1 where there is 
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from multiprocessing import Pool
 from pathlib import Path
 
 from tools.fuzz_blocks.cases import case
 from tools.fuzz_blocks.draws import SCALES
-from tools.fuzz_blocks.trial import FAILURES, LATE, Outcome, tried
+from tools.fuzz_blocks.trial import FAILURES, LATE, Outcome, judged, lost
+from tools.mapping import add_where, mapped, where_of
 
 SECONDS = 30
 """Longest that one case may take; the usual one takes less than one."""
-
-
-def judged(seed: int, scale: str, seconds: float) -> Outcome:
-    """Return what becomes of the case of a seed."""
-    return tried(case(seed, SCALES[scale]), seconds)
-
-
-def outcomes(seeds: Sequence[int], jobs: int, scale: str, seconds: float) -> Iterator[Outcome]:
-    """Yield what becomes of the cases of seeds, as they end."""
-    judge = partial(judged, scale=scale, seconds=seconds)
-    if jobs < 2:
-        yield from map(judge, seeds)
-        return
-    with Pool(jobs, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(judge, seeds)
 
 
 def reported(found: Iterable[Outcome], folder: Path, scale: str) -> int:
@@ -69,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    parser.add_argument("--jobs", type=int, default=1)
+    add_where(parser, workers=1)
     parser.add_argument("--case", type=int, action="append", help="only this one; repeatable")
     parser.add_argument("--scale", choices=sorted(SCALES), default="real")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="longest of one case")
@@ -81,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for made in (case(seed, SCALES[asked.scale]) for seed in seeds):
             print(f"// {made.name}\n{made.text}")
         return 0
-    found = outcomes(seeds, asked.jobs, asked.scale, asked.seconds)
+    judge = partial(judged, scale=asked.scale, seconds=asked.seconds)
+    found = mapped(judge, seeds, partial(lost, scale=asked.scale), where_of(asked))
     return 1 if reported(found, asked.keep, asked.scale) else 0
 
 

@@ -1,12 +1,8 @@
 """One case compiled, proved and priced within a limit of time, and what became of it."""
 
-import signal
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
 
 from hloipu.api import compile_verified, module_attributes
 from hloipu.options.resolve import resolve
@@ -15,6 +11,9 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from tools.fuzz_blocks.cases import Case
+from tools.fuzz_blocks.cases import case as case_of
+from tools.fuzz_blocks.draws import SCALES
+from tools.mapping import raised_after
 
 COMPILED, UNPROVED, CRASHED, REFUSED, UNSUPPORTED, LATE = (
     "compiled", "not proved", "crashed", "refused", "unsupported", "too slow",
@@ -43,22 +42,6 @@ class Outcome:
         return self.kind in FAILURES
 
 
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise LateError in this process's main thread after so many seconds."""
-
-    def late(number: int, frame: FrameType | None) -> None:
-        raise LateError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def compiled(case: Case) -> CompiledProgram:
     """Compile a case as `hloipu estimate` does, and price it."""
     module = parse(case.text)
@@ -73,7 +56,7 @@ def tried(case: Case, seconds: float) -> Outcome:
     """Return what becomes of a case."""
     start = time.monotonic()
     try:
-        with limited(seconds):
+        with raised_after(seconds, LateError):
             compiled(case)
         kind, detail = COMPILED, ""
     except LateError:
@@ -88,3 +71,13 @@ def tried(case: Case, seconds: float) -> Outcome:
         place = f"{last.filename.rpartition('/')[2]}:{last.lineno}"
         kind, detail = CRASHED, f"{type(error).__name__} at {place}: {error}"
     return Outcome(case.seed, case.name, kind, detail, time.monotonic() - start)
+
+
+def judged(seed: int, scale: str, seconds: float) -> Outcome:
+    """Return what becomes of the case of a seed."""
+    return tried(case_of(seed, SCALES[scale]), seconds)
+
+
+def lost(seed: int, said: str, scale: str) -> Outcome:
+    """Return what became of the case of a seed whose worker died."""
+    return Outcome(seed, case_of(seed, SCALES[scale]).name, CRASHED, said, 0.0)

@@ -1,6 +1,6 @@
 """Load and run forged executables; report every traceback, hang, crash and slow case.
 
-    python -m tools.fuzz_ipux [--count N] [--seed S] [--workers W]
+    python -m tools.fuzz_ipux [--count N] [--seed S] [--workers W] [--scheduler ADDRESS]
 
 Files are made from compiled samples by changing their content and putting the digest right. Each is
 loaded, proved, planned, estimated and run in a process of 2 GiB. Ends with 1 if any case failed;
@@ -12,15 +12,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tools.fuzz_ipux import cases
+from tools.fuzz_ipux.judge import FOLDERS, MEMORY_BYTES, SECONDS, judged
 from tools.fuzzing import pool
+from tools.mapping import add_where, mapped, where_of
 
-ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("out/fuzz")
-FOLDERS = (ROOT / "hlo_samples",)
-WORKER = "tools.fuzz_ipux.worker"
 
 
 def save(result: pool.Result, made: cases.Cases, folder: Path) -> Path:
@@ -37,13 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
     made = cases.read(options.seed, FOLDERS)
     start, kinds, details = time.monotonic(), Counter[str](), Counter[str]()
     names = [f"forged {number}" for number in range(options.count)]
-    for result in pool.run(options.seed, FOLDERS, names, options.workers, WORKER):
+    judge = partial(judged, seed=options.seed)
+    where = where_of(options, seconds=SECONDS, memory_bytes=MEMORY_BYTES)
+    for result in mapped(judge, names, pool.lost, where):
         outcome = result.outcome
         kinds[outcome.kind] += 1
         key = f"{outcome.kind}: {outcome.detail.partition(': ')[0]}"

@@ -1,10 +1,9 @@
 """One trial: load a file as a user would, plan, estimate and run it, and say how that ended."""
 
-import signal
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import prod
 
 import numpy as np
@@ -20,6 +19,7 @@ from hloipu_runtime.report.verdict import verdict
 from hloipu_runtime.simulate.participants import MOST_PARTICIPANTS
 from tools.fuzz_ipux.running import run, run_resident
 from tools.fuzzing.trial import Outcome
+from tools.mapping import raised_after
 
 SECONDS = 5.0
 MOST_ELEMENTS = 2**20
@@ -31,13 +31,8 @@ class _StillRunningError(Exception):
     """A loop that data ends goes on and on: what a forged condition may well say."""
 
 
-def _stop(*_: object) -> None:
-    raise _StillRunningError
-
-
 def try_file(data: bytes) -> Outcome:
     """Load and run; a refusal is an error of hloipu's own kind."""
-    signal.signal(signal.SIGALRM, _stop)
     start = time.process_time()
     outcome = _attempt(data)
     seconds = time.process_time() - start
@@ -59,9 +54,10 @@ def _attempt(data: bytes) -> Outcome:
             stage = "session"
             _open(program)
         stage = "run"
-        if _has_endless(executable):
-            signal.setitimer(signal.ITIMER_REAL, SECONDS / 4)
-        difference = run_resident(executable) if executable.program.is_resident else run(program)
+        limit = SECONDS / 4 if _has_endless(executable) else None
+        with raised_after(limit, _StillRunningError) if limit else nullcontext():
+            is_resident = executable.program.is_resident
+            difference = run_resident(executable) if is_resident else run(program)
         if difference:
             return Outcome("wrong", difference)
     except _StillRunningError:
@@ -74,8 +70,6 @@ def _attempt(data: bytes) -> Outcome:
         place = f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "?"
         detail = f"{stage} {type(error).__name__} at {place}: {str(error)[:200]}"
         return Outcome("traceback", detail)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
     return Outcome("accepted", "run")
 
 

@@ -1,7 +1,7 @@
 """Every opcode with each dimension zero in turn, in every element type, through every way to run.
 
-    python -m tools.fuzz_ops [--every N] [--scale N] [--target NAME] [--only TEXT] [--workers N]
-                             [--show N]
+    python -m tools.fuzz_ops [--every N] [--scale N] [--target NAME] [--only TEXT] [--show N]
+                             [--workers N] [--scheduler ADDRESS]
 
 A module that is not valid is left out. What is compiled runs whole-tensor and tile by tile, and
 gives the declared shapes and what the evaluator gives; what is refused is refused by a typed error
@@ -13,7 +13,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -22,6 +21,7 @@ from tools.fuzz_ops.form import case_of, drawn_sizes
 from tools.fuzz_ops.forms import computing_forms
 from tools.fuzz_ops.judge import AGREES, FAILED, INVALID, REFUSED, Verdict, judged
 from tools.fuzz_ops.moving_forms import library_forms, moving_forms
+from tools.mapping import add_where, mapped, where_of
 
 TYPES = tuple(name for name, element in ELEMENT_TYPES.items() if element.is_array)
 LIBRARY_TYPES = ("f32", "f64", "c64", "c128", "s32", "bf16")
@@ -49,6 +49,10 @@ def class_of(verdict: Verdict) -> str:
     return f"{opcode}: {said}"
 
 
+def _lost(case: Case, said: str) -> Verdict:
+    return Verdict(case.name, FAILED, said)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the tool; returns the exit code."""
     parser = argparse.ArgumentParser(prog="tools.fuzz_ops", description=__doc__)
@@ -56,13 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=int, default=1, help="sizes are so many times larger")
     parser.add_argument("--target", default="tiny", help="the machine to compile for")
     parser.add_argument("--only", default="", help="the modules whose name holds this text")
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--show", type=int, default=3, help="most failures to print of a class")
     options = parser.parse_args(arguments)
     start = time.monotonic()
     cases = chosen_cases(options.every, options.only, options.scale)
-    with ProcessPoolExecutor(options.workers) as pool:
-        verdicts = list(pool.map(partial(judged, target=options.target), cases, chunksize=20))
+    judge = partial(judged, target=options.target)
+    verdicts = list(mapped(judge, cases, _lost, where_of(options)))
     counts = Counter(verdict.status for verdict in verdicts)
     refusals = Counter(verdict.said for verdict in verdicts if verdict.status == REFUSED)
     failed: dict[str, list[Verdict]] = {}

@@ -1,6 +1,7 @@
 """Run random programs on both sides, and report every difference.
 
-    python -m tools.fuzz_programs [--tiles] [--count N] [--seed S] [--first N] [--workers N]
+    python -m tools.fuzz_programs [--tiles] [--count N] [--seed S] [--first N]
+                                  [--workers N] [--scheduler ADDRESS]
 
 Each program is evaluated by us and by XLA:CPU; with `--tiles` it is compiled and run on tiles, and
 compared with the evaluator. Integers, predicates and what is exact in floats must be equal; other
@@ -14,14 +15,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from hloipu.inputs import save_arrays
 from tests.support.xla_oracle import available
-from tools.fuzz_programs import pool
-from tools.fuzz_programs.judge import AGREED, REFUSED, Outcome
+from tools.fuzz_programs.judge import AGREED, FAILED, REFUSED, Outcome
 from tools.fuzz_programs.program import generate
-from tools.fuzz_programs.tiles import judged_on_tiles
+from tools.fuzz_programs.tiles import SECONDS, judged_number
+from tools.mapping import add_where, mapped, where_of
 
 OUT = Path("out/fuzz_programs")
 MOST_REFUSED = 0.02
@@ -38,10 +40,13 @@ def save(seed: int, outcome: Outcome, folder: Path) -> Path:
 
 
 def _outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
-    if options.tiles:
-        numbers = range(options.first, options.first + options.count)
-        return (judged_on_tiles(generate(options.seed, number)) for number in numbers)
-    return pool.run(options.seed, options.first, options.count, options.workers)
+    numbers = range(options.first, options.first + options.count)
+    judge = partial(judged_number, seed=options.seed, tiles=options.tiles)
+    return mapped(judge, numbers, _lost, where_of(options, seconds=SECONDS))
+
+
+def _lost(number: int, said: str) -> Outcome:
+    return Outcome(number, FAILED, said)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--tiles", action="store_true", help="compile, in place of asking XLA")
     options = parser.parse_args(arguments)

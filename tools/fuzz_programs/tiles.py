@@ -15,9 +15,13 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.blocks import Array
-from tools.fuzz_programs.judge import AGREED, DIFFERED, Outcome, compared
-from tools.fuzz_programs.program import Program
+from tools.fuzz_programs.judge import AGREED, DIFFERED, Outcome, compared, judged
+from tools.fuzz_programs.program import Program, generate
+from tools.mapping import kept_oracle
 from tools.tile_conformance import MACHINES, MODES
+
+SECONDS = 60
+"""Of one program; then its worker is ended."""
 
 
 def judged_on_tiles(program: Program) -> Outcome:
@@ -62,3 +66,9 @@ def _on_machine(
     if cycles[0] != cycles[1]:
         yield f"{options}: functional {cycles[0]} cycles, exact {cycles[1]}"
     made.memory  # noqa: B018  planned for its own checks
+
+
+def judged_number(number: int, seed: int, *, tiles: bool) -> Outcome:
+    """Make and judge one program, on tiles or by XLA."""
+    program = generate(seed, number)
+    return judged_on_tiles(program) if tiles else judged(program, kept_oracle(SECONDS))

@@ -20,7 +20,7 @@ class Outcome:
     """How a trial ended: accepted, an E-code, or a failure of ours."""
 
     kind: str
-    """"accepted", "refused", or a failure: "traceback", "unplaced", "slow", "hang", "died"."""
+    """"accepted", "refused", or a failure: "traceback", "unplaced", "slow", "died"."""
     detail: str
     seconds: float = 0.0
 

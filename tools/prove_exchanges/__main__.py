@@ -1,6 +1,7 @@
 """Tamper with compiled programs, and count who finds out.
 
     python -m tools.prove_exchanges [--programs N] [--mutants M] [--seed S] [--workers W]
+                                    [--scheduler ADDRESS]
 
 Mutants are drawn uniformly over the kinds of `tools.prove_exchanges.kinds`. Each is given to the
 static proof, and run tile by tile with poisoned memories against its original: results first, then
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from tools.mapping import add_where, where_of
 from tools.prove_exchanges.table import failures, remaining, rules, table
 from tools.prove_exchanges.trial import MASKED
 from tools.prove_exchanges.workers import Wanted, in_parallel
@@ -32,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--mutants", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=2)
+    add_where(parser)
     options = parser.parse_args(arguments)
     start = time.monotonic()
-    wanted = Wanted(options.programs, options.mutants, options.seed, options.workers)
-    programs, verdicts = in_parallel(wanted)
+    wanted = Wanted(options.programs, options.mutants, options.seed)
+    programs, verdicts = in_parallel(wanted, where_of(options))
     print(table(verdicts))
     print(f"\nrules of the static proof: {rules(verdicts)}")
     print(remaining(verdicts))

@@ -1,17 +1,14 @@
 """Mutants drawn and judged in worker processes, the same ones however many workers there are."""
 
-import multiprocessing
 import random
 from collections.abc import Iterator, Sequence
-from queue import Empty
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple
 
+from tools.mapping import Where, mapped
 from tools.prove_exchanges.kinds import KINDS, mutant
 from tools.prove_exchanges.subjects import subjects
 from tools.prove_exchanges.trial import Original, Verdict, judged
-
-ANSWER_SECONDS = 5.0
-"""How often workers that say nothing are looked after."""
 
 MOST_DRAWS = 2000
 """Programs and places tried for one mutant: few programs have a grid of equal axes, say."""
@@ -23,7 +20,6 @@ class Wanted(NamedTuple):
     programs: int
     mutants: int
     seed: int
-    workers: int
 
 
 def verdicts_of(
@@ -41,41 +37,26 @@ def verdicts_of(
                 break
 
 
-def _work(wanted: Wanted, number: int, queue: Any) -> None:
-    parent = multiprocessing.parent_process()
-    originals = [Original(x) for x in subjects(wanted.programs, wanted.seed)]
-    queue.put(len(originals))
-    mine = range(number, wanted.mutants, wanted.workers)
-    for found in verdicts_of(originals, wanted.seed, mine):
-        if parent is not None and not parent.is_alive():
-            return  # whoever asked was ended: nobody reads on
-        queue.put(found)
-    queue.put(None)
+def _numbered(number: int, wanted: Wanted) -> tuple[int, list[tuple[int, Verdict]]]:
+    originals = _originals(wanted.programs, wanted.seed)
+    return len(originals), [*verdicts_of(originals, wanted.seed, range(number, number + 1))]
 
 
-def in_parallel(wanted: Wanted) -> tuple[int, list[Verdict]]:
-    """Return the number of programs, and all verdicts in the order of their numbers."""
-    context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
-    processes = [
-        context.Process(target=_work, args=(wanted, number, queue), daemon=True)
-        for number in range(wanted.workers)
-    ]
-    for process in processes:
-        process.start()
-    running, programs = wanted.workers, 0
-    found: dict[int, Verdict] = {}
-    while running:
-        try:
-            answer = queue.get(timeout=ANSWER_SECONDS)
-        except Empty:
-            if all(process.exitcode in (None, 0) for process in processes):
-                continue
-            raise ChildProcessError("a worker died; what it printed tells why") from None
-        if answer is None:
-            running -= 1
-        elif isinstance(answer, int):
-            programs = answer
-        else:
-            found[answer[0]] = answer[1]
-    return programs, [found[number] for number in sorted(found)]
+@lru_cache(maxsize=1)
+def _originals(programs: int, seed: int) -> list[Original]:
+    return [Original(x) for x in subjects(programs, seed)]
+
+
+def _lost(number: int, said: str) -> tuple[int, list[tuple[int, Verdict]]]:
+    raise ChildProcessError(f"mutant {number}: {said}")
+
+
+def in_parallel(wanted: Wanted, where: Where) -> tuple[int, list[Verdict]]:
+    """Return the number of programs, and all verdicts in the order of their numbers.
+
+    Raises ChildProcessError where a mutant ends its worker.
+    """
+    judge = partial(_numbered, wanted=wanted)
+    answers = [*mapped(judge, range(wanted.mutants), _lost, where)]
+    found = dict(pair for _, pairs in answers for pair in pairs)
+    return max(count for count, _ in answers), [found[number] for number in sorted(found)]

@@ -1,7 +1,7 @@
 """Divide sharded JAX programs, run them on as many participants, and count what they send.
 
     python -m tools.spmd_conformance [--only TEXT] [--dialect shardy|gspmd] [--worst N]
-                                     [--table FILE]
+                                     [--table FILE] [--workers N] [--scheduler ADDRESS]
 
 Every program is lowered by JAX for virtual devices, with Shardy and without. hloipu's program of
 one device runs on all of them in the evaluator, against what JAX computes on its devices; the bytes
@@ -15,19 +15,31 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import exp, fsum, log
 from pathlib import Path
+from typing import Any
 
 from tests.support.xla_oracle import DEVICES
+from tools.mapping import HERE, Where, add_where, mapped, where_of
 from tools.spmd_conformance.judging import Judged, judged
 
 ROOT = Path(__file__).parents[2]
 DIALECTS = ("shardy", "gspmd")
 
 
-def outcomes(dialect: str, names: Sequence[str] = ()) -> Iterator[Judged]:
+def outcomes(dialect: str, names: Sequence[str] = (), where: Where = HERE) -> Iterator[Judged]:
     """Yield the judgement of each program in one dialect, as JAX lowers them in one child."""
+    judge, lost = partial(judged, dialect=dialect), partial(_lost, dialect=dialect)
+    yield from mapped(judge, _lowered(dialect, names), lost, where)
+
+
+def _lost(record: Mapping[str, Any], said: str, dialect: str) -> Judged:
+    return Judged(record["name"], record["part"], dialect, said)
+
+
+def _lowered(dialect: str, names: Sequence[str]) -> Iterator[Mapping[str, Any]]:
     environment = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -40,7 +52,12 @@ def outcomes(dialect: str, names: Sequence[str] = ()) -> Iterator[Judged]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
             assert child.stdout is not None
             for line in child.stdout:
-                yield judged(json.loads(line), dialect)
+                record = json.loads(line)
+                if record.get("arrays"):  # the worker may be on another machine
+                    path = Path(record["arrays"])
+                    record["arrays"] = path.read_bytes()
+                    path.unlink()
+                yield record
         if child.returncode:
             raise RuntimeError(f"the child process of JAX ended with {child.returncode}")
 
@@ -92,6 +109,7 @@ def main() -> int:
     parser.add_argument("--dialect", choices=DIALECTS, help="one partitioner's texts alone")
     parser.add_argument("--worst", type=int, default=40, help="how many of the dearest to list")
     parser.add_argument("--table", type=Path, help="write all outcomes to this file as JSON")
+    add_where(parser)
     asked = parser.parse_args()
     names: list[str] = []
     if asked.only:
@@ -100,7 +118,7 @@ def main() -> int:
         names = [p.name for part in PARTS.values() for p in part if asked.only in p.name]
     began, judgements = time.perf_counter(), []
     for dialect in (asked.dialect,) if asked.dialect else DIALECTS:
-        judgements += list(outcomes(dialect, names))
+        judgements += list(outcomes(dialect, names, where_of(asked)))
     print(summary(judgements, asked.worst))
     print(f"{time.perf_counter() - began:.0f} s")
     if asked.table:

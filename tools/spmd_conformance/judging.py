@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def judged(record: Mapping[str, Any], dialect: str) -> Judged:
         theirs = traffic_of(parse(record["theirs"]), devices)
         fault = ""
         if record["arrays"]:
-            with np.load(record["arrays"]) as arrays:
+            with np.load(BytesIO(record["arrays"])) as arrays:
                 fault = differing(module, known, local, dict(arrays))
     except HloipuError as error:
         fault = f"refused: {error}"

@@ -171,7 +171,8 @@ def loaded_arrays(
             hint="give constants={number: array, …}, or compile with a feed for it",
         )
     if seen.blocks:
-        return _loaded_blocks(program, ports, given, known)
+        replicas = range(-(-participants // program.partitions))
+        return _loaded_blocks(program, ports, given, known, replicas)
     first: dict[str, Array] = {}
     others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
     for port in ports:
@@ -199,10 +200,11 @@ def _loaded_blocks(
     ports: Sequence[Port],
     given: Mapping[str, Any],
     known: Sequence[Mapping[str, Array]],
+    replicas: range,
 ) -> list[dict[str, Array]]:
     """Return `loaded_arrays` of a partitioned program: each partition has its block."""
     seen, loaded = seen_by_users(program), list[dict[str, Array]]()
-    for replica in range(program.replicas):
+    for replica in replicas:
         whole = {
             x.stream: _of_replica(program, x, number_of(x), given[x.stream], replica) for x in ports
         }

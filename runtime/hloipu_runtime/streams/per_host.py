@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.plain_text import plain_message
 
 EVERY_HOST = -1
 """In place of a host's number: of a queue that serves the replicas of all hosts."""
@@ -48,9 +49,23 @@ class PerHost:
         return None if None in counts or not counts else min(counts) * len(counts)
 
     def of_one(self, queue: str, host: int, hosts: int) -> Any:
-        """Return what one of so many hosts has; StreamError E2074 where it is for others."""
+        """Return what one of so many hosts has.
+
+        Raises StreamError E2074 where it is for others, E2022 where the user's function raises.
+        """
         if callable(self.each):
-            return self.each(host)
+            try:
+                return self.each(host)
+            except Exception as error:
+                raise StreamError(
+                    "E2022",
+                    f"queue {of_host(queue, host)!r}: the function of its PerHost raised "
+                    f"{plain_message(error)}",
+                    queue=of_host(queue, host),
+                    expected=f"what host {host} has",
+                    found=type(error).__name__,
+                    hint="the function's own error is shown above",
+                ) from error
         if len(self.each) != hosts:
             raise StreamError(
                 "E2074",

@@ -19,6 +19,7 @@ from hloipu.sweeping.request import Compile
 from hloipu.sweeping.running import Runner, planned, run_points
 from hloipu.sweeping.store import Row, Store
 from hloipu.sweeping.study import Rows
+from hloipu.sweeping.workers import Task
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.load import load_machine
 from tests.support.command_line import run
@@ -151,6 +152,7 @@ class Mortal:
     """Workers that die of one job, and once of every other; all that is out dies with them."""
 
     places = 3
+    deaths_alone = 2
 
     def __init__(self, deadly: str) -> None:
         self.deadly = deadly
@@ -161,8 +163,8 @@ class Mortal:
     def start(self) -> None: ...
     def close(self) -> None: ...
 
-    def submit(self, job: Job) -> None:
-        self.out.append(job.key)
+    def submit(self, task: Task) -> None:
+        self.out.append(task.key)
 
     def wait(self) -> tuple[str, dict[str, Any] | None]:
         key = self.out.pop(0)
