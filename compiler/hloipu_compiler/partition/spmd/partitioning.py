@@ -42,6 +42,8 @@ class Partitioned:
     module: Module
     partitioning: Partitioning
     axes: DeviceAxes
+    reordered: int = 0
+    """Shardings whose blocks go to devices in the mesh's order, not in one of their own."""
 
     @property
     def line(self) -> str:
@@ -49,7 +51,11 @@ class Partitioned:
         count = self.axes.device_count
         sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names if parts]
         mesh = f"a mesh {', '.join(sizes)}" if sizes else f"{count} devices"
-        return f"{count} partitions, an IPU each: sharding annotations for {mesh}"
+        line = f"{count} partitions, an IPU each: sharding annotations for {mesh}"
+        if self.reordered:
+            line += f"; {self.reordered} of them list devices in an order that no mesh has, "
+            line += "and their blocks go to devices 0, 1, 2, ..."
+        return line
 
 
 def is_divided(module: Module) -> bool:
@@ -108,7 +114,8 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     # Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
     # not divide their values alike.
     module = inlined(made_synchronous(module))
-    known = propagated(module, stated_shardings(module), state)
+    stated = stated_shardings(module)
+    known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
     local = for_one_device(module, known, made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
@@ -122,7 +129,8 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
         *_divided(RESULT, [x.dimensions for x in leaves_of(ops[entry.root].shape)], made),
     ]
     axes = known.axes
-    return Partitioned(local, Partitioning(axes.sizes, axes.devices, tuple(arrays)), axes)
+    partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
+    return Partitioned(local, partitioning, axes, stated.reordered)
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:

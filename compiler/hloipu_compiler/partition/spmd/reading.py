@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hloipu_compiler.hlo.attributes.device_order import DeviceOrder
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.attributes.mesh import Mesh
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
@@ -74,6 +75,8 @@ class Stated:
     borders: Mapping[Key, Border]
     groups: Mapping[Key, str]
     """The sharding group of an op's result, or of the operand of a call that only names one."""
+    reordered: int = 0
+    """Number of shardings whose blocks go to devices in the mesh's order, not in their own."""
 
 
 def partitioned_already(module: Module) -> str:
@@ -133,6 +136,7 @@ class _Reader:
         """By op; one for each leaf, or one for all."""
         self.manual_names: dict[Key, tuple[str, ...]] = {}
         self.groups: dict[Key, str] = {}
+        self.reordered = 0
 
     def stated(self) -> Stated:
         for computation in self.module.computations:
@@ -162,6 +166,8 @@ class _Reader:
 
     def _read(self, key: Key, x: Instruction) -> None:
         target = x.attributes.text("custom_call_target")
+        if x.opcode == "outfeed":
+            return  # What is said is of its operands, and effects are refused.
         if not self.is_shardy:
             text = x.attributes.text("sharding")
             if text:
@@ -170,7 +176,7 @@ class _Reader:
                 if group:
                     self.groups[key] = group.split()[-1]
             return
-        if x.opcode in ("infeed", "outfeed"):
+        if x.opcode == "infeed":
             if text := x.attributes.text("sharding"):
                 self.given[key] = self._cached(text, x)
             return
@@ -212,14 +218,45 @@ class _Reader:
         stated = self.module.attributes.integer("num_partitions", 1)
         count = counts.pop() if counts else stated
         devices = _base_order(meshes, tiles, count)
-        if devices and sorted(devices) != list(range(count)):
-            raise AxisFault(f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once")
-        found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        try:
+            if devices and sorted(devices) != list(range(count)):
+                raise AxisFault(
+                    f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once"
+                )
+            found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        except AxisFault:
+            tiles = self._in_one_order(tiles, count)
+            if meshes or not self.reordered:
+                raise
+            found = device_axes(_all_digits(meshes, named, tiles, ()), count, ())
+        devices = found.devices
         names: dict[str, tuple[int, ...]] = {}
         for mesh in meshes:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
                 names.setdefault(name, found.parts(own))
         return replace(found, names=tuple(names.items()))
+
+    def _in_one_order(self, tiles: Sequence[Sharding], count: int) -> list[Sharding]:
+        """Give shardings whose orders of devices no mesh has the order of the devices' numbers.
+
+        Where no manual region names devices, the device that has a block is nothing that a value
+        depends on.
+        """
+        each = [x for c in self.module.computations for x in c.instructions]
+        if any(map(is_border, each)) or any(ShardingKind.MANUAL in s.subgroups for s in tiles):
+            return list(tiles)
+        plain = DeviceOrder(reshape=(count,))
+        changed: dict[AnySharding, AnySharding] = {
+            s: replace(s, devices=plain) for s in dict.fromkeys(tiles) if not _is_by_axes(s, count)
+        }
+        self.reordered = len(changed)
+
+        def own(found: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
+            return tuple(changed.get(s, s) for s in found)
+
+        self.texts = {text: own(found) for text, found in self.texts.items()}
+        self.given = {key: own(found) for key, found in self.given.items()}
+        return [s for found in self.texts.values() for s in found if isinstance(s, Sharding)]
 
     def _by_axes(self, axes: DeviceAxes) -> Stated:
         known: dict[tuple[int, int], AxisSharding] = {}
@@ -261,7 +298,7 @@ class _Reader:
                 borders[name, position] = Border(each, manual, enters)
             else:
                 shardings[name, position] = each
-        return Stated(axes, self.is_shardy, shardings, borders, self.groups)
+        return Stated(axes, self.is_shardy, shardings, borders, self.groups, self.reordered)
 
     def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
         for mesh in self.meshes.values():
@@ -309,6 +346,18 @@ def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -
 def _counts(listed: Sequence[int]) -> bool:
     try:
         listed_digits(listed)
+    except AxisFault:
+        return False
+    return True
+
+
+def _is_by_axes(sharding: Sharding, count: int) -> bool:
+    """Whether a tile assignment is of a mesh whose devices stand in their own order."""
+    listed = sharding.devices.listed
+    if listed and sorted(listed) != list(range(count)):
+        return False
+    try:
+        tile_digits(sharding, ())
     except AxisFault:
         return False
     return True

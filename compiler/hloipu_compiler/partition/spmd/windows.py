@@ -181,7 +181,7 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
         starts = taps * window.window_dilation - window.pad_low
         reads = Reads(starts, length, np.full(along.count, length))
         at = dilated(b, x, at, place, reads, window.base_dilation, fill)
-        windows[int(label)] = replace(_bare(window), size=along.block)
+        windows[int(label)] = _bare(window)
     for along in _result_along(cut):
         label = labels.out[along.d]
         window, place = windows[int(label)], given[labels.lhs.index(label)]

@@ -98,6 +98,22 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "  ROOT g = f32[12,12] reverse(f), dimensions={1}",
         {},
     ),
+    "a window as large as what it looks at": (
+        "p = f32[6,4,2] parameter(0), sharding={devices=[2,1,1]<=[2]}\n"
+        "  q = f32[6,4,3] parameter(1), sharding={devices=[2,1,1]<=[2]}\n"
+        "  ROOT c = f32[1,2,3] convolution(p, q), window={size=6}, dim_labels=0fb_0io->0bf",
+        {"all-reduce": 1},
+    ),
+    "orders of devices that no mesh has": (
+        f"{X}{ROWS}\n  {Z}{{devices=[4,1]3,1,0,2}}\n  ROOT s = f32[12,8] add(p, q), "
+        "sharding={devices=[1,2,2]5,4,1,0 last_tile_dim_replicate}",
+        {"all-to-all": 1, "all-gather": 1},
+    ),
+    "a layout for all": (
+        f"{X}{ROWS}\n  ROOT l = f32[12,8]{{0,1}} custom-call(p), operand_layout_constraints="
+        '{f32[12,8]{0,1}}, custom_call_target="LayoutConstraint"',
+        {},
+    ),
     "a loop": (
         f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
         "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
