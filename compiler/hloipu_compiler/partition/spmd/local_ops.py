@@ -61,7 +61,7 @@ def _with_own_kernel(
         groups = attributes.integer(key, 1)
         if groups > 1:
             first = cut.rule.operands[0][labels.lhs.index(side)][0]
-            count = groups // b.axes.extent(cut.parts.get(first, ()))
+            count = -(-groups // b.axes.extent(cut.parts.get(first, ())))
             attributes = attributes.replaced(**{key: count})
     taps = b.shape(operands[1]).dimensions
     windows = tuple(

@@ -21,7 +21,11 @@ from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.propagating import propagated
-from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_shardings
+from hloipu_compiler.partition.spmd.reading import (
+    partitioned_already,
+    require_whole,
+    stated_shardings,
+)
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.make_synchronous import made_synchronous
@@ -98,7 +102,7 @@ def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Pa
     `state`: numbers of the parameters that stay on the device, and of the results that are their
     next values; what the header aliases is such as well. Each replica has its own partitions, which
     meet each other alone. Raises UnsupportedError E0479 for ops that cannot be written for each
-    partition.
+    partition, UsageError E0477 for a module that is partitioned already.
     """
     pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
     ordered = tuple(sorted(pairs))
@@ -111,6 +115,7 @@ PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 
 
 def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
+    require_whole(module)
     # Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
     # not divide their values alike.
     module = inlined(made_synchronous(module))
