@@ -25,7 +25,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.passes.inline_calls import inlined
+from hloipu_compiler.partition.spmd.partitioning import ready_to_divide
 from hloipu_compiler.verify.verifier import verify
 from tests.support.arrays import Array
 from tests.support.blocks import check_on_devices
@@ -246,9 +246,32 @@ def _gather(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
     )
 
 
+def _take_along(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    if len(sizes) < 2:
+        return
+    i, j = c.draws.sample(range(len(sizes)), 2)
+    rows, name = [c.draws.randrange(sizes[j]) for _ in range(3)], f"i{len(c.lines)}"
+    shape = f"s32[{sizes[i]},3,1]"
+    c.lines += [
+        f"{name} = s32[3] constant({_listed(rows)})",
+        f"{name}.rows = {shape} broadcast({name}), dimensions={{1}}",
+        f"{name}.batch = {shape} iota(), iota_dimension=0",
+        f"{name}.both = s32[{sizes[i]},3,2] concatenate({name}.batch, {name}.rows), "
+        "dimensions={2}",
+    ]
+    ones = _replaced(_replaced(sizes, i, 1), j, 1)
+    rest = tuple(n for d, n in enumerate(sizes) if d not in (i, j))
+    c.add(
+        f"gather({a}, {name}.both), offset_dims={_listed([d + 2 for d in range(len(rest))])}, "
+        f"collapsed_slice_dims={_listed(sorted((i, j)))}, start_index_map={_listed((i, j))}, "
+        f"index_vector_dim=2, slice_sizes={_listed(ones)}",
+        (sizes[i], 3, *rest),
+    )
+
+
 _OPS: tuple[Callable[[Chain, str, tuple[int, ...]], None], ...] = (
     _apply, _both, _constrain, _transpose, _reduce, _broadcast, _reshape, _dot, _reverse, _slice,
-    _pad, _concatenate, _window, _take, _gather,
+    _pad, _concatenate, _window, _take, _gather, _take_along,
 )  # fmt: skip
 
 
@@ -271,7 +294,7 @@ def check(seed: int) -> Module:
     """Return the program of one device for the module of a seed; AssertionError if it is wrong."""
     module, arguments = drawn(seed)
     expected = evaluate_participants(module, [arguments])[0]
-    return check_on_devices(inlined(module), arguments, expected, TOLERANCE)
+    return check_on_devices(ready_to_divide(module), arguments, expected, TOLERANCE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

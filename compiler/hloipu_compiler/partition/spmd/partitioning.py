@@ -27,6 +27,7 @@ from hloipu_compiler.partition.spmd.reading import (
     stated_shardings,
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.passes.algebra.batch_indices import with_batch_indices
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
@@ -116,9 +117,7 @@ PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 
 def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
     require_whole(module)
-    # Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
-    # not divide their values alike.
-    module = inlined(made_synchronous(module))
+    module = ready_to_divide(module)
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
@@ -136,6 +135,15 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     axes = known.axes
     partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
     return Partitioned(local, partitioning, axes, stated.reordered)
+
+
+def ready_to_divide(module: Module) -> Module:
+    """Return a verified module as its values are divided.
+
+    Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
+    not divide their values alike; indices that only count are no reason to fetch other rows.
+    """
+    return with_batch_indices(inlined(made_synchronous(module)))
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:
