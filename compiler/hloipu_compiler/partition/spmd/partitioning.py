@@ -5,7 +5,7 @@ divided alike, also where the text says nothing of the result, or another thing.
 arrays, so that only the collectives change by it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -22,12 +22,13 @@ from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
+    Stated,
     partitioned_already,
     require_whole,
     stated_shardings,
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
-from hloipu_compiler.passes.algebra.batch_indices import with_batch_indices
+from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
@@ -47,8 +48,8 @@ class Partitioned:
     module: Module
     partitioning: Partitioning
     axes: DeviceAxes
-    reordered: int = 0
-    """Shardings whose blocks go to devices in the mesh's order, not in one of their own."""
+    notes: tuple[str, ...] = ()
+    """What of the text is followed otherwise than it is written, for people."""
 
     @property
     def line(self) -> str:
@@ -57,10 +58,7 @@ class Partitioned:
         sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names if parts]
         mesh = f"a mesh {', '.join(sizes)}" if sizes else f"{count} devices"
         line = f"{count} partitions, an IPU each: sharding annotations for {mesh}"
-        if self.reordered:
-            line += f"; {self.reordered} of them list devices in an order that no mesh has, "
-            line += "and their blocks go to devices 0, 1, 2, ..."
-        return line
+        return "; ".join((line, *self.notes))
 
 
 def is_divided(module: Module) -> bool:
@@ -134,7 +132,18 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     ]
     axes = known.axes
     partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
-    return Partitioned(local, partitioning, axes, stated.reordered)
+    return Partitioned(local, partitioning, axes, tuple(_notes(stated)))
+
+
+def _notes(stated: Stated) -> Iterator[str]:
+    if stated.reordered:
+        yield (
+            f"{stated.reordered} of them list devices in an order that no mesh has: their blocks "
+            "are on devices 0, 1, 2 and so on"
+        )
+    lone = sum(any(s is not None and s.device >= 0 for s in x) for x in stated.shardings.values())
+    if lone:
+        yield f"{lone} of them name one device: all have these values"
 
 
 def ready_to_divide(module: Module) -> Module:

@@ -207,6 +207,14 @@ class _Reader:
 
     def _axes(self) -> DeviceAxes:
         """Return the mesh that has every axis, part and tile of the module."""
+        try:
+            return self._common_axes()
+        except AxisFault:
+            if not self._reorder():
+                raise
+            return self._common_axes()
+
+    def _common_axes(self) -> DeviceAxes:
         each = [s for found in self.texts.values() for s in found]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
         meshes = [*self.meshes.values(), *(n.mesh for n in named)]
@@ -218,37 +226,28 @@ class _Reader:
         stated = self.module.attributes.integer("num_partitions", 1)
         count = counts.pop() if counts else stated
         devices = _base_order(meshes, tiles, count)
-        try:
-            if devices and sorted(devices) != list(range(count)):
-                raise AxisFault(
-                    f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once"
-                )
-            found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
-        except AxisFault:
-            tiles = self._in_one_order(tiles, count)
-            if meshes or not self.reordered:
-                raise
-            found = device_axes(_all_digits(meshes, named, tiles, ()), count, ())
-        devices = found.devices
+        if devices and sorted(devices) != list(range(count)):
+            raise AxisFault(f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once")
+        found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
         names: dict[str, tuple[int, ...]] = {}
         for mesh in meshes:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
                 names.setdefault(name, found.parts(own))
         return replace(found, names=tuple(names.items()))
 
-    def _in_one_order(self, tiles: Sequence[Sharding], count: int) -> list[Sharding]:
-        """Give shardings whose orders of devices no mesh has the order of the devices' numbers.
+    def _reorder(self) -> int:
+        """Give orders of devices that no mesh of numbered devices has that of their numbers.
 
-        Where no manual region names devices, the device that has a block is nothing that a value
-        depends on.
+        Return how many shardings that changes. Where no manual region names devices, the device
+        that has a block is nothing that a value depends on.
         """
         each = [x for c in self.module.computations for x in c.instructions]
-        if any(map(is_border, each)) or any(ShardingKind.MANUAL in s.subgroups for s in tiles):
-            return list(tiles)
-        plain = DeviceOrder(reshape=(count,))
-        changed: dict[AnySharding, AnySharding] = {
-            s: replace(s, devices=plain) for s in dict.fromkeys(tiles) if not _is_by_axes(s, count)
-        }
+        shardings = dict.fromkeys(s for found in self.texts.values() for s in found)
+        if any(map(is_border, each)) or any(
+            isinstance(s, Sharding) and ShardingKind.MANUAL in s.subgroups for s in shardings
+        ):
+            return 0
+        changed = {s: new for s in shardings if (new := _in_one_order(s)) != s}
         self.reordered = len(changed)
 
         def own(found: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
@@ -256,7 +255,8 @@ class _Reader:
 
         self.texts = {text: own(found) for text, found in self.texts.items()}
         self.given = {key: own(found) for key, found in self.given.items()}
-        return [s for found in self.texts.values() for s in found if isinstance(s, Sharding)]
+        self.meshes = {name: _numbered(mesh) for name, mesh in self.meshes.items()}
+        return self.reordered
 
     def _by_axes(self, axes: DeviceAxes) -> Stated:
         known: dict[tuple[int, int], AxisSharding] = {}
@@ -351,16 +351,29 @@ def _counts(listed: Sequence[int]) -> bool:
     return True
 
 
-def _is_by_axes(sharding: Sharding, count: int) -> bool:
-    """Whether a tile assignment is of a mesh whose devices stand in their own order."""
-    listed = sharding.devices.listed
-    if listed and sorted(listed) != list(range(count)):
-        return False
+def _in_one_order(sharding: AnySharding) -> AnySharding:
+    """Return a sharding of a mesh of devices in their own order."""
+    if isinstance(sharding, NamedSharding):
+        return replace(sharding, mesh=_numbered(sharding.mesh))
+    if sharding.named is not None:
+        return replace(sharding, named=replace(sharding.named, mesh=_numbered(sharding.named.mesh)))
+    listed, count = sharding.devices.listed, sharding.device_count or 0
+    if sharding.kind is not ShardingKind.TILED or len(set(listed)) != count:
+        return sharding
     try:
         tile_digits(sharding, ())
+        fits = sorted(listed) == list(range(count))
     except AxisFault:
-        return False
-    return True
+        fits = False
+    return sharding if fits else replace(sharding, devices=DeviceOrder(reshape=(count,)))
+
+
+def _numbered(mesh: Mesh) -> Mesh:
+    """Return a mesh whose axes are digits of the devices' numbers."""
+    listed = mesh.devices.listed
+    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(listed):
+        return mesh
+    return replace(mesh, devices=DeviceOrder())
 
 
 def _all_digits(

@@ -5,7 +5,7 @@ import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
-from hloipu_compiler.passes.algebra.batch_indices import with_batch_indices
+from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.verify.verifier import verify
 
 ROWS = (
@@ -45,6 +45,13 @@ CASES: dict[str, tuple[str, tuple[int, ...]]] = {
         "i = s32[4,2,1] parameter(1)\n  k = s32[4,2,1] iota(), iota_dimension=0\n"
         "  b = s32[4,2,2] concatenate(k, i), dimensions={2}\n"
         f"  ROOT g = f32[4,2] gather(x, b), {TAKE % '{0,1}'}", (),
+    ),
+    "numbers that the type has not": (
+        "i = s32[600,2] parameter(1)\n  j = s8[600,2] convert(i)\n  k = s8[600,2,1] reshape(j)\n"
+        "  n = s32[600,2,1] iota(), iota_dimension=0\n  m = s8[600,2,1] convert(n)\n"
+        "  b = s8[600,2,2] concatenate(m, k), dimensions={2}\n"
+        f"  y = f32[100,6,6] broadcast(x), dimensions={{1,2}}\n  z = f32[600,6] reshape(y)\n"
+        f"  ROOT g = f32[600,2] gather(z, b), {TAKE % '{0,1}'}", (),
     ),
     "nothing counts": (
         f"{ROWS}  k = s32[6,2,1] add(j, j)\n  b = s32[6,2,2] concatenate(k, j), dimensions={{2}}\n"

@@ -18,7 +18,8 @@ from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_ea
 from hloipu_compiler.passes.loops.loop_state import without_dead
 
 _HANDED_ON = frozenset(("convert", "copy"))
-_INDICES = _HANDED_ON | frozenset("concatenate iota broadcast reshape".split())
+_LOOKED_THROUGH = _HANDED_ON | frozenset("broadcast reshape".split())
+_INDICES = _LOOKED_THROUGH | frozenset("concatenate iota".split())
 _STATED = ("sharding", "frontend_attributes")
 _LONGEST_CHAIN = 8
 """Ops between an iota and its use that are looked through."""
@@ -49,7 +50,7 @@ _SCATTER = _Names(
 
 def with_batch_indices(module: Module) -> Module:
     """Return a verified module whose gathers and scatters say which indices only count."""
-    rules = {"gather": _gather, "scatter": _scatter}
+    rules = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 
     def changed(computation: Computation) -> Computation:
         made = rewritten(module, computation, rules)
@@ -137,27 +138,33 @@ def _sizes(x: Instruction) -> tuple[int, ...]:
 
 def _counts_along(made: Sequence[Instruction], at: int) -> int:
     """Return the dimension along which an array counts 0, 1, 2 and so on; -1 where it has none."""
-    steps = []
+    steps: list[Instruction] = []
     x = made[at]
     while x.opcode != "iota":
-        if x.opcode not in (*_HANDED_ON, "broadcast", "reshape") or len(steps) == _LONGEST_CHAIN:
+        if x.opcode not in _LOOKED_THROUGH or len(steps) == _LONGEST_CHAIN:
             return -1
         steps.append(x)
         x = made[x.operands[0]]
     d, sizes = x.attributes.integer("iota_dimension"), _sizes(x)
+    count = sizes[d]
+    if not _has_numbers(x, count):
+        return -1
     for x in reversed(steps):
-        own = _sizes(x)
-        if x.opcode == "broadcast":
-            to = x.attributes.integers("dimensions")[d]
-            if own[to] != sizes[d]:
-                return -1
-            d = to
-        elif x.opcode == "reshape":
-            d = _moved(sizes, own, d)
-            if d < 0:
-                return -1
-        sizes = own
+        if x.opcode == "reshape":
+            d = _moved(sizes, _sizes(x), d)
+        elif x.opcode not in _HANDED_ON:
+            d = x.attributes.integers("dimensions")[d]
+        sizes = _sizes(x)
+        if d < 0 or sizes[d] != count or not _has_numbers(x, count):
+            return -1
     return d
+
+
+def _has_numbers(x: Instruction, count: int) -> bool:
+    """Whether an op's element type has all numbers from 0 on."""
+    assert isinstance(x.shape, ArrayShape)
+    kind = x.shape.element_type
+    return kind.is_integer and count <= 2 ** (kind.bits - 1)
 
 
 def _moved(old: Sequence[int], new: Sequence[int], d: int) -> int:
