@@ -147,6 +147,10 @@ PROGRAMS ?= $(if $(filter command line,$(origin N)),$(N),2000)
 fuzz-programs: install ## N random programs against XLA:CPU
 	$(BIN)/python -m tools.fuzz_programs --count $(PROGRAMS)
 
+.PHONY: spmd-fuzz
+spmd-fuzz: install ## N random sharded programs on the blocks of all devices, against one device
+	$(BIN)/python -m tools.fuzz_spmd --count $(PROGRAMS)
+
 EVERY ?= 1
 .PHONY: fuzz-ops
 fuzz-ops: install ## every opcode, zero sizes, all types: compiled, run, evaluated alike (30 minutes)

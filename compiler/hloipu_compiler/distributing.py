@@ -81,7 +81,8 @@ def begun(module: Module, request: CompileRequest) -> Compilation:
 
 def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Partitioned":
     """Return a module with annotations as the program of every partition."""
-    if says_anything(bare):
+    # One of several devices is not said to be an IPU that ops are placed on.
+    if says_anything(bare, partitions=2):
         raise _not_divided_with(annotated, "ops that are placed on IPUs of their own")
     from hloipu_compiler.partition.spmd.partitioning import partitioned
 

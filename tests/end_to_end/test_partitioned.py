@@ -284,7 +284,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         "  ROOT n = f32[8,4] negate(p)", {}, "E0479",
     ),
     "ops on IPUs of their own": (
-        f"  {X}  ROOT n = f32[8,4] negate(p), sharding={{maximal device=1}}", {}, "E0481",
+        f'  {X}  ROOT n = f32[8,4] negate(p), frontend_attributes={{ipu_shard="1"}}', {}, "E0481",
     ),
     "too few IPUs": (f"  {X}  ROOT n = f32[8,4] negate(p)", {"ipus": 2}, "E0475"),
     "no common mesh": (
@@ -302,6 +302,16 @@ def test_what_cannot_be_is_refused(case: str) -> None:
         hloipu.compile(text, **options)
     assert caught.value.code == code
     assert caught.value.hint
+
+
+def test_one_device_of_several_is_all_and_it_is_said() -> None:
+    text = (
+        f"HloModule m\nENTRY e {{\n  {X}  n = f32[8,4] negate(p), sharding={{maximal device=3}}\n"
+        "  ROOT m = f32[8,4] add(n, n), sharding={devices=[2,2]3,1,0,2}\n}"
+    )
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    program = hloipu.compile(text)
+    assert_close(program.run(x).outputs, [-2 * x])
 
 
 def test_replicas_have_arguments_of_their_own() -> None:

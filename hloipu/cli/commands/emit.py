@@ -201,12 +201,11 @@ def _divided(module: Module, stage: str) -> Module:
     Calls are inlined before: callers of one computation need not divide their values alike.
     """
     from hloipu_compiler.partition.spmd.deciding import shardings_of, with_shardings
-    from hloipu_compiler.partition.spmd.partitioning import partitioned
-    from hloipu_compiler.passes.inline_calls import inlined
+    from hloipu_compiler.partition.spmd.partitioning import partitioned, ready_to_divide
 
     if stage == "partitioned":
         return partitioned(module).module
-    module = inlined(module)
+    module = ready_to_divide(module)
     return with_shardings(module, shardings_of(module))
 
 

@@ -74,14 +74,14 @@ def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: 
 
 def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
     from hloipu_compiler.partition.spmd.deciding import explained, shardings_of
-    from hloipu_compiler.passes.inline_calls import inlined
+    from hloipu_compiler.partition.spmd.partitioning import ready_to_divide
 
     module = parse(read_input(file, limits), limits=limits)
     verify(module)
     module, lines = with_shardings_written(module, asked.given, asked.config)
     for line in lines:
         say(line, err=True)
-    module = inlined(module)
+    module = ready_to_divide(module)
     found = explained(module, shardings_of(module), op)
     if not found:
         known = [x.name for c in module.computations for x in c.instructions]

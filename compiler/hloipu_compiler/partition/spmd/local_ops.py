@@ -1,8 +1,9 @@
 """One op on blocks as it stands, with the shapes of blocks and the sizes that it states cut too."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
-from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, SliceRange
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, SliceRange, Window
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.spmd.blocks import Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut
@@ -10,7 +11,7 @@ from hloipu_compiler.passes.framework.attribute_edits import without
 
 STATED = ("sharding", "frontend_attributes")
 """Attributes that say how whole values are divided."""
-_OF_WHOLES = (*STATED, "operand_layout_constraints")
+OF_WHOLES = (*STATED, "operand_layout_constraints")
 
 Handler = Callable[[Blocks, Cut, list[int]], int]
 """From the positions of operands in blocks to that of the result."""
@@ -25,10 +26,10 @@ def local_op(
     shape = with_leaves(x.shape, blocks)
     if attributes is None:
         attributes = _local_attributes(b, cut, operands, shape)
-    attributes = _with_fewer_groups(b, cut, attributes)
+    attributes = _with_own_kernel(b, cut, attributes, operands)
     return b.draft.append(
         x._replace(
-            shape=shape, operands=tuple(operands), attributes=without(attributes, _OF_WHOLES),
+            shape=shape, operands=tuple(operands), attributes=without(attributes, OF_WHOLES),
             name=b.draft.fresh_name(x.name),
         )
     )  # fmt: skip
@@ -49,17 +50,25 @@ def _local_attributes(b: Blocks, cut: Cut, operands: Sequence[int], shape: Shape
     return attributes.replaced(slice_sizes=tuple(cut_sizes))
 
 
-def _with_fewer_groups(b: Blocks, cut: Cut, attributes: Attributes) -> Attributes:
-    """Return attributes with as many groups of features as a block has."""
+def _with_own_kernel(
+    b: Blocks, cut: Cut, attributes: Attributes, operands: Sequence[int]
+) -> Attributes:
+    """Return a convolution's attributes with the groups and the window that a block has."""
     labels = attributes.get("dim_labels")
-    if isinstance(labels, ConvolutionLabels):
-        for key, side in (("feature_group_count", "f"), ("batch_group_count", "b")):
-            groups = attributes.integer(key, 1)
-            if groups > 1:
-                first = cut.rule.operands[0][labels.lhs.index(side)][0]
-                count = groups // b.axes.extent(cut.parts.get(first, ()))
-                attributes = attributes.replaced(**{key: count})
-    return attributes
+    if not isinstance(labels, ConvolutionLabels):
+        return attributes
+    for key, side in (("feature_group_count", "f"), ("batch_group_count", "b")):
+        groups = attributes.integer(key, 1)
+        if groups > 1:
+            first = cut.rule.operands[0][labels.lhs.index(side)][0]
+            count = -(-groups // b.axes.extent(cut.parts.get(first, ())))
+            attributes = attributes.replaced(**{key: count})
+    taps = b.shape(operands[1]).dimensions
+    windows = tuple(
+        replace(window, size=taps[labels.rhs.index(str(number))])
+        for number, window in enumerate(attributes.window().dimensions)
+    )
+    return attributes.replaced(window=Window(windows)) if windows else attributes
 
 
 def with_leaves(shape: Shape, leaves: Iterator[ArrayShape]) -> Shape:

@@ -5,7 +5,7 @@ divided alike, also where the text says nothing of the result, or another thing.
 arrays, so that only the collectives change by it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -21,8 +21,14 @@ from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.propagating import propagated
-from hloipu_compiler.partition.spmd.reading import partitioned_already, stated_shardings
+from hloipu_compiler.partition.spmd.reading import (
+    Stated,
+    partitioned_already,
+    require_whole,
+    stated_shardings,
+)
 from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
@@ -42,6 +48,8 @@ class Partitioned:
     module: Module
     partitioning: Partitioning
     axes: DeviceAxes
+    notes: tuple[str, ...] = ()
+    """What of the text is followed otherwise than it is written, for people."""
 
     @property
     def line(self) -> str:
@@ -49,7 +57,8 @@ class Partitioned:
         count = self.axes.device_count
         sizes = [f"{name}={self.axes.extent(parts)}" for name, parts in self.axes.names if parts]
         mesh = f"a mesh {', '.join(sizes)}" if sizes else f"{count} devices"
-        return f"{count} partitions, an IPU each: sharding annotations for {mesh}"
+        line = f"{count} partitions, an IPU each: sharding annotations for {mesh}"
+        return "; ".join((line, *self.notes))
 
 
 def is_divided(module: Module) -> bool:
@@ -92,7 +101,7 @@ def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Pa
     `state`: numbers of the parameters that stay on the device, and of the results that are their
     next values; what the header aliases is such as well. Each replica has its own partitions, which
     meet each other alone. Raises UnsupportedError E0479 for ops that cannot be written for each
-    partition.
+    partition, UsageError E0477 for a module that is partitioned already.
     """
     pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
     ordered = tuple(sorted(pairs))
@@ -105,10 +114,10 @@ PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 
 
 def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
-    # Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
-    # not divide their values alike.
-    module = inlined(made_synchronous(module))
-    known = propagated(module, stated_shardings(module), state)
+    require_whole(module)
+    module = ready_to_divide(module)
+    stated = stated_shardings(module)
+    known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
     local = for_one_device(module, known, made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
@@ -122,7 +131,28 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
         *_divided(RESULT, [x.dimensions for x in leaves_of(ops[entry.root].shape)], made),
     ]
     axes = known.axes
-    return Partitioned(local, Partitioning(axes.sizes, axes.devices, tuple(arrays)), axes)
+    partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
+    return Partitioned(local, partitioning, axes, tuple(_notes(stated)))
+
+
+def _notes(stated: Stated) -> Iterator[str]:
+    if stated.reordered:
+        yield (
+            f"{stated.reordered} of them list devices in an order that no mesh has: their blocks "
+            "are on devices 0, 1, 2 and so on"
+        )
+    lone = sum(any(s is not None and s.device >= 0 for s in x) for x in stated.shardings.values())
+    if lone:
+        yield f"{lone} of them name one device: all have these values"
+
+
+def ready_to_divide(module: Module) -> Module:
+    """Return a verified module as its values are divided.
+
+    Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
+    not divide their values alike; indices that only count are no reason to fetch other rows.
+    """
+    return with_batch_indices(inlined(made_synchronous(module)))
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from hloipu_compiler.hlo.attributes.device_order import DeviceOrder
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.attributes.mesh import Mesh
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
@@ -74,6 +75,8 @@ class Stated:
     borders: Mapping[Key, Border]
     groups: Mapping[Key, str]
     """The sharding group of an op's result, or of the operand of a call that only names one."""
+    reordered: int = 0
+    """Number of shardings whose blocks go to devices in the mesh's order, not in their own."""
 
 
 def partitioned_already(module: Module) -> str:
@@ -133,6 +136,7 @@ class _Reader:
         """By op; one for each leaf, or one for all."""
         self.manual_names: dict[Key, tuple[str, ...]] = {}
         self.groups: dict[Key, str] = {}
+        self.reordered = 0
 
     def stated(self) -> Stated:
         for computation in self.module.computations:
@@ -162,6 +166,8 @@ class _Reader:
 
     def _read(self, key: Key, x: Instruction) -> None:
         target = x.attributes.text("custom_call_target")
+        if x.opcode == "outfeed":
+            return  # What is said is of its operands, and effects are refused.
         if not self.is_shardy:
             text = x.attributes.text("sharding")
             if text:
@@ -170,7 +176,7 @@ class _Reader:
                 if group:
                     self.groups[key] = group.split()[-1]
             return
-        if x.opcode in ("infeed", "outfeed"):
+        if x.opcode == "infeed":
             if text := x.attributes.text("sharding"):
                 self.given[key] = self._cached(text, x)
             return
@@ -201,6 +207,14 @@ class _Reader:
 
     def _axes(self) -> DeviceAxes:
         """Return the mesh that has every axis, part and tile of the module."""
+        try:
+            return self._common_axes()
+        except AxisFault:
+            if not self._reorder():
+                raise
+            return self._common_axes()
+
+    def _common_axes(self) -> DeviceAxes:
         each = [s for found in self.texts.values() for s in found]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
         meshes = [*self.meshes.values(), *(n.mesh for n in named)]
@@ -220,6 +234,29 @@ class _Reader:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
                 names.setdefault(name, found.parts(own))
         return replace(found, names=tuple(names.items()))
+
+    def _reorder(self) -> int:
+        """Give orders of devices that no mesh of numbered devices has that of their numbers.
+
+        Return how many shardings that changes. Where no manual region names devices, the device
+        that has a block is nothing that a value depends on.
+        """
+        each = [x for c in self.module.computations for x in c.instructions]
+        shardings = dict.fromkeys(s for found in self.texts.values() for s in found)
+        if any(map(is_border, each)) or any(
+            isinstance(s, Sharding) and ShardingKind.MANUAL in s.subgroups for s in shardings
+        ):
+            return 0
+        changed = {s: new for s in shardings if (new := _in_one_order(s)) != s}
+        self.reordered = len(changed)
+
+        def own(found: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
+            return tuple(changed.get(s, s) for s in found)
+
+        self.texts = {text: own(found) for text, found in self.texts.items()}
+        self.given = {key: own(found) for key, found in self.given.items()}
+        self.meshes = {name: _numbered(mesh) for name, mesh in self.meshes.items()}
+        return self.reordered
 
     def _by_axes(self, axes: DeviceAxes) -> Stated:
         known: dict[tuple[int, int], AxisSharding] = {}
@@ -261,7 +298,7 @@ class _Reader:
                 borders[name, position] = Border(each, manual, enters)
             else:
                 shardings[name, position] = each
-        return Stated(axes, self.is_shardy, shardings, borders, self.groups)
+        return Stated(axes, self.is_shardy, shardings, borders, self.groups, self.reordered)
 
     def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
         for mesh in self.meshes.values():
@@ -312,6 +349,31 @@ def _counts(listed: Sequence[int]) -> bool:
     except AxisFault:
         return False
     return True
+
+
+def _in_one_order(sharding: AnySharding) -> AnySharding:
+    """Return a sharding of a mesh of devices in their own order."""
+    if isinstance(sharding, NamedSharding):
+        return replace(sharding, mesh=_numbered(sharding.mesh))
+    if sharding.named is not None:
+        return replace(sharding, named=replace(sharding.named, mesh=_numbered(sharding.named.mesh)))
+    listed, count = sharding.devices.listed, sharding.device_count or 0
+    if sharding.kind is not ShardingKind.TILED or len(set(listed)) != count:
+        return sharding
+    try:
+        tile_digits(sharding, ())
+        fits = sorted(listed) == list(range(count))
+    except AxisFault:
+        fits = False
+    return sharding if fits else replace(sharding, devices=DeviceOrder(reshape=(count,)))
+
+
+def _numbered(mesh: Mesh) -> Mesh:
+    """Return a mesh whose axes are digits of the devices' numbers."""
+    listed = mesh.devices.listed
+    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(listed):
+        return mesh
+    return replace(mesh, devices=DeviceOrder())
 
 
 def _all_digits(

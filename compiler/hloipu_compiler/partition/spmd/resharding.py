@@ -33,8 +33,11 @@ class Resharding:
         self.axes = axes = paths.axes
         self.places = np.arange(axes.device_count)
         self.devices = np.asarray(axes.devices or self.places)
-        self.versions: dict[int, dict[State, int]] = {}
-        """Of values, by the position of each: the shardings they have had, and where."""
+        self.versions: dict[tuple[int, State], dict[State, int]] = {}
+        """Of values, by position and sharding: all shardings they have had, and where.
+
+        At the border of a manual region one position is two values: a block inside, and a whole.
+        """
 
     def resharded(
         self, like: Instruction, at: int, old: State, new: Split, reducer: str = ""
@@ -46,7 +49,7 @@ class Resharding:
         """
         if old == State(new):
             return at
-        known = self.versions.setdefault(at, {old: at})
+        known = self.versions.setdefault((at, old), {old: at})
         if State(new) not in known:
             whole = self._whole(at, old.split)
             state = min(known, key=lambda each: self.paths.steps(whole, each, new).share)
@@ -55,7 +58,7 @@ class Resharding:
                 at = self._taken(like, at, state, step, reducer)
                 state = step.after
                 known[state] = at
-                self.versions[at] = known
+                self.versions[at, state] = known
         return known[State(new)]
 
     def _taken(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:

@@ -181,7 +181,7 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
         starts = taps * window.window_dilation - window.pad_low
         reads = Reads(starts, length, np.full(along.count, length))
         at = dilated(b, x, at, place, reads, window.base_dilation, fill)
-        windows[int(label)] = replace(_bare(window), size=along.block)
+        windows[int(label)] = _bare(window)
     for along in _result_along(cut):
         label = labels.out[along.d]
         window, place = windows[int(label)], given[labels.lhs.index(label)]
@@ -210,6 +210,8 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
         window, d = windows[result.d], result.d
         whole = cut.shapes[1].dimensions[d]
         first = (result.starts + window.pad_low - window.size) // window.stride + 1
+        # Where windows have gaps, from the one that begins before the block.
+        first = np.minimum(first, (result.starts + window.pad_low) // window.stride)
         last = (result.starts + result.block - 1 + window.pad_low) // window.stride
         count = int((last - first).max()) + 1
         given = replace(result, size=whole)

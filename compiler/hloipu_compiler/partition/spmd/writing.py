@@ -15,7 +15,13 @@ from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
 from hloipu_compiler.partition.spmd.delaying import delayed
-from hloipu_compiler.partition.spmd.local_ops import STATED, Handler, local_op, with_leaves
+from hloipu_compiler.partition.spmd.local_ops import (
+    OF_WHOLES,
+    STATED,
+    Handler,
+    local_op,
+    with_leaves,
+)
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
 from hloipu_compiler.partition.spmd.partials import partial_results, prepared
 from hloipu_compiler.partition.spmd.reading import Key
@@ -148,7 +154,7 @@ class Writer:
         target = x.attributes.text("custom_call_target")
         if target.startswith(_SAYS_NOTHING) or count != 1 or len(given) != 1:
             return list(given[:count])
-        attributes = without(x.attributes, STATED)
+        attributes = without(x.attributes, OF_WHOLES)
         shape = self.draft.shape(given[0].at)
         at = self.draft.append(
             x._replace(shape=shape, operands=(given[0].at,), attributes=attributes)

@@ -13,6 +13,10 @@ from hloipu_runtime.errors import UnsupportedError
 from tests.support.blocks import check_on_devices
 
 BINARY = "{0} {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] {0}(a, b) }}\n"
+NOT_LESS = (
+    "not_less { a = f32[] parameter(0)  b = f32[] parameter(1)  "
+    "ROOT r = pred[] compare(a, b), direction=GE }\n"
+)
 X = "p = f32[12,8] parameter(0), sharding="
 Y = "q = f32[8,12] parameter(1), sharding="
 ROWS, BOTH = "{devices=[4,1]<=[4]}", "{devices=[2,2]<=[4]}"
@@ -98,6 +102,36 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "  ROOT g = f32[12,12] reverse(f), dimensions={1}",
         {},
     ),
+    "a window as large as what it looks at": (
+        "p = f32[6,4,2] parameter(0), sharding={devices=[2,1,1]<=[2]}\n"
+        "  q = f32[6,4,3] parameter(1), sharding={devices=[2,1,1]<=[2]}\n"
+        "  ROOT c = f32[1,2,3] convolution(p, q), window={size=6}, dim_labels=0fb_0io->0bf",
+        {"all-reduce": 1},
+    ),
+    "more blocks than groups of features": (
+        "p = f32[2,3] parameter(0), sharding={devices=[1,2]<=[2]}\n"
+        "  q = f32[1,3] parameter(1), sharding={devices=[1,2]<=[2]}\n"
+        "  ROOT c = f32[2,3] convolution(p, q), dim_labels=bf_io->bf, feature_group_count=3, "
+        "sharding={devices=[1,2]<=[2]}",
+        {},
+    ),
+    "windows with gaps between them": (
+        "p = f32[8,3] parameter(0), sharding={devices=[4,1]<=[4]}\n"
+        "  q = f32[3,3] parameter(1)\n  c = f32[] constant(0)\n"
+        "  ROOT s = f32[8,3] select-and-scatter(p, q, c), window={size=1x1 stride=3x1}, "
+        "select=not_less, scatter=add",
+        {"collective-permute": 4},
+    ),
+    "orders of devices that no mesh has": (
+        f"{X}{ROWS}\n  {Z}{{devices=[4,1]3,1,0,2}}\n  ROOT s = f32[12,8] add(p, q), "
+        "sharding={devices=[1,2,2]5,4,1,0 last_tile_dim_replicate}",
+        {"all-to-all": 1, "all-gather": 1},
+    ),
+    "a layout for all": (
+        f"{X}{ROWS}\n  ROOT l = f32[12,8]{{0,1}} custom-call(p), operand_layout_constraints="
+        '{f32[12,8]{0,1}}, custom_call_target="LayoutConstraint"',
+        {},
+    ),
     "a loop": (
         f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
         "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
@@ -131,7 +165,7 @@ less {
 def test_devices_have_their_blocks_of_the_result(case: str) -> None:
     body, meetings = CASES[case]
     applied = "".join(map(BINARY.format, ("add", "maximum", "subtract")))
-    module = parse(f"HloModule m\n{applied}{LOOP}ENTRY e {{\n  {body}\n}}")
+    module = parse(f"HloModule m\n{applied}{NOT_LESS}{LOOP}ENTRY e {{\n  {body}\n}}")
     verify(module)
     entry, draws = module.entry, np.random.default_rng(1)
     sizes = [entry.instructions[i].shape.dimensions for i in entry.parameters]  # type: ignore[union-attr]

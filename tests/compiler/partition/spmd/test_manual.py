@@ -129,6 +129,21 @@ def test_a_region_in_words_of_gspmd() -> None:
     check_on_devices(module, [x], [x[:, :8] + x[:, 8:]])
 
 
+def test_a_block_is_not_made_of_the_whole_outside() -> None:
+    """What the whole was before the border is divided as the block inside is to be."""
+    module = gspmd(
+        "x = f32[8] parameter(0), sharding={devices=[8]<=[8]}\n"
+        "  c = f32[8] copy(x), sharding={devices=[4,2]<=[8] last_tile_dim_replicate}\n"
+        '  l = f32[2] custom-call(c), custom_call_target="SPMDFullToShardShape", '
+        f"sharding={{devices=[1,4,2]<=[8] {GSPMD}}}\n"
+        "  d = f32[2] negate(l), sharding={devices=[2,4]<=[4,2]T(1,0) last_tile_dims={manual}}\n"
+        '  ROOT r = f32[8] custom-call(d), custom_call_target="SPMDShardToFullShape", '
+        "sharding={devices=[8]<=[8]}"
+    )
+    x = np.arange(8, dtype=np.float32)
+    check_on_devices(module, [x], [-x])
+
+
 REFUSED = {
     "a place outside of regions": (
         f"x = {parameter('f32[8,16]', '{b}, {a}')}\n"

@@ -1,0 +1,176 @@
+"""Gathers and scatters whose indices count along a batch: the same with batching dimensions.
+
+What PyTorch's `gather` and `scatter` are lowered to, and `vmap` of older JAX, has indices
+`concatenate(iota, ..., i)`: of row r of a batch, element i of row r. Each row needs its own row
+alone, which dimension rules see where the dimension is a batching one.
+Source: openxla/xla `xla/hlo/utils/hlo_sharding_util.cc` (GetGatherScatterBatchParallelDims).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.passes.loops.loop_state import without_dead
+
+_HANDED_ON = frozenset(("convert", "copy"))
+_LOOKED_THROUGH = _HANDED_ON | frozenset("broadcast reshape".split())
+_INDICES = _LOOKED_THROUGH | frozenset("concatenate iota".split())
+_STATED = ("sharding", "frontend_attributes")
+_LONGEST_CHAIN = 8
+"""Ops between an iota and its use that are looked through."""
+
+
+class _Names(NamedTuple):
+    """Which attributes of an op say what."""
+
+    dropped: str
+    """Dimensions of the operand of which each index takes one row, and that the result lacks."""
+    mapped: str
+    """The operand's dimension of each component of an index."""
+    batch: str
+    """Batching dimensions of the operand."""
+    rows: str
+    """Those of the indices, in the same order."""
+
+
+_GATHER = _Names(
+    "collapsed_slice_dims", "start_index_map", "operand_batching_dims",
+    "start_indices_batching_dims",
+)  # fmt: skip
+_SCATTER = _Names(
+    "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims",
+    "scatter_indices_batching_dims",
+)  # fmt: skip
+
+
+def with_batch_indices(module: Module) -> Module:
+    """Return a verified module whose gathers and scatters say which indices only count."""
+    rules = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
+
+    def changed(computation: Computation) -> Computation:
+        made = rewritten(module, computation, rules)
+        return made if made is computation else _swept(computation, made)
+
+    return with_each(module, changed)
+
+
+def _swept(old: Computation, new: Computation) -> Computation:
+    """Return a computation without the indices that were read before and are not any more."""
+    read_before = {old.instructions[i].name for x in old.instructions for i in x.operands}
+    uses = Counter(i for x in new.instructions for i in x.operands)
+    live = [True] * len(new.instructions)
+    for i in reversed(range(len(new.instructions))):
+        x = new.instructions[i]
+        if x.opcode in _INDICES and not uses[i] and i != new.root and x.name in read_before:
+            live[i] = False
+            uses.subtract(x.operands)
+    return without_dead(new, live)
+
+
+def _gather(draft: Draft, x: Instruction) -> Instruction | None:
+    return _batched(draft, x, _GATHER, 1)
+
+
+def _scatter(draft: Draft, x: Instruction) -> Instruction | None:
+    return _batched(draft, x, _SCATTER, len(x.operands) // 2)
+
+
+def _batched(draft: Draft, x: Instruction, names: _Names, place: int) -> Instruction | None:
+    """Return the op with as many batching dimensions as its indices have components that count."""
+    made, attributes = draft.made, x.attributes
+    joined, along = made[x.operands[place]], attributes.integer("index_vector_dim")
+    if joined.opcode != "concatenate" or joined.attributes.integers("dimensions") != (along,):
+        return None
+    components = joined.operands
+    if any(_sizes(made[i])[along] != 1 for i in components):
+        return None
+    whole, rows = _sizes(made[x.operands[0]]), _sizes(joined)
+    dropped, mapped = attributes.integers(names.dropped), attributes.integers(names.mapped)
+    pairs = dict(
+        zip(attributes.integers(names.batch), attributes.integers(names.rows), strict=True)
+    )
+    counting: dict[int, int] = {}
+    for component, d in zip(components, mapped, strict=True):
+        row = _counts_along(made, component)
+        counts = row >= 0 and row != along and rows[row] == whole[d]
+        if counts and d in dropped and row not in (*pairs.values(), *counting.values()):
+            counting[d] = row
+    if len(counting) == len(components):
+        del counting[min(counting, key=lambda d: whole[d])]  # An index has one component at least.
+    if not counting:
+        return None
+    pairs |= counting
+    kept = [(i, d) for i, d in zip(components, mapped, strict=True) if d not in counting]
+    changed: dict[str, tuple[int, ...]] = {
+        names.dropped: tuple(d for d in dropped if d not in pairs),
+        names.mapped: tuple(d for _, d in kept),
+        names.batch: tuple(sorted(pairs)),
+        names.rows: tuple(pairs[d] for d in sorted(pairs)),
+    }
+    indices = _rejoined(draft, joined, [i for i, _ in kept], along)
+    operands = (*x.operands[:place], indices, *x.operands[place + 1 :])
+    sorted_alone = {"indices_are_sorted": False} if "indices_are_sorted" in attributes else {}
+    return x._replace(operands=operands, attributes=attributes.replaced(**changed, **sorted_alone))
+
+
+def _rejoined(draft: Draft, like: Instruction, components: Sequence[int], along: int) -> int:
+    """Return the components that are left as one array, divided as the text says of all."""
+    stated = {name: like.attributes[name] for name in _STATED if name in like.attributes}
+    if len(components) == 1 and not stated:
+        return components[0]
+    assert isinstance(like.shape, ArrayShape)
+    sizes = list(like.shape.dimensions)
+    sizes[along] = len(components)
+    shape = plain(like.shape.element_type, tuple(sizes))
+    attributes = Attributes({**stated, "dimensions": (along,)})
+    return draft.add(like, "concatenate", shape, components, attributes)
+
+
+def _sizes(x: Instruction) -> tuple[int, ...]:
+    assert isinstance(x.shape, ArrayShape)
+    return x.shape.dimensions
+
+
+def _counts_along(made: Sequence[Instruction], at: int) -> int:
+    """Return the dimension along which an array counts 0, 1, 2 and so on; -1 where it has none."""
+    steps: list[Instruction] = []
+    x = made[at]
+    while x.opcode != "iota":
+        if x.opcode not in _LOOKED_THROUGH or len(steps) == _LONGEST_CHAIN:
+            return -1
+        steps.append(x)
+        x = made[x.operands[0]]
+    d, sizes = x.attributes.integer("iota_dimension"), _sizes(x)
+    count = sizes[d]
+    if not _has_numbers(x, count):
+        return -1
+    for x in reversed(steps):
+        if x.opcode == "reshape":
+            d = _moved(sizes, _sizes(x), d)
+        elif x.opcode not in _HANDED_ON:
+            d = x.attributes.integers("dimensions")[d]
+        sizes = _sizes(x)
+        if d < 0 or sizes[d] != count or not _has_numbers(x, count):
+            return -1
+    return d
+
+
+def _has_numbers(x: Instruction, count: int) -> bool:
+    """Whether an op's element type has all numbers from 0 on."""
+    assert isinstance(x.shape, ArrayShape)
+    kind = x.shape.element_type
+    return kind.is_integer and count <= 2 ** (kind.bits - 1)
+
+
+def _moved(old: Sequence[int], new: Sequence[int], d: int) -> int:
+    """Return the place of a dimension after a reshape that changes only ones; -1 for others."""
+    before = [i for i, n in enumerate(old) if n != 1]
+    after = [i for i, n in enumerate(new) if n != 1]
+    if d not in before or [old[i] for i in before] != [new[i] for i in after]:
+        return -1
+    return after[before.index(d)]
