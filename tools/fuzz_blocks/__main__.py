@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
-    add_where(parser, workers=1)
+    add_where(parser, workers=0)
     parser.add_argument("--case", type=int, action="append", help="only this one; repeatable")
     parser.add_argument("--scale", choices=sorted(SCALES), default="real")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="longest of one case")
