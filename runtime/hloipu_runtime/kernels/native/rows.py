@@ -149,10 +149,10 @@ class _Writing:
             self.reducers[name] = _sum(kind) if monoid == "add" else _extremum(monoid, kind)
             at = rows[self.place[source]]
             register = register_type(kind)
-            made = self.body.new(f"call {register} @{name}(ptr {at}, i64 %columns)")
+            reduced = self.body.new(f"call {register} @{name}(ptr {at}, i64 %columns)")
             if monoid == "add":  # as numpy's reductions begin with zero
-                made = self.body.new(f"fadd {register} {number(0.0)}, {made}")
-            self.names[value] = made
+                reduced = self.body.new(f"fadd {register} {number(0.0)}, {reduced}")
+            self.names[value] = reduced
         self.instructions(loop.rows, self.names)
         return label
 
