@@ -255,16 +255,20 @@ def are_kernels(shape: Sizes, along: Sizes) -> bool:
     return FEWEST_SUMMED <= prod(shape[rows:]) <= MOST_COLUMNS
 
 
-def as_rows(x: Array, shape: Sizes, kept: int, *, is_full: bool) -> Array:
+def as_rows(x: Array, shape: Sizes, kept: int, *, is_full: bool) -> Array | None:
     """Return an array that broadcasts to a shape as rows of columns, or of one element.
 
-    The first `kept` dimensions are rows. It is copied if its columns do not lie side by side.
+    The first `kept` dimensions are rows. None where it covers the shape, but not in the order of
+    memory: numpy adds up in that order.
     """
     rows, columns = prod(shape[:kept]), prod(shape[kept:])
     if not is_full:
-        x = x.reshape(x.shape[:kept]) if x.ndim > kept else x
-        return np.broadcast_to(x, shape[:kept]).reshape(rows, 1)
+        return np.broadcast_to(x.reshape(x.shape[:kept]), shape[:kept]).reshape(rows, 1)
     if all(n == 1 for n in x.shape[:kept]):
         return np.ascontiguousarray(np.broadcast_to(x[(0,) * kept], shape[kept:])).reshape(1, -1)
+    if x.shape == shape and not x.flags.c_contiguous:
+        strides = [s for s, n in zip(x.strides, shape, strict=True) if n > 1]
+        if strides[-1] != x.itemsize or strides != sorted(strides, reverse=True):
+            return None
     made = np.broadcast_to(x, shape).reshape(rows, columns)
     return made if made.strides[1] == made.itemsize else np.ascontiguousarray(made)

@@ -168,10 +168,12 @@ class RowRegion(Codelet):
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             if not settings().compiles or not native.is_ready(elements):
                 return plain(arrays, outs)
-            given = [
-                as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
-                for x, labels, is_full in zip(arrays, self.labels, steps.is_full, strict=True)
-            ]
+            given: list[Array] = []
+            for x, labels, is_full in zip(arrays, self.labels, steps.is_full, strict=True):
+                laid = as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
+                if laid is None:
+                    return plain(arrays, outs)
+                given.append(laid)
             outs = [x if x is not None and x.flags.c_contiguous else None for x in outs]
             made = self._places(outs, whole, along)
             rows = prod(whole[:kept])
