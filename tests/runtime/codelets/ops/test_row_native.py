@@ -86,7 +86,7 @@ def _gradient(kind: str) -> RowRegion:
             _expression(kind, 3, (3, 4), "multiply 0 1, subtract 3 2"),
             _expression(kind, 4, (5,), "multiply 1 2, subtract 0 4"),
         ),
-        sources=((0, 1, 2), (1, 3, 5, 2)),
+        sources=((0, 1, 2), (3, 3, 5, 6)),
         reductions=(
             (0, 1, "add", "-0x0p+0"),
             (0, 0, "maximum", "-inf"),
