@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.expression_planning import saving
 from hloipu_runtime.codelets.ops.row_stages import (
     NumpyStage,
     RowStages,
@@ -52,9 +52,9 @@ class Steps(NamedTuple):
 
     @property
     def gain(self) -> float:
-        """What kernels save for each element, in roundings of narrow floats; see `Plan.gain`."""
-        plans = (plan_of(expression).gain for expression, _ in self.steps)
-        return sum(plans) + REDUCTION_GAIN * len(self.reductions)
+        """What kernels save for each element, in roundings of narrow floats."""
+        saved = sum(saving(expression) for expression, _ in self.steps)
+        return saved + REDUCTION_GAIN * len(self.reductions)
 
     @property
     def is_full(self) -> tuple[bool, ...]:
@@ -197,7 +197,10 @@ class NativeRows:
             def by_numpy(row: int, count: int) -> None:
                 out = _block(number, arrays, buffers, row, count)
                 given = [_block(x, arrays, buffers, row, count) for x in part.arguments]
-                made = part.step([np.broadcast_to(x, out.shape) for x in given], out)
+                shape = out.shape
+                made = part.step(
+                    [x if x.shape == shape else np.broadcast_to(x, shape) for x in given], out
+                )
                 if made is not out:
                     np.copyto(out, made)
 
