@@ -5,7 +5,7 @@
 Every op that kernels know, of every element type: ops of one operand on all values of types of up
 to 16 bits, the others on random pairs (any bits, moderate sizes, zeros, infinities, NaN), with
 subnormals flushed and without; and as many pairs in rows that are combined into rows of a table.
-One NaN is like another.
+Then rows of f32, bf16 and f16 with reductions along them, of random sizes. One NaN is like another.
 """
 
 import argparse
@@ -13,13 +13,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops import row_native
+from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.native.settings import is_there
+from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
     TYPES,
     Array,
@@ -33,6 +37,7 @@ from tests.support.native_cases import (
     some_values,
     wrong_nodes,
 )
+from tests.support.row_cases import PATTERNS, blocks_of, values_of
 
 CHUNK = 1 << 19
 
@@ -67,6 +72,24 @@ def _combined(element_type: str, pairs: int, seed: int) -> int:
     return wrong
 
 
+def _wrong_rows(region: RowRegion, kind: str, elements: int, seed: int) -> tuple[int, int]:
+    """Return how many elements of a region's results were compared, and how many differ."""
+    generator = np.random.default_rng(seed)
+    compared = wrong = 0
+    while compared < elements:
+        columns = int(2 ** generator.uniform(5.1, 13))
+        sizes = (max(1, NATIVE_ELEMENTS // columns) + int(generator.integers(1, 100)), columns)
+        operands, results = blocks_of(region, sizes)
+        arrays = [values_of(kind, x.part, generator) for x in operands]
+        bound, by_both = region.bound(operands, results), []
+        for setting in (Settings(is_on=False), Settings(keeps=False)):
+            with computing(), native_kernels(setting):
+                by_both.append([np.array(x) for x in bound(arrays, [None] * len(results))])
+        wrong += sum(map(differences, *by_both))
+        compared += sum(x.size for x in by_both[0])
+    return compared, wrong
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compute, compare, and say for each type how many values differ."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -97,6 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for node, count in wrong.items():
             print(f"  {count} of {node}", file=sys.stderr)
         failed |= bool(wrong) or bool(wrong_rows)
+    for kind in ("f32", "bf16", "f16"):
+        for name, region in PATTERNS.items():
+            with patch.multiple(row_native, LOADING_WORK=0, COMPILING_WORK=0):  # at once
+                compared, differ = _wrong_rows(region(kind), kind, options.pairs, options.seed)
+            print(f"{name} of {kind}: {compared} values, {differ} differ", flush=True)
+            failed |= bool(differ)
     return 1 if failed else 0
 
 

@@ -30,7 +30,7 @@ from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, aligned_empty
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, NATIVE_ELEMENTS, aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -128,7 +128,59 @@ class RowRegion(Codelet):
         found = self.straight(operands, results)
         if found is not None:
             return run_calls(found, len(operands))
-        return self._row_by_row(operands, results) or super().bound(operands, results)
+        plain = self._row_by_row(operands, results) or super().bound(operands, results)
+        return self._by_kernels(operands, results, plain) or plain
+
+    def _by_kernels(
+        self, operands: Sequence[Block], results: Sequence[Block], plain: Bound
+    ) -> Bound | None:
+        """Return the steps by compiled kernels as soon as these pay, and by `plain` before."""
+        from hloipu_runtime.kernels.native.settings import is_there, settings
+
+        grid = results[0].grid
+        axes = len(grid)
+        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        along = tuple(axes + d for d in self.dimensions)
+        kept, elements = len(whole) - len(along), prod(whole)
+        if elements < NATIVE_ELEMENTS or not is_there():
+            return None
+        from hloipu_runtime.codelets.ops.row_native import Steps, are_kernels, as_rows, native_rows
+
+        if not are_kernels(whole, along):
+            return None
+        shapes = [
+            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
+            for x, labels in zip(operands, self.labels, strict=True)
+        ]
+        long = frozenset(d for d, n in enumerate(whole) if n > 1)
+        steps = Steps(
+            self.operand_types,
+            tuple(frozenset(d for d, n in enumerate(shape) if n > 1) for shape in shapes),
+            long - set(along),
+            long & set(along),
+            tuple(zip(self.expressions, self.sources, strict=True)),
+            self._reductions,
+            self.results,
+            tuple(map(self.is_full, self.results)),
+        )
+        native = native_rows(steps)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            if not settings().compiles or not native.is_ready(elements):
+                return plain(arrays, outs)
+            given: list[Array] = []
+            for x, labels, is_full in zip(arrays, self.labels, steps.is_full, strict=True):
+                laid = as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
+                if laid is None:
+                    return plain(arrays, outs)
+                given.append(laid)
+            outs = [x if x is not None and x.flags.c_contiguous else None for x in outs]
+            made = self._places(outs, whole, along)
+            rows = prod(whole[:kept])
+            native.run(given, [x.reshape(rows, -1) for x in made], rows)
+            return self._reshaped(made, results)
+
+        return run
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the steps as calls, unless rows are computed a few at a time."""
