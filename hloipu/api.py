@@ -71,7 +71,7 @@ def compile(given: HloInput, **options: "Unpack[CompileOptions]") -> CompiledPro
     with shown(), searching(Search()), without_collection():
         step, text, asked = _read(given, options)
         settled = settled_options(step, text, asked)
-        return compile_cached(step, text, settled.options, ready=settled.program)
+        return compile_cached(settled.module, text, settled.options, ready=settled.program)
 
 
 def _read(given: HloInput, options: Mapping[str, Any]) -> tuple[Module, str, Options]:
@@ -87,8 +87,10 @@ def _read(given: HloInput, options: Mapping[str, Any]) -> tuple[Module, str, Opt
 
 
 class Settled(NamedTuple):
-    """Options without `plan="auto"`, and the choice that stands in its place."""
+    """A module and options without `plan="auto"`, and the choice that stands in its place."""
 
+    module: Module
+    """Annotated, where the choice divides its arrays."""
     options: Options
     choice: "Choice | None" = None
 
@@ -109,18 +111,18 @@ def settled_options(
     after `time_limit` seconds, or as the current search says.
     """
     if not has_to_choose(module, options):
-        return Settled(options)
+        return Settled(module, options)
     with without_collection(), _searching(options), doing("looking for a cut"):
         from hloipu.choosing import chosen
 
         try:
-            choice = chosen(module, options, lambda tried: _trial(module, text, tried))
+            choice = chosen(module, options, lambda *tried: _trial(tried[0], text, tried[1]))
         except HloipuError:
             # Nobody asked for a cut: what is no step runs as it is, on as many IPUs as it takes.
             if options.plan == "auto":
                 raise
-            return Settled(options)
-    return Settled(choice.options(options), choice)
+            return Settled(module, options)
+    return Settled(choice.divided(), choice.options(options), choice)
 
 
 @contextmanager
@@ -157,7 +159,7 @@ def has_to_choose(module: Module, options: Options) -> bool:
 
 def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return keywords of `compile` with the best way to cut a step in place of `plan="auto"`."""
-    settled, choice = settled_options(*_read(given, options))
+    _, settled, choice = settled_options(*_read(given, options))
     if choice is None:
         return dict(options)
     names = ("plan", "ipus", *choice.best.candidate.options())
@@ -360,7 +362,7 @@ def _outlined_if_less(
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
     """Compile a verified module without the cache, the best way to cut it looked for if asked."""
     settled = settled_options(module, None, options)
-    return settled.program or compile_verified(module, settled.options)
+    return settled.program or compile_verified(settled.module, settled.options)
 
 
 def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
+from hloipu.sharding import shardings_beside_cuts, with_sharding
 from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.handing_down import says_anything
@@ -37,12 +39,20 @@ _HARDLY = 1.25
 """Times the memory that there is: what needs more by estimate is not tried."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
+_NEARLY_ALL = 0.9
+"""Of the rate of so many IPUs that never wait: shardings are not looked at where a way with whole
+arrays is as fast. Assumed."""
+_FEW, _MORE = 2, 3
+"""Shardings that are looked at beside cuts, where something fits without, and where nothing does.
+Assumed."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """What was looked at, and what to compile."""
 
+    module: Module = field(repr=False)
+    """Verified, as it was given."""
     rows: list[Estimate]
     """Those that no other beats, or all that were asked for."""
     best: Estimate
@@ -51,6 +61,12 @@ class Choice:
     """Whether the best one was compiled, and fits."""
     program: CompiledProgram | None = field(default=None, repr=False)
     """Of the best one, if it was compiled."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, for people."""
+
+    def divided(self) -> Module:
+        """Return the module, annotated where the best way divides its arrays."""
+        return with_sharding(self.module, self.best.candidate.sharding)
 
     def options(self, options: Options) -> Options:
         """Return options that ask for the best way."""
@@ -63,22 +79,50 @@ class Choice:
 def chosen(
     module: Module,
     options: Options,
-    tried: Callable[[Options], CompiledProgram] | None = None,
+    tried: Callable[[Module, Options], CompiledProgram] | None = None,
 ) -> Choice:
-    """Return the best way to cut a verified module's step over `options.ipus` IPUs, by estimate.
+    """Return the best way to use `options.ipus` IPUs for a verified module's step, by estimate.
 
     Stages and where they are, schedules, micro-batches, recomputation, replicas, sharded optimizers
-    and what lies in remote memory are looked at, but for what options settle. With `tried`, which
-    compiles, a way that does not fit after all tells how far estimates are off, and another takes
-    its place, a few times. Where the current search ends early it is the best until then. Raises
-    what finding the phases of a step raises, and UnsupportedError E0475 where what is given takes
-    more IPUs, or others than devices that are named have.
+    and what lies in remote memory are looked at, but for what options settle; with `plan="auto"`
+    also shardings, of a module that has none. With `tried`, which compiles, a way that does not fit
+    after all tells how far estimates are off, and another takes its place, a few times. Where the
+    current search ends early it is the best until then. Raises what finding the phases of a step
+    raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than devices
+    that are named have.
     """
-    search = current_search()
+    looked = _looked_at(module, options)
+    found, notes = looked.found, tuple[str, ...]()
+    if options.plan == "auto" and options.partition == "auto" and looked.is_whole:
+        with current_search().improving():
+            more, notes = _with_shardings(module, options, looked)
+        found = [*found, *more]
+    choice = Choice(module, best_of(found), choice_of(found), len(found), notes=notes)
+    if tried is None:
+        return choice
+    with current_search().improving():
+        return _with_trials(choice, found, options, tried, looked.step.machine)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """Ways to cut one module's step."""
+
+    step: Step
+    ipus: int
+    """That each partition may take."""
+    found: list[Estimate]
+    is_whole: bool
+    """Whether one participant has the module for itself."""
+
+
+def _looked_at(module: Module, options: Options) -> _Looked:
+    """Return estimates of ways to cut a step, with arrays divided as the module says."""
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants(module, compile_request(options))
-    if replicas * partitions > 1 and meets_others(module):
+    meets = meets_others(module)
+    if replicas * partitions > 1 and meets:
         given = replace(given, replicas=replicas)
     step = priced(module, options)
     require_forward_ops(len(step.loads.ahead), 1)
@@ -95,12 +139,43 @@ def chosen(
     candidates = candidates_on(step, ipus, given)
     if ipus > 1:
         candidates = _within(candidates, ipus, exactly=options.ipu_ids is not None)
-    found = looked_at(step, ipus, candidates, given, search)
-    choice = Choice(best_of(found), choice_of(found), len(found))
-    if tried is None:
-        return choice
-    with search.improving():
-        return _with_trials(choice, found, options, tried, step.machine)
+    found = looked_at(step, ipus, candidates, given, current_search())
+    return _Looked(step, ipus, found, partitions == 1 and not meets)
+
+
+def _with_shardings(
+    module: Module, options: Options, whole: _Looked
+) -> tuple[list[Estimate], tuple[str, ...]]:
+    """Return estimates of ways that divide arrays as well, and what was not looked at, for people.
+
+    None where whole arrays use nearly all that the IPUs can do: no other way is much faster.
+    """
+    search, found = current_search(), list[Estimate]()
+    most = max(x.candidate.micro_batches for x in whole.found)
+    ideal = partial(whole.step.rate_of_copies, whole.ipus, most)
+    rate = max((x.per_second for x in whole.found if x.fits), default=0.0)
+    if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
+        return found, ()
+    try:
+        beside = shardings_beside_cuts(module, options, len(whole.step.loads.ahead), fits=rate > 0)
+    except UnsupportedError as error:
+        return found, (f"no shardings: {error}",)
+    for some in beside[: _FEW if rate else _MORE]:
+        if ideal(some.efficiency) <= rate:
+            continue
+        sharding = some.sharding
+        with doing(f"cuts beside {sharding.flags()}"):
+            try:
+                made = with_sharding(module, sharding)
+                looked = search.tried(partial(_looked_at, made, options))
+            except HloipuError:  # what does not go with shardings
+                continue
+        if looked is None:
+            break
+        for x in looked.found:
+            found.append(replace(x, candidate=replace(x.candidate, sharding=sharding)))
+            rate = max(rate, x.per_second if x.fits else 0.0)
+    return found, ()
 
 
 def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Candidate]:
@@ -136,7 +211,7 @@ def _with_trials(
     choice: Choice,
     found: list[Estimate],
     options: Options,
-    tried: Callable[[Options], CompiledProgram],
+    tried: Callable[[Module, Options], CompiledProgram],
     machine: Machine,
 ) -> Choice:
     """Return a choice that was compiled, and fits, if one is found soon.
@@ -149,7 +224,8 @@ def _with_trials(
     search = current_search()
 
     def compiled() -> CompiledProgram:
-        return tried(replace(choice, best=best).options(options))
+        trial = replace(choice, best=best)
+        return tried(trial.divided(), trial.options(options))
 
     for number in range(_TRIALS):
         if best.needed_bytes > _HARDLY * budget_bytes:
@@ -193,11 +269,12 @@ def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
 def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
     """Return candidates, those of as many stages as slow as one that was tried.
 
-    What an estimate does not know goes by how a step is cut.
+    What an estimate does not know goes by how a step is cut, and its arrays divided.
     """
     return [
         replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
-        if x.candidate.stages == tried.candidate.stages
+        if (x.candidate.stages, x.candidate.sharding)
+        == (tried.candidate.stages, tried.candidate.sharding)
         else x
         for x in left
     ]
@@ -231,7 +308,7 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
     ).offloading(given.offloading)  # fmt: skip
     some = list(swept(step, asked, start))
     estimates = [step.estimate(candidate) for candidate in each("cuts", some, len(some))]
-    return Choice(estimates, choice_of(estimates), len(estimates))
+    return Choice(module, estimates, choice_of(estimates), len(estimates))
 
 
 def priced(module: Module, options: Options) -> Step:

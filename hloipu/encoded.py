@@ -49,13 +49,26 @@ def plain_step(
     flat = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
     if flat is not None:
         plain, said = with_shardings_written(flat.module, given, config)
-        keeps = _keeps(module, given, config)
-        notes = module_notes(module, is_divided=keeps and may_be_followed(module))
-        return plain, [*said, *notes, *flat.stated.lines()]
+        return plain, [*said, *_notes(module, given, config)[1], *flat.stated.lines()]
     module, said = with_shardings_written(module, given, config)
+    keeps, notes = _notes(module, given, config)
+    return (module if keeps else annotations_removed(module)), [*said, *notes]
+
+
+def _notes(
+    module: Module, given: Mapping[str, object], config: str | None
+) -> tuple[bool, list[str]]:
+    """Return whether annotations stay, and what people should know of the module."""
     keeps = _keeps(module, given, config)
-    notes = module_notes(module, is_divided=keeps and may_be_followed(module))
-    return (module if keeps else annotations_removed(module)), said + notes
+    divides = keeps and may_be_followed(module)
+    notes = module_notes(module, is_divided=divides)
+    if divides and given.get("ipus") == 1:
+        notes = [
+            *notes,
+            "--ipus 1 takes as many IPUs as the module needs, one for each partition: its "
+            "annotations divide arrays; --partition off leaves them whole",
+        ]
+    return keeps, notes
 
 
 def _keeps(module: Module, given: Mapping[str, object], config: str | None) -> bool:

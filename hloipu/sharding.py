@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
+from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
+from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.watching import current_search, doing
 
 if TYPE_CHECKING:
+    from hloipu_compiler.partition.sharding_search.beside_cuts import Beside
     from hloipu_compiler.partition.sharding_search.candidate import Candidate
     from hloipu_compiler.partition.sharding_search.searching import Found
 
@@ -68,8 +71,27 @@ def _found(module: Module, options: Options) -> Annotated:
     current_search().limit(options.time_limit)
     with doing("looking for shardings"):
         found = found_shardings(module, _system(module, options))
-    made = annotated(module, found.best.mesh, found.best.rules(module))
+    best = found.best.sharding(module)
+    made = annotated(module, best.mesh, best.rules)
     return Annotated(made.module, (*front_lines(module, found), *made.lines))
+
+
+def with_sharding(module: Module, sharding: Sharding | None) -> Module:
+    """Return a verified module with a mesh and rules written into it; None: as it is."""
+    return module if sharding is None else annotated(module, sharding.mesh, sharding.rules).module
+
+
+def shardings_beside_cuts(
+    module: Module, options: Options, most_stages: int, *, fits: bool
+) -> "list[Beside]":
+    """Return shardings of a verified module to be looked at beside ways to cut it.
+
+    `fits`: whether something fits without. Raises UnsupportedError E0479 for a module that cannot
+    be divided.
+    """
+    from hloipu_compiler.partition.sharding_search.beside_cuts import shardings_beside
+
+    return shardings_beside(module, _system(module, options), most_stages, fits=fits)
 
 
 def _system(module: Module, options: Options) -> Any:
@@ -80,14 +102,15 @@ def _system(module: Module, options: Options) -> Any:
     from hloipu_compiler.planners.tuning import Tuning
 
     machine = load_machine(options.target, dict(options.set))
-    check_system(machine, options.ipus)
+    ipus = system_ipus(machine, options)
+    check_system(machine, ipus)
     wrapping = wrapping_of(module, wrapping_request(options))
     pairs = {(x.parameter, x.result) for x in aliased(module)}
     pairs |= {(x.parameter, x.result) for x in (wrapping.state if wrapping else ())}
     share = round(100 * options.available_memory_proportion)
     return System(
         machine,
-        options.ipus,
+        ipus,
         tuple(sorted(pairs)),
         Tuning(options.partials_type, share),
         options.assume_trips if options.assume_trips is not None else 1,
@@ -102,7 +125,7 @@ def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[
     if len(found.front) > most:
         lines.append(f"… and {len(found.front) - most} more")
     fits = "fits by estimate" if found.best.fits else "nothing fits; this is fast for its memory"
-    lines.append(f"best of {found.looked_at} ({fits}): {found.best.flags(module)}")
+    lines.append(f"best of {found.looked_at} ({fits}): {found.best.sharding(module).flags()}")
     if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines
@@ -114,5 +137,5 @@ def _row(module: Module, each: "Candidate") -> Sequence[str]:
         f"{each.needed_bytes / 2**20:,.1f} MiB",
         f"{each.link_share:.0%}",
         "yes" if each.fits else "no",
-        each.flags(module),
+        each.sharding(module).flags(),
     )

@@ -81,7 +81,8 @@ class _Truth:
 
 def compiled(module: Module, options: Options, estimate: Estimate) -> _Truth:
     """Return what a way costs that is compiled; HloipuError where it cannot be."""
-    program = compile_once(module, Choice([estimate], estimate, 1).options(options))
+    choice = Choice(module, [estimate], estimate, 1)
+    program = compile_once(choice.divided(), choice.options(options))
     plan = program.memory_plan
     most = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
     return _Truth(estimate, program.estimate().lower_bound_cycles // LOOP, most, plan.fits)
@@ -110,7 +111,7 @@ def judged(name: str, module: Module, options: Options, count: int, seed: int) -
     )
     found.missed = sum(x.fits and not x.estimate.fits for x in truths)
     found.false = sum(x.estimate.fits and not x.fits for x in truths)
-    choice = chosen(module, options, lambda asked: compile_once(module, asked))
+    choice = chosen(module, options, compile_once)
     best = max((x.per_second for x in truths if x.fits), default=0.0)
     if choice.is_tried:
         mine = compiled(module, options, choice.best)

@@ -153,7 +153,7 @@ def _apart(current: Compilation) -> Compilation:
     from hloipu_compiler.partition.scans.staged_loops import staged_step, step_apart
 
     apart = step_apart(flat, wrapping, cut)
-    step = staged_step(apart, _cutting_apart(apart, request))
+    step = staged_step(apart, _cutting_apart(apart, request, current.plan))
     if current.partitioned is not None:
         require_whole_stacks(current.given, current.partitioned, step.pieces.stacks)
     return replace(
@@ -181,7 +181,7 @@ def _in_blocks(
     flat, plan, request = current.module, current.plan, current.request
     if says_anything(flat, plan.partitions):
         return flat
-    costs = _costs(flat, replace(request, pipelining=costed_as))
+    costs = _costs(flat, replace(request, pipelining=costed_as), plan)
     from hloipu_compiler.partition.placement.blocks import block_candidates, least_full, with_blocks
 
     candidates = block_candidates(flat.entry, roles, request.shards, costs, cut)
@@ -194,7 +194,7 @@ def _in_blocks(
     return with_blocks(flat, least_full(shares))
 
 
-def _cutting_apart(apart: "StepApart", request: CompileRequest) -> "Cutting | None":
+def _cutting_apart(apart: "StepApart", request: CompileRequest, plan: Plan) -> "Cutting | None":
     """Return the stages of a step apart; None where none are looked for, or rows have none."""
     if apart.pieces is None:
         return None
@@ -202,7 +202,7 @@ def _cutting_apart(apart: "StepApart", request: CompileRequest) -> "Cutting | No
     from hloipu_compiler.partition.training.errors import StagingError
 
     try:
-        return _cutting(apart.pieces, asked, apart.trips, {})
+        return _cutting(apart.pieces, asked, plan, apart.trips, {})
     except StagingError:
         if apart.peeled is not None:
             raise
@@ -212,6 +212,7 @@ def _cutting_apart(apart: "StepApart", request: CompileRequest) -> "Cutting | No
 def _cutting(
     pieces: "InPieces",
     request: CompileRequest,
+    plan: Plan,
     trips: Mapping[str, Hashable],
     known: Mapping[str, int],
 ) -> "Cutting":
@@ -220,7 +221,7 @@ def _cutting(
     from hloipu_compiler.partition.stages.pipelining import cutting_of, uncut_step
 
     uncut = uncut_step(pieces.module, pieces.wrapping, asked, known)
-    costs = _costs(uncut.module, request) if uncut.needs_costs else None
+    costs = _costs(uncut.module, request, plan) if uncut.needs_costs else None
     return cutting_of(uncut, pieces.wrapping, asked, costs, trips)
 
 
@@ -234,9 +235,9 @@ def _cut(current: Compilation) -> Compilation:
     from hloipu_compiler.partition.scans.pieces import InPieces
 
     pieces = InPieces(current.module, wrapping, (), None)
-    cutting = _cutting(pieces, request, {}, current.step.known if current.step else {})
+    cutting = _cutting(pieces, request, plan, {}, current.step.known if current.step else {})
     if cutting.needs_cycles:
-        cutting = replace(cutting, cycles=_costs(cutting.module, request).cycles)
+        cutting = replace(cutting, cycles=_costs(cutting.module, request, plan).cycles)
     from hloipu_compiler.partition.stages.pipelining import pipelined
 
     cut, pipelining = pipelined(cutting, wrapping, asked)
@@ -477,24 +478,41 @@ _PHASES = (
 )
 """Phases in their order, each with the name that clocks know it by, and what listeners hear."""
 
+_NOBODY_ELSE = Plan()
 
-def op_prices(module: Module, machine: Machine, tuning: Tuning) -> "list[OpPrice]":
-    """Return what each op of a flat module's entry takes; nothing for what is no work."""
+
+def op_prices(
+    module: Module, machine: Machine, tuning: Tuning, plan: Plan = _NOBODY_ELSE
+) -> "list[OpPrice]":
+    """Return what each op of a flat module's entry takes; nothing for what is no work.
+
+    `plan`: has the participants that meet at collectives, an IPU each.
+    """
     from hloipu_compiler.cost_survey.op_prices import OpKinds
 
     # An op alone calls nothing; so its price is known, whether called code counts or not.
     request = CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
 
     def program_of(alone: Module) -> Program:
-        return continued(Compilation(request, alone), Phase.LOWERED).program
+        meeting = _NOBODY_ELSE
+        if meets_others(alone):
+            meeting = Plan(replicas=plan.replicas, partitions=plan.partitions)
+        program = continued(Compilation(request, alone, meeting), Phase.LOWERED).program
+        return for_participants(program, meeting)
 
-    return OpKinds(module).prices(program_of, machine, request.tuning)
+    counts = plan.replicas, plan.partitions
+    return OpKinds(module).prices(program_of, machine, request.tuning, counts)
 
 
-def _costs(module: Module, request: CompileRequest) -> "Costing":
+def for_participants(program: Program, plan: Plan) -> Program:
+    """Return a program that knows of those that it meets."""
+    return replace(program, replicas=plan.replicas, partitions=plan.partitions)
+
+
+def _costs(module: Module, request: CompileRequest, plan: Plan) -> "Costing":
     """Return what the ops of a flat module cost, and what stages have."""
     machine = request.computing
-    prices = op_prices(module, machine, request.tuning)
+    prices = op_prices(module, machine, request.tuning, plan)
     from hloipu_compiler.cost_survey.costing import costing_of
 
     return costing_of(prices, machine, request.pipelining)

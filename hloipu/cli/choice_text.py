@@ -15,6 +15,7 @@ def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
     guess = "fits by estimate" if choice.best.fits else "nothing fits; this is fast for its memory"
     fits = "fits" if choice.is_tried else guess
     lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.candidate.flags()}")
+    lines += [f"  {note}" for note in choice.notes]
     if choice.best.candidate.stages > 1 and choice.best.candidate.micro_batches == 1:
         lines.append("  micro-batches would fill the pipeline: --plan auto chooses how many")
     return "\n".join(lines)

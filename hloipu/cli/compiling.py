@@ -146,7 +146,7 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
 def compiled(asked: Asked, module: Module, text: str, phases: Phases) -> CompiledProgram:
     """Return the program of a verified module; says on stderr what `settled_for` says."""
     settled = settled_for(asked, module, text)
-    return compile_cached(module, text, settled.options, phases, ready=settled.program)
+    return compile_cached(settled.module, text, settled.options, phases, ready=settled.program)
 
 
 def program_of(file: str, limits: Limits, asked: Asked, phases: Phases) -> CompiledProgram:

@@ -164,7 +164,7 @@ def _figures(job: Job, folder: str) -> dict[str, Any]:
     module, _ = plain_step(rewritten, {**job.options, **said})
     text = key_text(module, rewritten.source.text + job.rewrite, said)
     settled = settled_options(module, text, options)
-    program = compile_cached(module, text, settled.options, ready=settled.program)
+    program = compile_cached(settled.module, text, settled.options, ready=settled.program)
     memory, cycles = program.memory, cycles_of(program)
     taken = program.program
     seconds = cycles / program.machine.chip.clock_hz

@@ -13,6 +13,7 @@ from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.training.programs import StepPrograms
 from hloipu_compiler.driver import compile_module
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import Search, searching
@@ -54,7 +55,7 @@ def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     module, seen = hloipu.verify(TEXT), []
     monkeypatch.setattr("hloipu.choosing._times_slower", lambda *_: 1.0)
 
-    def tried(options: Options) -> Any:
+    def tried(_: Module, options: Options) -> Any:
         seen.append((options.stages, options.schedule, options.recompute))
         return Program(Memory(fits=len(seen) == 2))
 
@@ -75,7 +76,7 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
     def times_slower(_: Any, thought: Any) -> float:
         return slower if thought.candidate.stages == first else 1.0
 
-    def tried(options: Options) -> Any:
+    def tried(_: Module, options: Options) -> Any:
         seen.append(options.stages)
         return Program(Memory(fits=True))
 
@@ -94,7 +95,7 @@ def test_devices_named_by_ids_are_what_is_filled() -> None:
 def test_trials_end() -> None:
     module, count = hloipu.verify(TEXT), []
 
-    def tried(options: Options) -> Any:
+    def tried(_: Module, options: Options) -> Any:
         count.append(options)
         return Program(Memory(fits=False))
 

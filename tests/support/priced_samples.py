@@ -36,4 +36,5 @@ def step(name: str, tiles: int) -> Step:
 
 def compiled(name: str, tiles: int, found: Estimate) -> CompiledProgram:
     """Return the sample compiled as an estimate was made."""
-    return compile_once(module(name), Choice([found], found, 1).options(options(tiles)))
+    choice = Choice(module(name), [found], found, 1)
+    return compile_once(choice.module, choice.options(options(tiles)))

@@ -133,7 +133,9 @@ class _Text:
         waiting = nsmallest(_MOST_STRETCHES, waiting)
         while waiting:
             _, number, stretch, choice = heappop(waiting)
-            if choice is None or not self._is_free(choice.starts, 0, choice.length):
+            if choice is None or any(
+                self._free(s, choice.length) < choice.length for s in choice.starts
+            ):
                 choice = self._choice(sorted(order[stretch.first : stretch.end]), stretch.length)
                 if choice.saved >= least:
                     heappush(waiting, (-choice.saved, number, stretch, choice))
@@ -206,7 +208,9 @@ class _Text:
             last = first + 1 + int((code - cost)[first + 1 :].argmax())
             shorter = _Choice(int(code[last] - code[first]), (), last - first)
             return shorter._replace(starts=tuple(start + first for start in starts))
-        shifts = [n for n in range(whole - length + 1) if self._is_free(starts, n, length)]
+        places = at + np.arange(whole - length + 1)
+        taken = np.concatenate(([0], np.cumsum(self.is_taken)))
+        shifts = np.flatnonzero((taken[places + length] == taken[places]).all(0)).tolist()
         alive = self.alive[at + np.array(shifts)].mean(0)
         for number in np.argsort(alive, kind="stable")[:_MOST_BEGINNINGS].tolist():
             moved = [start + shifts[number] for start in starts]
@@ -214,9 +218,6 @@ class _Text:
                 saved = times * self._weight(moved[0], length)
                 return _Choice(saved, tuple(moved), length)
         return choice
-
-    def _is_free(self, starts: Sequence[int], shift: int, length: int) -> bool:
-        return not any(self.is_taken[s + shift : s + shift + length].any() for s in starts)
 
 
 def _letter(computation: Computation, x: Instruction) -> object:

@@ -21,6 +21,7 @@ from hloipu_compiler.memo import Memo
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.plan.participants import meets_others
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.forms import Forms
@@ -152,15 +153,24 @@ class OpKinds:
             self.kinds.append(kind)
 
     def prices(
-        self, program_of: Callable[[Module], Program], machine: Machine, tuning: Tuning
+        self,
+        program_of: Callable[[Module], Program],
+        machine: Machine,
+        tuning: Tuning,
+        participants: tuple[int, int] = (1, 1),
     ) -> list[OpPrice]:
-        """Return what each op takes; `program_of`: compiles one alone, by that tuning."""
+        """Return what each op takes; `program_of`: compiles one alone, by that tuning.
+
+        `participants`: replicas and partitions that it has collectives meet.
+        """
         entry, of_kind = self.module.entry, list[OpPrice]()
         for number, x in enumerate(each("pricing ops", self.examples, len(self.examples))):
             price = None
             if number < _MOST_KINDS and x.opcode in LOWERINGS:
                 op = _alone(self.module, x)
-                price = PRICE_MEMO.of((machine, tuning, op.key), op.pricing(program_of, machine))
+                counts = participants if meets_others(op.module) else (1, 1)
+                key = (machine, tuning, op.key, counts)
+                price = PRICE_MEMO.of(key, op.pricing(program_of, machine))
             of_kind.append(OpPrice(work(entry, x)) if price is None else price)
         return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
 

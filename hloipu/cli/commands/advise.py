@@ -41,7 +41,7 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases, asked)
         settled = settled_for(asked, module, text)
-        options = settled.options
+        module, options = settled.module, settled.options
         program = settled.program or compile_verified(module, options, phases)
         profile = estimated(program, phases)
         with phases("advice"):

@@ -104,7 +104,7 @@ def check_steps(
         step = step if given.fill is None else fill_elided(step, given.fill)
         settled = settled_for(asked, step, print_module(step, FULL))
         options = settled.options
-        program = settled.program or compile_verified(step, options)
+        program = settled.program or compile_verified(settled.module, options)
     for text in lines:
         say(text, err=True)
     for text in program.options.get("cut", ()):

@@ -186,7 +186,8 @@ def stage_text(
     if stage == "front":
         return hlo_text(passed(module, options), asking)
     if stage == "plans":
-        records = planned(module, settled_options(module, None, options).options)
+        settled = settled_options(module, None, options)
+        records = planned(settled.module, settled.options)
         return (
             as_json(plans_record(records))
             if asking.output_format == "json"

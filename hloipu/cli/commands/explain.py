@@ -61,11 +61,8 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
 def _explain_plan(op: str, file: str, limits: Limits, asked: Asked, *, as_json: bool) -> None:
     module = parse(read_input(file, limits), limits=limits)
     verify(module)
-    options = settled_options(
-        module, None, asked.resolved(module_attributes(module)).options
-    ).options
-    records = planned(module, options)
-    records_of_op = records_of(records, op)
+    settled = settled_options(module, None, asked.resolved(module_attributes(module)).options)
+    records_of_op = records_of(planned(settled.module, settled.options), op)
     if as_json:
         say(json.dumps(plans_record(records_of_op), ensure_ascii=False))
     else:

@@ -72,4 +72,4 @@ def described_program(file: str, limits: Limits, asked: Asked) -> CompiledProgra
     settled = settled_for(asked, module, text)
     # Programs from the cache have no module any more.
     options = replace(settled.options, cache=False)
-    return compile_cached(module, text, options, phases, ready=settled.program)
+    return compile_cached(settled.module, text, options, phases, ready=settled.program)

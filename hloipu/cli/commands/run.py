@@ -172,7 +172,8 @@ def prepared(
         ports = module_of_ports(program.program)
         return Work(program, options, arguments_of(ports, inputs)[1])
     step, text = read_verified(file, inputs.limits.text, phases, asked)
-    module, (options, choice) = step, settled_for(asked, step, text)
+    step, options, choice = settled_for(asked, step, text)
+    module = step
     ready = choice.program if choice is not None else None
     if not caches:
         options = replace(options, cache=False)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_compiler.plan.schedule import GROUPED
 
 AUTO, OFF, ON = "auto", "off", "on"
@@ -30,10 +31,12 @@ class Candidate:
     offload_accumulators: bool = False
     batch_serialization: int = 1
     """Micro-batches that a stage does before the next one does."""
+    sharding: Sharding | None = None
+    """That was found for it; None: arrays are as the module says."""
 
     @property
     def ipus(self) -> int:
-        """IPUs of one replica."""
+        """IPUs of one replica, of each partition."""
         return max(self.device_map) + 1 if self.device_map else self.stages
 
     @property
@@ -47,7 +50,7 @@ class Candidate:
         said = (
             self.recompute != "none", self.offload != AUTO, self.shard_optimizer,
             bool(self.device_map), *(getattr(self, name) for name in OFFLOADABLE),
-            self.batch_serialization > 1,
+            self.batch_serialization > 1, self.sharding is not None,
         )  # fmt: skip
         return sum(said)
 
@@ -84,11 +87,13 @@ class Candidate:
             "device_map": self.device_map or None,
             **{name: getattr(self, name) for name in OFFLOADABLE},
             "batch_serialization": self.batch_serialization,
+            **({"mesh": said.mesh, "shard": said.rules} if (said := self.sharding) else {}),
         }
 
     def flags(self) -> str:
         """Return the command line's words for it."""
-        words = [f"--stages {self.stages}"]
+        words = [self.sharding.flags()] if self.sharding else []
+        words.append(f"--stages {self.stages}")
         if self.stages > 1:
             words.append(f"--schedule {self.schedule}")
         if self.device_map:
@@ -140,6 +145,7 @@ class Estimate:
             "device_map": list(candidate.device_map),
             **{name: getattr(candidate, name) for name in OFFLOADABLE},
             "batch_serialization": candidate.batch_serialization,
+            **(candidate.sharding.record() if candidate.sharding else {"mesh": {}, "shard": {}}),
             "update_cycles": self.update_cycles,
             "micro_batches_per_second": self.per_second,
             "kept_bytes_per_ipu": self.kept_bytes,

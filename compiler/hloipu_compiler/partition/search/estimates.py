@@ -36,6 +36,7 @@ from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of, s
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
 from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.schedule import SEQUENTIAL, Schedule
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_runtime.costs.collecting import folded
@@ -76,6 +77,8 @@ class Step:
     """Stages of ops that are annotated."""
     can_fit: bool = True
     """Whether any IPU has room for what single ops read."""
+    partitions: int = 1
+    """That the arrays of a replica are divided over; the step is that of one of them."""
     known: _Known = field(default_factory=_Known, repr=False)
 
     @cached_property
@@ -100,13 +103,7 @@ class Step:
     def estimate(self, candidate: Candidate) -> Estimate:
         """Return what a candidate would cost; the step has a forward op or more a stage."""
         machine = self.machine
-        schedule = Schedule(
-            candidate.stages,
-            candidate.schedule,
-            candidate.micro_batches,
-            self.loads.trains and candidate.stages > 1,
-            candidate.batch_serialization,
-        )
+        schedule = self._schedule(candidate)
         cut = self._cut(candidate, schedule)
         memory = self._bytes(candidate, schedule, cut)
         work = self._work(candidate, schedule, cut, memory.copies_kept)
@@ -131,6 +128,29 @@ class Step:
             budget_bytes,
             memory.needed <= budget_bytes,
             bubble,
+        )
+
+    def rate_of_copies(self, ipus: int, micro_batches: int, efficiency: float = 1.0) -> float:
+        """Return the micro-batches a second of so many IPUs with all of a step on each.
+
+        Whether it fits or not, and if nothing had to be combined between them. No way to use the
+        IPUs is faster by much: work is the same, and so is what the host gives and takes.
+        `efficiency`: with which micro-batches are computed, host and update apart.
+        """
+        copies = Candidate(micro_batches=micro_batches, replicas=ipus)
+        found = self.estimate(copies)
+        cut = self._cut(copies, self._schedule(copies))
+        alone = found.update_cycles - self._together(copies, cut)
+        alone += (1 / efficiency - 1) * micro_batches * float(cut.parts.cycles.sum())
+        return found.per_second * found.update_cycles / max(alone, 1.0)
+
+    def _schedule(self, candidate: Candidate) -> Schedule:
+        return Schedule(
+            candidate.stages,
+            candidate.schedule,
+            candidate.micro_batches,
+            self.loads.trains and candidate.stages > 1,
+            candidate.batch_serialization,
         )
 
     # --- where it is cut --------------------------------------------------------------------------
@@ -289,7 +309,7 @@ class Step:
         by_ipu[candidate.ipu_of_stage[stage]] = size
         return host_transfer(
             self.machine,
-            by_ipu * candidate.replicas,
+            by_ipu * candidate.replicas * self.partitions,
             to_device=to_device,
             busiest_tile_bytes=over(size, io_tiles or self.machine.chip.tiles_per_ipu),
             is_connected=True,
@@ -314,7 +334,7 @@ class Step:
             np.add.at(of_ipu, np.array(candidate.ipu_of_stage), each)
             self.known.updates[key] = float(of_ipu.sum() if parts else of_ipu.max())
         found = cut.common_cycles + self.known.updates[key]
-        return found + self._together(candidate, cut) if self.loads.trains else found
+        return found + self._together(candidate, cut)
 
     def _bytes(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> NeededBytes:
         """Return what `bytes_of` does, which how many micro-batches there are does not change."""
@@ -344,14 +364,15 @@ class Step:
 
         2 (R - 1) / R of the bytes go over each link (Patarasuk and Yuan, 2009).
         """
-        count, ipus = candidate.replicas, candidate.ipus
-        if count == 1:
+        count = candidate.replicas
+        if count == 1 or not self.loads.trains:
             return 0.0
         key = (cut, count, candidate.device_map, candidate.shard_optimizer)
         if key in self.known.together:
             return self.known.together[key]
-        sizes = np.zeros(ipus)
+        sizes = np.zeros(candidate.ipus)
         np.add.at(sizes, np.array(candidate.ipu_of_stage), cut.gradients)
+        sizes = np.tile(sizes, self.partitions)
         each = min(
             self._ring_phase(ring, sizes.tolist(), apart=candidate.shard_optimizer)
             for ring in (range(count), folded(range(count)))
@@ -393,8 +414,9 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     marked = annotated(flat.entry)
     peeled = peeled_step(flat, wrapped, pipelining)
     entry, phases = peeled.pieces.module.entry, peeled.phases
-    prices = op_prices(peeled.pieces.module, machine, tuning)
-    priced = PricedOps(peeled.pieces.module, machine, tuning, prices)
+    plan = Plan(replicas=made.plan.replicas, partitions=made.plan.partitions)
+    prices = op_prices(peeled.pieces.module, machine, tuning, plan)
+    priced = PricedOps(peeled.pieces.module, machine, tuning, prices, plan)
     cycles = [price.cycles for price in prices]
     constants = peeled.pieces.wrapping.lasting
     trips = peeled.trips or layers_of(entry, phases)
@@ -403,7 +425,8 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     can_fit = _most_read(entry) <= machine.chip.tiles_per_ipu * available_bytes(machine)
     most = MOST_INSTRUCTIONS if can_fit else 0
     forms = Forms(Given(flat, wrapped, pipelining), peeled, priced, most)
-    return Step(machine, loads, needs_of(prices), forms, stages, can_fit), wrapped
+    step = Step(machine, loads, needs_of(prices), forms, stages, can_fit, plan.partitions)
+    return step, wrapped
 
 
 def _most_read(entry: Computation) -> int:

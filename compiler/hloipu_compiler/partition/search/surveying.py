@@ -17,12 +17,13 @@ from hloipu_compiler.cost_survey.survey import (
     survey_of_kinds,
 )
 from hloipu_compiler.cost_survey.whole_step import alone, survey_of_program
-from hloipu_compiler.driver import continued, hoister_of, op_prices
+from hloipu_compiler.driver import continued, for_participants, hoister_of, op_prices
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.hoisting.room import Hoister
 from hloipu_compiler.partition.training.step_phases import Phases
 from hloipu_compiler.passes.outline_blocks import OutlineBlocks, outlining_weight
 from hloipu_compiler.plan.pipelining import PipelineRequest
+from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.errors import HloipuError
@@ -40,6 +41,8 @@ class PricedOps:
     machine: Machine
     tuning: Tuning
     prices: Sequence[OpPrice]
+    plan: Plan
+    """Has the participants that meet at collectives."""
 
     def survey(
         self, module: Module, phases: Phases, wrapping: Wrapping, request: PipelineRequest
@@ -48,12 +51,12 @@ class PricedOps:
         fed = fed_positions(module.entry, wrapping)
         hoister = self._hoister(module, wrapping, request)
         if hoister is not None:
-            program = hoister.none().program
+            program = for_participants(hoister.none().program, self.plan)
             survey = survey_of_program(module, phases, fed, self.machine, program)
             return _outlined(replace(survey, copies=_copies(hoister, module)), module)
         prices = self.prices
         if module is not self.module:
-            prices = op_prices(module, self.machine, self.tuning)
+            prices = op_prices(module, self.machine, self.tuning, self.plan)
         stack_bytes = self.machine.memory.stack_bytes
         return survey_of_kinds(module.entry, phases, prices, stack_bytes, fed)
 
@@ -70,6 +73,7 @@ class PricedOps:
         step = Compilation(
             asked,
             flat,
+            self.plan,
             phase=Phase.APART,
             distribution=Distribution.CUT,
             wrapping=replace(wrapping, loop=1, io_tiles=0),

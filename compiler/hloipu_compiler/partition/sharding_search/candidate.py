@@ -1,19 +1,17 @@
-"""One way to divide the parameters of a module over a mesh: its price, and the flags that ask."""
+"""One way to divide the parameters of a module over a mesh: its price, and the rules that ask."""
 
 import re
 from collections.abc import Sequence
-from shlex import quote
-from typing import Any
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.sharding_search.pricing import Spent
-from hloipu_compiler.partition.spmd.annotating import MeshSizes
 from hloipu_compiler.partition.spmd.parameter_rules import (
+    MeshSizes,
     Rule,
+    Sharding,
     Spec,
     matching,
     names_of_arrays,
-    spec_text,
 )
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_runtime.frozen import dataclass
@@ -56,29 +54,9 @@ class Candidate:
         lacking = self.needed_bytes / max(self.budget_bytes, 1)
         return not self.fits, self.spent.cycles * max(1.0, lacking) ** 2
 
-    def rules(self, module: Module) -> tuple[Rule, ...]:
-        """Return few rules by name that ask for these shardings."""
-        return rules_of(module, self.specs)
-
-    def flags(self, module: Module) -> str:
-        """Return it as flags of the command line."""
-        mesh = ",".join(f"{name}={size}" for name, size in self.mesh)
-        each = [f"{pattern}={spec_text(spec)}" for pattern, spec in self.rules(module)]
-        return " ".join([f"--mesh {mesh}", *(f"--shard {quote(text)}" for text in each)])
-
-    def record(self, module: Module) -> dict[str, Any]:
-        """Return it as JSON data."""
-        return {
-            "mesh": dict(self.mesh),
-            "shard": {pattern: spec_text(spec) for pattern, spec in self.rules(module)},
-            "cycles": self.spent.cycles,
-            "link_cycles": self.spent.meeting,
-            "runs_per_second": 1 / self.seconds if self.seconds else 0.0,
-            "needed_bytes_per_ipu": self.needed_bytes,
-            "available_bytes_per_ipu": self.budget_bytes,
-            "fits": self.fits,
-            "flags": self.flags(module),
-        }
+    def sharding(self, module: Module) -> Sharding:
+        """Return the mesh, and few rules by name that ask for these shardings."""
+        return Sharding(self.mesh, rules_of(module, self.specs))
 
 
 def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:

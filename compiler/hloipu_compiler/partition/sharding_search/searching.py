@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.sharding_search.candidate import Candidate, front_of
 from hloipu_compiler.partition.sharding_search.space import Choice, Space, System
-from hloipu_compiler.partition.spmd.annotating import MeshSizes, free_axis_names
+from hloipu_compiler.partition.spmd.annotating import free_axis_names
+from hloipu_compiler.partition.spmd.parameter_rules import MeshSizes
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import current_search, telling
@@ -36,7 +37,7 @@ _STARTS = 8
 """Choices for less and less memory that are improved likewise. Assumed."""
 _MOST_PAIRS = 200
 """Ways to change two classes together that are tried of each start. Assumed."""
-_MOST_OPS = 300_000
+MOST_OPS = 300_000
 """Ops that are written for a device and priced, all candidates together: half a minute."""
 _LEAST, _MOST = 40, 3_000
 """Candidates of a search, whatever they cost."""
@@ -50,6 +51,10 @@ class Found:
     """Those that no other beats in cycles and bytes, the fastest first."""
     best: Candidate
     looked_at: int
+    undivided_cycles: int
+    """Of one IPU with whole arrays."""
+    choices: tuple[Choice, ...]
+    """Where a search for another number of IPUs may start."""
 
 
 class _Tactic(NamedTuple):
@@ -58,13 +63,24 @@ class _Tactic(NamedTuple):
     """Of each class, which the axis divides."""
 
 
-def found_shardings(module: Module, system: System) -> Found:
+def found_shardings(
+    module: Module,
+    system: System,
+    starts: Sequence[Choice] = (),
+    *,
+    most_ops: int = MOST_OPS,
+    least: int = _LEAST,
+) -> Found:
     """Return the best ways to divide a verified module's arrays over a system's IPUs.
 
-    Where the current search ends early, the best until then. Raises UnsupportedError E0479 for a
-    module that cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
+    `starts`: choices to begin with, in place of beams of tactics. `most_ops`: written for a device
+    and priced, all candidates together, but for `least` of them. Where the current search ends
+    early, the best until then. Raises UnsupportedError E0479 for a module that cannot be divided,
+    UsageError E0486 where so many IPUs divide nothing evenly.
     """
-    return _Searching(Space(module, system)).found()
+    size = sum(len(c.instructions) for c in module.computations)
+    most = min(max(most_ops // max(size, 1), least), _MOST)
+    return _Searching(Space(module, system), most).found(starts)
 
 
 def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
@@ -76,11 +92,9 @@ def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
 
 
 class _Searching:
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, most: int) -> None:
         self.space = space
-        size = sum(len(c.instructions) for c in space.module.computations)
-        self.left = min(max(_MOST_OPS // max(size, 1), _LEAST), _MOST)
-        self.most = self.left
+        self.left = self.most = most
         self.search = current_search()
         self.tried: dict[tuple[MeshSizes, Choice], Candidate] = {}
         pairs = enumerate(zip(space.classes, space.bytes_of, strict=True))
@@ -88,17 +102,18 @@ class _Searching:
             n for n, (c, size) in pairs if size >= space.large_bytes and c[0] < space.results
         ]
 
-    def found(self) -> Found:
+    def found(self, starts: Sequence[Choice]) -> Found:
         """Search, and say the shardings of the best ones in full."""
         shapes = mesh_shapes(self.space.system.ipus, free_axis_names(self.space.module))
         nothing: Choice = (None,) * len(self.space.classes)
         self._try(shapes[0], nothing, always=True)
         with self.search.improving():
-            self._beam(shapes[0], self.left * 2 // 5)
-            if len(shapes) > 1:
-                self._beam(shapes[-1], self.left // 3)
-            for mesh in shapes[1:]:
-                for choice in self._best_choices(_CARRIED):
+            if not starts:
+                self._beam(shapes[0], self.left * 2 // 5)
+                if len(shapes) > 1:
+                    self._beam(shapes[-1], self.left // 3)
+            for mesh in shapes[0 if starts else 1 :]:
+                for choice in starts or self._best_choices(_CARRIED):
                     self._try(mesh, choice)
             for mesh, choice in self._best_keys(_IMPROVED):
                 self._improve(mesh, choice)
@@ -118,7 +133,10 @@ class _Searching:
             )
         settled.append(self.space.settled(divided[0]))
         best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
-        return Found(tuple(front_of(settled)), best, len(self.tried))
+        keys = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
+        choices = tuple(dict.fromkeys(choice for _, choice in keys))
+        whole = self.space.prices.spent(self.space.module).cycles
+        return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
 
     def _try(self, mesh: MeshSizes, choice: Choice, *, always: bool = False) -> Candidate | None:
         """Return what a choice is worth; None where it does not fit the mesh, or time is up."""

@@ -15,13 +15,13 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
-from hloipu_compiler.partition.spmd.annotating import MeshSizes
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
 from hloipu_compiler.partition.spmd.links import Links, StatePairs, links_of
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
-from hloipu_compiler.partition.spmd.parameter_rules import Spec
+from hloipu_compiler.partition.spmd.parameter_rules import MeshSizes, Spec
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import Key, Stated
+from hloipu_compiler.partition.spmd.reshard_steps import Paths
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.frozen import dataclass
@@ -81,6 +81,8 @@ class Space:
         self.links: dict[bool, Links] = {}
         """Of the module, without and with results that are divided."""
         self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
+        self.paths: dict[tuple[int, ...], Paths] = {}
+        """Of meshes with these parts: steps from one sharding to another are the same on all."""
         self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
 
     @cached_property
@@ -158,7 +160,8 @@ class Space:
             self.links[said_of_results] = links
         known = propagated(self.module, whole, system.state, links)
         results = entry_splits(self.module, known, system.state)[1]
-        local = for_one_device(self.module, known, results)
+        paths = self.paths.setdefault(axes.sizes, Paths(axes))
+        local = for_one_device(self.module, known, results, paths)
         spent = self.prices.spent(local)
         specs = [
             said.get(number)

@@ -30,6 +30,7 @@ from hloipu_compiler.partition.spmd.axes import (
 )
 from hloipu_compiler.partition.spmd.parameter_rules import (
     OPEN,
+    MeshSizes,
     Rule,
     Spec,
     entry_arrays,
@@ -48,9 +49,6 @@ from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_compiler.plan.entry_arrays import result_arrays
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
-
-MeshSizes = tuple[tuple[str, int], ...]
-"""Names and sizes of axes, major to minor."""
 
 _SHARDING = "xla.sdy.sharding"
 _MESH_NAME = "mesh"
@@ -125,6 +123,12 @@ class _Annotating:
     def _mesh(self, sizes: MeshSizes) -> Mesh:
         """Return the mesh that holds: axes of the text, then those that are named."""
         asked = dict(sizes)
+        if spaced := next((name for name in asked if len(name.split()) != 1), None):
+            raise UsageError(
+                "E0486",
+                f"the axis {spaced!r} has a space in its name",
+                hint="name axes by one word each: --mesh data=2,model=4",
+            )
         known: dict[str, int] = {}
         for mesh in self.old.values():
             known |= zip(mesh.axis_names, mesh.axis_sizes, strict=True)

@@ -46,23 +46,29 @@ def entry_splits(
     return given, tuple(results)
 
 
-def for_one_device(module: Module, known: Propagated, results: Splits | None = None) -> Module:
+def for_one_device(
+    module: Module,
+    known: Propagated,
+    results: Splits | None = None,
+    paths: Paths | None = None,
+) -> Module:
     """Return the program of one device of a verified module, whose parameters are blocks.
 
-    `results`: how the entry's results are to be divided; None: as propagation says.
+    `results`: how the entry's results are to be divided; None: as propagation says. `paths`: of a
+    mesh of the same parts, with steps that were searched for before.
 
     Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
     each device outside of a manual region.
     """
-    return with_merged_collectives(Localizing(module, known).module_made(results))
+    return with_merged_collectives(Localizing(module, known, paths).module_made(results))
 
 
 class Localizing:
     """The module in the making."""
 
-    def __init__(self, module: Module, known: Propagated) -> None:
+    def __init__(self, module: Module, known: Propagated, paths: Paths | None = None) -> None:
         self.module, self.known = module, known
-        self.paths = Paths(known.axes)
+        self.paths = paths or Paths(known.axes)
         self.made: dict[tuple[str, Splits, Splits], Computation] = {}
         """By the old name and the splits of parameters and results, callees before callers."""
         self.written: set[str] = set()

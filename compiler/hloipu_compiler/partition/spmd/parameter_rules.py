@@ -10,21 +10,50 @@ The first rule that matches holds. Scalars are whole, whatever matches them.
 import re
 from collections.abc import Mapping, Sequence
 from math import prod
+from shlex import quote
+from typing import Any
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
 from hloipu_compiler.plan.wrapping import EntryArray
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.nearest import did_you_mean
 
 Spec = tuple[tuple[str, ...], ...]
 """For each dimension its axes, major to minor; a last `?` leaves more open. Missing ones: whole."""
 Rule = tuple[str, Spec]
+MeshSizes = tuple[tuple[str, int], ...]
+"""Names and sizes of axes, major to minor."""
 
 OPEN = "?"
 _OUT = "out_"
 _BRACKET = re.compile(r"\[['\"]?([^'\"\[\]]*)['\"]?\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """A mesh, and the rules that divide arrays over its axes."""
+
+    mesh: MeshSizes
+    rules: tuple[Rule, ...]
+
+    @property
+    def devices(self) -> int:
+        """IPUs that arrays are divided over."""
+        return prod(size for _, size in self.mesh)
+
+    def flags(self) -> str:
+        """Return the command line's words for it."""
+        mesh = ",".join(f"{name}={size}" for name, size in self.mesh)
+        each = [f"--shard {quote(f'{pattern}={spec_text(spec)}')}" for pattern, spec in self.rules]
+        return " ".join([f"--mesh {mesh}", *each])
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON data."""
+        shard = {pattern: spec_text(spec) for pattern, spec in self.rules}
+        return {"mesh": dict(self.mesh), "shard": shard}
 
 
 def spec_text(spec: Spec) -> str:

@@ -72,7 +72,7 @@ def test_what_does_not_fit_otherwise_is_found_with_weights_beside() -> None:
     there = priced(module(), small)
     plain = [there.estimate(candidate) for candidate in candidates_on(there, 1)]
     assert not any(x.fits for x in plain)
-    choice = chosen(module(), small, lambda asked: compile_once(module(), asked))
+    choice = chosen(module(), small, compile_once)
     assert choice.is_tried
     assert choice.best.candidate.offload_weights
     assert choice.program is not None
@@ -90,7 +90,7 @@ def test_weights_that_exceed_all_tiles_come_stage_by_stage() -> None:
     given = {"target": "gc200", "set": {"tiles_per_ipu": "2"}, "ipus": 1, "plan": "auto"}
     more = {"loop": 2, "cache": False, "feed": {"data": (2,)}}
     asked = resolve("compile", {**given, **more}).options
-    choice = chosen(module, asked, lambda asked: compile_once(module, asked))
+    choice = chosen(module, asked, compile_once)
     assert choice.is_tried
     assert choice.best.candidate.offload_weights
     assert choice.best.candidate.stages > choice.best.candidate.ipus == 1

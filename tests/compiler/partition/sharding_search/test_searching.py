@@ -155,7 +155,7 @@ def test_columns_then_rows_of_weights_that_lack_room_as_in_megatron() -> None:
     assert best.fits
     assert blocks(best, 1)[0] == 1 < blocks(best, 1)[1] == blocks(best, 2)[0]
     assert blocks(best, 2)[1] == 1
-    local = partitioned(annotated(module, best.mesh, best.rules(module)).module).module
+    local = partitioned(annotated(module, best.mesh, best.sharding(module).rules).module).module
     sums = [x for x in local.entry.instructions if x.opcode in ("all-reduce", "reduce-scatter")]
     assert len(sums) == 1
 
@@ -180,7 +180,7 @@ def test_flags_give_what_was_found(tmp_path: Path) -> None:
     system = system_of(module, 4, 1472)
     found, prices = found_shardings(module, system), Space(module, system).prices
     for row in found.front:
-        rules = row.rules(module)
+        rules = row.sharding(module).rules
         text = annotated(module, row.mesh, rules).module
         local = partitioned(text).module if row.is_divided else module
         assert (prices.spent(local), needed_bytes(local)) == (row.spent, row.needed_bytes)
@@ -191,7 +191,7 @@ def test_flags_give_what_was_found(tmp_path: Path) -> None:
     path = tmp_path / "m.hlo"
     path.write_text(print_module(module))
     said = run("estimate", str(path), "--mesh", "auto", "--ipus", "4")
-    table, best = said.err.splitlines(), found.best.flags(module)
+    table, best = said.err.splitlines(), found.best.sharding(module).flags()
     assert table[len(found.front) + 1] == f"best of {found.looked_at} (fits by estimate): {best}"
     step, lines = plain_step(parse(path.read_text()), {"mesh": "auto", "ipus": 4})
     assert lines == table[: len(lines)]

@@ -8,8 +8,8 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.partition.spmd.annotating import MeshSizes, annotated
-from hloipu_compiler.partition.spmd.parameter_rules import Rule
+from hloipu_compiler.partition.spmd.annotating import annotated
+from hloipu_compiler.partition.spmd.parameter_rules import MeshSizes, Rule
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
 from tests.support.blocks import check_on_devices

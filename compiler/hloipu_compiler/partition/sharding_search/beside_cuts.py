@@ -1,0 +1,91 @@
+"""Shardings that are worth looking at beside stages and replicas: few for each number of IPUs.
+
+Arrays are divided over as many IPUs as divide those that there are; the rest is for stages and
+replicas. All IPUs together are searched as if nothing else was, the others begin with what was good
+there: how arrays are best divided hardly goes by how many blocks they have. Of each number
+those stay that are fastest with their arrays spread over one stage, two, four and so on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.sharding_search.candidate import Candidate
+from hloipu_compiler.partition.sharding_search.searching import MOST_OPS, Found, found_shardings
+from hloipu_compiler.partition.sharding_search.space import Choice, System
+from hloipu_compiler.partition.spmd.parameter_rules import Sharding
+from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.watching import doing
+
+_MOST_COUNTS = 4
+"""Numbers of IPUs to divide over that are looked at. Assumed."""
+_EFFORT, _HURRIED = 1, 12
+"""Parts of the effort of a search for shardings alone that the first number of IPUs takes: where
+nothing fits without shardings, and where something does. Assumed."""
+_OTHERS = 16
+"""Parts of that which each other number takes. Assumed."""
+_LEAST = 16
+"""Candidates of each number of IPUs, whatever they cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A sharding, and how well IPUs are used with it if none waits for another stage."""
+
+    sharding: Sharding
+    efficiency: float
+    """Cycles of one IPU with whole arrays over those of all that share them, by estimate."""
+    stages: int
+    """The fewest that have room for its arrays, by estimate, if they share them evenly."""
+
+
+def shardings_beside(
+    module: Module, system: System, most_stages: int, *, fits: bool
+) -> list[Beside]:
+    """Return shardings of a verified module to be looked at beside stages.
+
+    `system`: all IPUs that there are. `fits`: whether something fits without shardings, so that
+    less effort is spent, and the fastest come first; else the surest to fit do. Those without room
+    are left out where others have it. None where nothing can be divided evenly. Raises
+    UnsupportedError E0479 for a module that cannot be divided.
+    """
+    most_ops = MOST_OPS // (_HURRIED if fits else _EFFORT)
+    beside: list[tuple[bool, Beside]] = []
+    starts: tuple[Choice, ...] = ()
+    for count in _counts(system.ipus):
+        own = replace(system, ipus=count)
+        try:
+            with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):
+                ops = most_ops // _OTHERS if starts else most_ops
+                found = found_shardings(module, own, starts, most_ops=ops, least=_LEAST)
+        except UsageError:  # so many IPUs divide nothing evenly
+            continue
+        starts = starts or found.choices
+        stages = min(system.ipus // count, most_stages)
+        for each in _fastest(found, stages):
+            efficiency = found.undivided_cycles / max(count * each.spent.cycles, 1)
+            least = 1 << (-(-each.needed_bytes // each.budget_bytes) - 1).bit_length()
+            beside.append((least <= stages, Beside(each.sharding(module), efficiency, least)))
+    roomy = [x for has_room, x in beside if has_room] or [x for _, x in beside]
+    return sorted(roomy, key=lambda x: (0 if fits else x.stages, -x.efficiency))
+
+
+def _counts(ipus: int) -> list[int]:
+    """Return the numbers of IPUs to divide over, all of them first."""
+    found = [n for n in range(ipus, 1, -1) if ipus % n == 0]
+    return found[:: max(1, -(-len(found) // _MOST_COUNTS))]
+
+
+def _fastest(found: Found, most_stages: int) -> Iterator[Candidate]:
+    """Yield the fastest that has room on one stage, on two and so on, or else the leanest."""
+    divided: Sequence[Candidate] = [x for x in found.front if x.is_divided] or [found.best]
+    seen: set[int] = set()
+    stages = 1
+    while stages <= most_stages:
+        room = [x for x in divided if x.needed_bytes <= stages * x.budget_bytes]
+        each = min(room, key=lambda x: x.spent.cycles) if room else divided[-1]
+        if id(each) not in seen:
+            seen.add(id(each))
+            yield each
+        stages *= 2
