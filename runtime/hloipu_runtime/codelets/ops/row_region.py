@@ -369,7 +369,8 @@ class RowRegion(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """Whether an operand of the first result's form is read before anything is written.
 
-        Values that a later step reads again are written where the results are to be.
+        Values that a later step reads again are written where the results are to be. A step's
+        reductions follow its expression.
         """
         first = self.results[0]
         if operand in self.results or not self.is_full(first):
@@ -386,6 +387,8 @@ class RowRegion(Codelet):
         begins = min(
             (step for step, made in enumerate(self._known.made) if stored & set(made)), default=-1
         )
+        if any(x.value == operand and x.step >= begins for x in self._reductions):
+            return False
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
     # --- what values are --------------------------------------------------------------------------

@@ -110,6 +110,17 @@ def test_an_operand_that_is_read_before_anything_is_written_may_be_overwritten()
         results=(5, 3),
     )
     assert not late.may_overwrite(0)
+    summed = RowRegion(
+        labels=region.labels,
+        rank=2,
+        dimensions=(1,),
+        operand_types=F32,
+        expressions=region.expressions,
+        sources=region.sources,
+        reductions=(*region.reductions, (2, 0, "add", ZERO)),
+        results=(5, 6),
+    )
+    assert not summed.may_overwrite(0)
 
 
 def test_cycles_of_softmax() -> None:
