@@ -44,6 +44,7 @@ from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
+from hloipu_compiler.partition.training.late_sums import with_late_sums
 from hloipu_compiler.partition.training.phases import phases_of
 from hloipu_compiler.partition.training.reach import (
     data_of,
@@ -147,6 +148,8 @@ def uncut_step(
     if copied is not module:
         module = copied
         phases, trains = phases_and_kind(module.entry, wrapping, request)
+    if request.micro_batches > 1 and trains:
+        module, phases = with_late_sums(module, phases)
     entry = module.entry
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)
