@@ -28,12 +28,16 @@ _SHORT = {
 }  # fmt: skip
 _PAGE = """# What divided programs cost
 
-`make sharding-table` writes this page: programs of one size, divided by their annotations over 2 to
-64 GC200s, as [partitioning](partitioning.md) tells, and compiled. *Sent*: bytes of one IPU, by rings, and of
-what theory has for large arrays. *Cycles*: of the device, without the host; *links*: their share between
-IPUs; *scaling*: time on 2 IPUs over that on N, of N / 2. *Fullest*: bytes on the fullest tile, of 637,808.
-AR: all-reduce, AG: all-gather, RS: reduce-scatter, A2A: all-to-all, CP: collective-permute; in a loop,
-each counts once.
+`make sharding-table` writes this page: programs of one size, divided by their annotations over 2
+to 64 GC200s, as [partitioning](partitioning.md) tells, and compiled.
+
+* **sent**: bytes of one IPU, by rings, and over those that theory has for large arrays;
+* **cycles**: of the device, without its host, and the share of those on links between IPUs;
+* **scaling**: time on 2 IPUs over that on N, of N / 2. Work and memory of an IPU shrink with N,
+  what it sends does not, and a rail carries a byte while its tiles do 9,200 operations in f16;
+* **fullest**: bytes on the fullest tile, of 637,808;
+* AR: all-reduce, AG: all-gather, RS: reduce-scatter, A2A: all-to-all, CP: collective-permute; one
+  in a loop counts once.
 """
 
 
