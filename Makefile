@@ -198,6 +198,10 @@ mutants: install ## 300 small faults planted in the code: which do the tests fin
 pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
 	$(BIN)/python -m tools.pipeline_conformance
 
+.PHONY: sharding-table
+sharding-table: install ## docs/sharding-table.md anew: divided programs on 2 to 64 IPUs (1 minute)
+	JAX_PLATFORMS=cpu $(BIN)/python -m tools.sharding_table --page docs/sharding-table.md
+
 .PHONY: spmd-conformance
 spmd-conformance: install ## 248 sharded JAX programs, Shardy on and off: values against JAX's, bytes against XLA's (2 minutes)
 	$(BIN)/python -m tools.spmd_conformance

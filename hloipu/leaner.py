@@ -68,6 +68,9 @@ def leaner_options(
     with phase("memory"):
         has_room = made.memory_plan.has_room_for_code
         lacking = lacking_bytes(made)
+    if _gathers_once(made, options):
+        options = replace(options, gather_weights="micro-batch")
+        yield options
     if options.recompute == "auto" and not options.passes and has_room:
         # Values made again take code as well.
         cheap = replace(options, recompute="cheap")
@@ -149,6 +152,12 @@ def with_smaller_products(
         if lacking < lacking_bytes(best) and not is_slower:
             best = program
     return best
+
+
+def _gathers_once(made: CompiledProgram, options: Options) -> bool:
+    """Whether micro-batches of a divided module read weights that are whole throughout a batch."""
+    is_divided = made.program.partitioning is not None
+    return is_divided and options.micro_batches > 1 and options.gather_weights == "auto"
 
 
 def lacking_bytes(program: CompiledProgram) -> int:

@@ -10,7 +10,13 @@ from hloipu_compiler.on_demand import marked_stages
 from hloipu_compiler.partition.placement.request import ShardRequest
 from hloipu_compiler.passes.pipelines import AFTER_FRONT, before_cut
 from hloipu_compiler.plan.participants import meets_others
-from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining, replicas_text
+from hloipu_compiler.plan.pipelining import (
+    BATCH,
+    MICRO_BATCH,
+    PipelineRequest,
+    Pipelining,
+    replicas_text,
+)
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
@@ -23,7 +29,7 @@ from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
 
 _CUTTING = (
     "schedule", "reduction", "accumulator_dtype", "accumulator", "loss_output",
-    "batch_serialization", "shard_optimizer",
+    "batch_serialization", "shard_optimizer", "gather_weights",
 )  # fmt: skip
 """Options that say how a step is cut, and do not ask for it."""
 
@@ -50,6 +56,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
         recompute="none" if options.recompute == "auto" else options.recompute,
         device_map=tuple(device_map),
         loss=options.loss_output,
+        gather_weights=MICRO_BATCH if options.gather_weights == MICRO_BATCH else BATCH,
         shard_optimizer=options.shard_optimizer,
         offload=options.offload,
         offload_activations=options.offload_activations,
@@ -125,6 +132,9 @@ def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[st
         else [],
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
+        "no weights that micro-batches gather": ["gather_weights"]
+        if made.partitioned is None or cut.micro_batches == 1
+        else [],
         one: ["shard_optimizer"] if trains and not cut.whole else [],
         f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(made.program, options),
     }

@@ -72,6 +72,8 @@ def begun(module: Module, request: CompileRequest) -> Compilation:
         distribution = Distribution.CUT
     else:
         distribution = Distribution.PLAIN
+    if divided is not None and distribution is Distribution.CUT:
+        _, module = _plain(divided.apart, None)
     request = replace(request, wrapping=wrapping, pipelining=cut, shards=shards)
     plan = Plan(replicas=copies, partitions=partitions, product_rooms=request.product_rooms)
     return Compilation(

@@ -295,6 +295,11 @@ def _with_passes(current: Compilation) -> Compilation:
     if current.distribution is not Distribution.PLAIN:
         rest = STAGED if current.distribution is Distribution.CUT else _after_front(current.request)
     module, plan = current.module, _with_sums(current)
+    if current.partitioned is not None and current.pipelining is not None:
+        from hloipu_compiler.partition.spmd.merging import with_merged_collectives
+        from hloipu_compiler.partition.stages.update_places import placed as places
+
+        module = with_merged_collectives(module, places(module, current.pipelining))
     outlines, back = current.request.outlines, _after_front(current.request)
     outlines = outlines and back is not None
     makes_again = (

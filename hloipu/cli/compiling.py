@@ -46,10 +46,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OF_COMPILING = (
     "target", "set", "ipus", "passes", "plugin", "loop", "role", "feed", "outfeed", "stages",
-    "shards", "replicas", "hosts", "shard_optimizer", "offload", "offload_activations",
-    "offload_weights", "offload_accumulators", "batch_serialization", "micro_batches",
-    "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map", "loss_output",
-    "plan", "define", "opaque",
+    "shards", "replicas", "hosts", "shard_optimizer", "gather_weights", "offload",
+    "offload_activations", "offload_weights", "offload_accumulators", "batch_serialization",
+    "micro_batches", "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map",
+    "loss_output", "plan", "define", "opaque",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 

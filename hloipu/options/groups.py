@@ -12,9 +12,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "replica_keys".split()
         ),
         "Memory": tuple(
-            "over_memory code_memory recompute offload offload_activations offload_weights "
-            "offload_accumulators shard_optimizer outline hoist available_memory_proportion "
-            "partials_type".split()
+            "over_memory code_memory recompute gather_weights offload offload_activations "
+            "offload_weights offload_accumulators shard_optimizer outline hoist "
+            "available_memory_proportion partials_type".split()
         ),
         "Loops and feeds": ("loop", "role", "feed", "outfeed", "assume_trips", "max_iterations"),
         "Values": ("mode", "poison", "seed", "synthetic_data", "random_bits", "fast"),

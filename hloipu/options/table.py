@@ -242,6 +242,14 @@ class Options:
             in_module=True,
         ),
     ] = "auto"
+    gather_weights: Annotated[
+        str,
+        _wraps(
+            Choice(("batch", "micro-batch", "auto")),
+            "Gather weights that are divided, and scatter their gradients, once a batch, with both "
+            "whole in between, or in each micro-batch; auto: once, unless that does not fit.",
+        ),
+    ] = "auto"
     shard_optimizer: Annotated[
         bool,
         _wraps(Flag(), "Keep on each replica one part of the state that elementwise updates read."),

@@ -26,8 +26,9 @@ CASES = [
 ]
 OTHER_VALUES = ("narrow-floats", "scaled-batch", "smaller-batch")
 """Passes that change what is computed; `tests/compiler/passes` has tests of the values."""
-ROUNDED = ("cheapen-divisions", "default", "lean")
-"""Pipelines that round some quotients twice: off by up to 1.5 units in the last place."""
+ROUNDED = {"cheapen-divisions": 3, "default": 3, "lean": 3, "sum-after-loops": 8}
+"""Pipelines that round some quotients twice, off by up to 1.5 units in the last place, or add up in
+another order: most units."""
 NOT_SETTLED = ("fuse-", "default", "lean", "narrow-floats", "smaller-batch")
 """Pipelines that do more in a second run: inlining undoes fusions, conversions come anew, batches
 are halved again."""
@@ -47,8 +48,9 @@ def test_a_pass_makes_what_its_golden_says(
         assert run_passes(passed.after, None, case.pipeline)[0] is passed.after
     if not case.pipeline.startswith(OTHER_VALUES) and not _is_unknown(case.text):
         for wanted, found in zip(_values(passed.before), _values(passed.after), strict=True):
-            if case.pipeline.startswith(ROUNDED) and wanted.dtype == np.float32:
-                np.testing.assert_array_max_ulp(wanted, found, 3)
+            most = [n for name, n in ROUNDED.items() if case.pipeline.startswith(name)]
+            if most and wanted.dtype == np.float32:
+                np.testing.assert_array_max_ulp(wanted, found, most[0])
             else:
                 assert same_bits(wanted, found), (wanted, found)
 

@@ -11,6 +11,7 @@ from hloipu_runtime.frozen import dataclass
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
 REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
 ON, OFF, AUTO = "on", "off", "auto"
+BATCH, MICRO_BATCH = "batch", "micro-batch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class PipelineRequest:
     """`accumulator_types` by the numbers of the parameters."""
     loss: int | None = None
     """Number of the result that is the loss."""
+    gather_weights: str = BATCH
+    """Whether divided weights are whole throughout a batch, or gathered by each micro-batch."""
     shard_optimizer: bool = False
     """Whether each replica keeps a part of the state that elementwise updates read."""
     offload: str = AUTO

@@ -4,15 +4,18 @@ Participant p of a program on S IPUs takes the IPUs p * S to p * S + S - 1 of th
 and gathers go round a ring of the group's members, each handing one part on to its neighbour: n - 1
 times for a reduce-scatter or an all-gather, both one after the other for an all-reduce, which is as
 few bytes as can be (Patarasuk and Yuan: Bandwidth optimal all-reduce algorithms for clusters of
-workstations, 2009). The ring is in the members' order, or up the ladder of links and down it. A
-broadcast doubles the members that have it in each phase. All others go in one phase, straight from
-sender to receiver. Each phase is a meeting of all IPUs and a transfer over the links; getting data
-to the links on a chip is taken to go on beside that.
+workstations, 2009). The ring is in the members' order, or up the ladder of links and down it. Few
+bytes take fewer phases: members exchange halves with one at twice the distance each time, or all
+with all at once (Thakur, Rabenseifner and Gropp: Optimization of Collective Communication
+Operations in MPICH, 2005, sections 4.4 and 4.5). A broadcast doubles the members that have it in
+each phase. All others go in one phase, straight from sender to receiver. Each phase is a meeting of
+all IPUs and a transfer over the links; getting data to the links on a chip is taken to go on beside
+that.
 
 Where members of a group are in several link domains, as many in each, it may go by levels: members
 of a domain reduce over IPU-Links, those with the same part over gateways, and the domain's members
 hand the sums round (Jia et al.: Highly scalable deep learning training system with mixed-precision,
-2018, hierarchical all-reduce). Of rings and of levels the cheapest counts.
+2018, hierarchical all-reduce). Of all these ways the cheapest counts.
 """
 
 from collections import Counter
@@ -25,7 +28,14 @@ from hloipu_runtime.costs.spent import FREE, Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
 from hloipu_runtime.machine.costs import sync
-from hloipu_runtime.machine.links import NO_LINK_CYCLES, Flow, LinkCycles, check_system, link_price
+from hloipu_runtime.machine.links import (
+    NO_LINK_CYCLES,
+    Bundle,
+    Flow,
+    LinkCycles,
+    bundle_price,
+    check_system,
+)
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
 from hloipu_runtime.program import collective as c
@@ -43,7 +53,8 @@ class Phase(NamedTuple):
     """Of each member's operands: one of so many is handed on."""
     pairs: tuple[tuple[int, int], ...]
     """Participants that send and receive."""
-    reduces: bool = False
+    reduces: int = 0
+    """How many parts a member takes in to add them to its own."""
     copies: int = 1
     """Parts that are handed on together."""
 
@@ -119,6 +130,7 @@ def _chosen(
         forms.append(replace(step.form, groups=_folded_groups(step.form.groups, places)))
     ways = [tuple(phases(form)) for form in forms]
     ways += [way for form in forms if (way := tuple(phases_by_level(form, domains)))]
+    ways += [way for way in short_ways(step.form, domains) if way]
     found = [priced(way) for way in dict.fromkeys(ways)]
     return min(found, key=lambda each: each[1].spent.total.cycles)
 
@@ -151,7 +163,7 @@ def phases(form: c.CollectiveForm) -> Iterator[Phase]:
         return
     ring = _rings(form.groups)
     if form.kind in c.REDUCING:
-        yield Phase(size - 1, size, ring, reduces=True)
+        yield Phase(size - 1, size, ring, reduces=1)
     if form.kind == c.ALL_REDUCE:
         yield Phase(size - 1, size, ring)
     elif form.kind == c.ALL_GATHER:
@@ -159,8 +171,43 @@ def phases(form: c.CollectiveForm) -> Iterator[Phase]:
     elif form.kind == c.BROADCAST:
         yield from _broadcast(form.groups)
     elif form.kind in (c.ALL_TO_ALL, c.RAGGED):
-        everyone = tuple((a, b) for group in form.groups for a in group for b in group if a != b)
-        yield Phase(1, size, everyone)
+        yield Phase(1, size, _everyone(form.groups))
+
+
+def short_ways(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[tuple[Phase, ...]]:
+    """Yield the ways of a collective that take few phases, where groups are in one link domain.
+
+    `domains`: of each participant.
+    """
+    size, groups = form.group_size, form.groups
+    if size < 3 or form.kind not in _ROUND_RINGS:  # two members have no shorter way
+        return
+    if any(len({domains[member] for member in group}) > 1 for group in groups):
+        return
+    scatters, gathers = form.kind in c.REDUCING, form.kind != c.REDUCE_SCATTER
+    everyone = _everyone(groups)
+    parts = size if scatters else 1
+    first = (Phase(1, size, everyone, reduces=size - 1),) if scatters else ()
+    last = (Phase(1, parts, everyone),) if gathers else ()
+    yield first + last
+    if size & (size - 1):
+        return
+    reaches = [1 << n for n in range(size.bit_length() - 1)]
+    halves = [Phase(1, 2 * reach, _partners(groups, reach), reduces=1) for reach in reaches]
+    doubles = [
+        Phase(1, parts, _partners(groups, reach), copies=size // reach // 2)
+        for reach in reversed(reaches)
+    ]
+    yield (*(halves if scatters else ()), *(doubles if gathers else ()))
+
+
+def _everyone(groups: c.Groups) -> tuple[tuple[int, int], ...]:
+    return tuple((a, b) for group in groups for a in group for b in group if a != b)
+
+
+def _partners(groups: c.Groups, reach: int) -> tuple[tuple[int, int], ...]:
+    """Return who sends to whom where members exchange with the one at a distance."""
+    return tuple((m, group[n ^ reach]) for group in groups for n, m in enumerate(group))
 
 
 def phases_by_level(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[Phase]:
@@ -179,8 +226,8 @@ def phases_by_level(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[
     inner = _rings([part for parts in split for part in parts])
     outer = _rings([tuple(same) for parts in split for same in zip(*parts, strict=True)])
     if form.kind in c.REDUCING:
-        yield Phase(within - 1, within, inner, reduces=True)
-        yield Phase(count - 1, within * count, outer, reduces=True)
+        yield Phase(within - 1, within, inner, reduces=1)
+        yield Phase(count - 1, within * count, outer, reduces=1)
     if form.kind == c.ALL_REDUCE:
         yield Phase(count - 1, within * count, outer)
         yield Phase(within - 1, within, inner)
@@ -264,11 +311,21 @@ def _phase_cost(
     program: Program, machine: Machine, phase: Phase, sizes: dict[int, int], tiles: int
 ) -> _Cost:
     system = program.ipus * program.participants
-    flows = _phase_flows(program, phase, sizes)
-    exchange, links = link_price(machine, flows, program.system_ipus or system)
-    part = max(map(phase.bytes_of, sizes.values()), default=0)
+    bundles = [
+        Bundle(_places(program, phase.pairs, ipu), phase.bytes_of(size))
+        for ipu, size in sizes.items()
+    ]
+    exchange, links = bundle_price(machine, bundles, program.system_ipus or system)
+    part = max(map(phase.bytes_of, sizes.values()), default=0) * phase.reduces
     compute = _added(machine, over(part, max(tiles, 1))) if phase.reduces else NOTHING
     return _Cost(Spent(compute=compute, exchange=exchange, sync=sync(machine, system)), links)
+
+
+def _places(
+    program: Program, pairs: tuple[tuple[int, int], ...], ipu: int
+) -> tuple[tuple[int, int], ...]:
+    places = [program.place(ipu, participant) for participant in range(program.participants)]
+    return tuple((places[source], places[target]) for source, target in pairs)
 
 
 def _added(machine: Machine, tile_bytes: int) -> Charge:

@@ -94,7 +94,43 @@ def link_price(machine: Machine, flows: Iterable[Flow], ipus: int) -> tuple[Char
 
     Cycles of the data are those of the fullest segment, whichever kind it is of.
     """
-    load, hops, gateways = link_loads(machine, flows, ipus)
+    return _price(machine, link_loads(machine, flows, ipus))
+
+
+class Bundle(NamedTuple):
+    """As many bytes from each of several IPUs to another."""
+
+    pairs: tuple[tuple[int, int], ...]
+    size_bytes: int
+
+
+def bundle_price(
+    machine: Machine, bundles: Iterable[Bundle], ipus: int
+) -> tuple[Charge, LinkCycles]:
+    """Return what `link_price` does of the flows of several bundles.
+
+    What each link carries of a bundle is worked out once for all sizes.
+    """
+    load: Counter[Segment] = Counter()
+    hops = gateways = 0
+    for bundle in bundles:
+        if bundle.size_bytes > 0:
+            each = _loads_of_one_byte(machine, bundle.pairs, ipus)
+            for segment, count in each.size_bytes.items():
+                load[segment] += count * bundle.size_bytes
+            hops, gateways = max(hops, each.hops), max(gateways, each.gateways)
+    return _price(machine, LinkLoads(load, hops, gateways))
+
+
+@lru_cache(256)
+def _loads_of_one_byte(
+    machine: Machine, pairs: tuple[tuple[int, int], ...], ipus: int
+) -> LinkLoads:
+    return link_loads(machine, (Flow(source, target, 1) for source, target in pairs), ipus)
+
+
+def _price(machine: Machine, loads: LinkLoads) -> tuple[Charge, LinkCycles]:
+    load, hops, gateways = loads
     if not load:
         return NOTHING, NO_LINK_CYCLES
     links = machine.links

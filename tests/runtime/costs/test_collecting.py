@@ -9,6 +9,7 @@ from hloipu_runtime.costs.collecting import (
     collective_cost,
     phases,
     phases_by_level,
+    short_ways,
 )
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.errors import MachineError
@@ -82,6 +83,41 @@ def test_bytes_that_a_ring_moves(count: int) -> None:
     # every member sends 2 (n - 1) of its n parts
     sent = count * 2 * (count - 1) * (4 * size // count)
     assert collective_cost(program, step, TINY).moved_bytes == sent
+
+
+@pytest.mark.parametrize("kind", [c.ALL_REDUCE, c.REDUCE_SCATTER, c.ALL_GATHER])
+@pytest.mark.parametrize("count", [3, 4, 6, 8, 16, 64])
+def test_short_ways_bring_all_to_all(kind: str, count: int) -> None:
+    form = CollectiveForm(kind, ring(count), monoid="add")
+    ways = list(short_ways(form, [0] * count))
+    assert len(ways) == 1 + (count & (count - 1) == 0)
+    lengths = [1, (count - 1).bit_length()]
+    for way, length in zip(ways, lengths, strict=False):
+        halves = 2 if kind == c.ALL_REDUCE else 1
+        assert sum(phase.times for phase in way) == halves * length
+        known = [{member} for member in range(count)]
+        for phase in way[:length]:  # whose values members have, or have added to some part
+            known = [
+                {x for a, b in phase.pairs if b == n for x in known[a]} | own
+                for n, own in enumerate(known)
+            ]
+        assert all(own == set(range(count)) for own in known)
+        # as few bytes as a ring's: every half brings (n - 1) / n of all
+        sent = dict.fromkeys(range(count), 0.0)
+        for phase in way:
+            for a, _ in phase.pairs:
+                sent[a] += phase.copies / phase.parts
+        whole = 1 if kind == c.ALL_GATHER else 1 / count
+        assert list(sent.values()) == pytest.approx([halves * (count - 1) * whole] * count)
+        added = sum(phase.reduces / phase.parts for phase in way)
+        assert added == pytest.approx(0 if kind == c.ALL_GATHER else (count - 1) / count)
+
+
+def test_few_bytes_take_few_phases() -> None:
+    small = cycles(CollectiveForm(c.ALL_REDUCE, ring(8), monoid="add"), 8, size=8)
+    # 32 bytes in eighths, all with all: 4 hops at most; 16 flows share each rail
+    assert small < 3 * (SYNC + 400) < 14 * (SYNC + 100)
+    assert not list(short_ways(CollectiveForm(c.ALL_REDUCE, ring(4)), [0, 0, 1, 1]))
 
 
 @pytest.mark.parametrize("count", range(2, 18))

@@ -6,9 +6,10 @@ collectives after them on their longest way, of one kind, groups, reducer and el
 from the end, gradients come together, and what is gathered is gathered no sooner than needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -25,19 +26,26 @@ Group = tuple[int, ...]
 """Positions of collectives that become one."""
 
 
-def with_merged_collectives(module: Module) -> Module:
-    """Return a verified module whose small collectives are merged."""
-    computations = tuple(_merged(module, c) for c in module.computations)
+Places = Mapping[tuple[str, str], int]
+"""The IPU of ops, by computation and name."""
+
+
+def with_merged_collectives(module: Module, places: Places = MappingProxyType({})) -> Module:
+    """Return a verified module whose small collectives are merged, those of each IPU.
+
+    `places`: of ops that are on other IPUs than the rest of their computation.
+    """
+    computations = tuple(_merged(module, c, places) for c in module.computations)
     return replace(module, computations=computations)
 
 
-def _merged(module: Module, computation: Computation) -> Computation:
+def _merged(module: Module, computation: Computation, places: Places) -> Computation:
     ordered = any("control-predecessors" in x.attributes for x in computation.instructions)
-    groups = [] if ordered else list(_groups(module, computation))
+    groups = [] if ordered else list(_groups(module, computation, places))
     return _written(computation, groups) if groups else computation
 
 
-def _groups(module: Module, computation: Computation) -> Iterator[Group]:
+def _groups(module: Module, computation: Computation, places: Places) -> Iterator[Group]:
     """Yield the positions of what becomes one."""
     after = [0] * len(computation.instructions)
     """For each instruction the collectives on the longest way from its result."""
@@ -49,7 +57,8 @@ def _groups(module: Module, computation: Computation) -> Iterator[Group]:
     alike: dict[tuple[object, ...], list[int]] = {}
     for position, x in enumerate(computation.instructions):
         if x.opcode in _MERGED and isinstance(x.shape, ArrayShape):
-            alike.setdefault((after[position], *_kind(module, x)), []).append(position)
+            place = places.get((computation.name, x.name))
+            alike.setdefault((after[position], place, *_kind(module, x)), []).append(position)
     for positions in alike.values():
         group: list[int] = []
         total = 0

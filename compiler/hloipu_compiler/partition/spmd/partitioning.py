@@ -19,7 +19,8 @@ from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
-from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
+from hloipu_compiler.partition.spmd.localizing import Localizing, entry_splits
+from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
     Stated,
@@ -46,6 +47,8 @@ class Partitioned:
     """A module written for every partition."""
 
     module: Module
+    apart: Module
+    """The same, with small collectives apart: what is cut is merged when it has been cut."""
     partitioning: Partitioning
     axes: DeviceAxes
     notes: tuple[str, ...] = ()
@@ -119,11 +122,12 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
-    local = for_one_device(module, known, made)
+    local = Localizing(module, known).module_made(made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:
         local = _for_replicas(local, replicas, known.axes.device_count)
-    verify(local)
+    together = with_merged_collectives(local)
+    verify(together)
     ops, entry = module.entry.instructions, module.entry
     parameters = [leaf for i in entry.parameters for leaf in leaves_of(ops[i].shape)]
     arrays = [
@@ -132,7 +136,7 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     ]
     axes = known.axes
     partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
-    return Partitioned(local, partitioning, axes, tuple(_notes(stated)))
+    return Partitioned(together, local, partitioning, axes, tuple(_notes(stated)))
 
 
 def _notes(stated: Stated) -> Iterator[str]:

@@ -41,9 +41,11 @@ from hloipu_compiler.partition.stages.forming import (
 from hloipu_compiler.partition.stages.gradient_copies import with_gradient_copies
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
+from hloipu_compiler.partition.training.block_weights import with_weights_in_blocks
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.evidence import check_forward, compared_samples, evidence_of
 from hloipu_compiler.partition.training.inference import inference_phases, updates_nothing
+from hloipu_compiler.partition.training.late_sums import with_late_sums
 from hloipu_compiler.partition.training.phases import phases_of
 from hloipu_compiler.partition.training.reach import (
     data_of,
@@ -60,6 +62,7 @@ from hloipu_compiler.partition.training.step_phases import (
     Roles,
 )
 from hloipu_compiler.plan.pipelining import (
+    BATCH,
     Accumulation,
     Part,
     PipelineRequest,
@@ -147,6 +150,11 @@ def uncut_step(
     if copied is not module:
         module = copied
         phases, trains = phases_and_kind(module.entry, wrapping, request)
+    if request.micro_batches > 1 and trains:
+        once = request.gather_weights == BATCH
+        module, phases = with_late_sums(module, phases, scatters=once)
+        if not once:
+            module, phases = with_weights_in_blocks(module, phases)
     entry = module.entry
     marked = annotated(entry)
     count = _stage_count(request, phases, marked)

@@ -293,3 +293,20 @@ class RecogniseLoops(Pass):
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module as it is, and the plan with the trip counts."""
         return module, plan.with_trip_counts(recognised_loops(module, self.max_run_trips))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class SumAfterLoops(Pass):
+    """Adds up over devices after a loop what the loop adds up or stacks."""
+
+    name: ClassVar[str] = "sum-after-loops"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE, TRIP_COUNTS})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with sums after its loops."""
+        if not any(x.opcode == "all-reduce" for c in module.computations for x in c.instructions):
+            return module, plan
+        from hloipu_compiler.passes.loops.sum_after_loops import sums_after_loops
+
+        return sums_after_loops(module), plan

@@ -1,0 +1,107 @@
+"""Weights that stay in blocks while micro-batches run: gathered where they are read, each time.
+
+A weight that is divided over data is gathered before the micro-batches, which do not change it,
+and is whole on every device until they end. Where that is too much, each forward and each backward
+pass gathers it again, as ZeRO's third stage does (Rajbhandari et al., 1910.02054, section 5.3).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.loops.device_sums import moved_operand
+
+
+def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phases]:
+    """Return a flat step whose micro-batches gather what they read, and its phases.
+
+    Where nothing is gathered before them, the module stays.
+    """
+    entry = module.entry
+    phases = _with_early_scatters(entry, phases)
+    readers = _readers(entry, phases)
+    if not any(readers.values()):
+        return module, phases
+    names = Names(x.name for x in entry.instructions)
+    made: list[Instruction] = []
+    phase: list[str] = []
+    place: list[int] = []
+    copies: dict[tuple[int, str], int] = {}
+
+    def written(position: int, own: str) -> int:
+        """Write an op in one phase, on what that phase gathers."""
+        x = entry.instructions[position]
+        operands = tuple(copies.get((i, own), place[i]) for i in x.operands)
+        made.append(with_operands(x, operands))
+        phase.append(own)
+        return len(made) - 1
+
+    for position, x in enumerate(entry.instructions):
+        place.append(written(position, phases.phase[position]))
+        for own in (FORWARD, BACKWARD):
+            if own in readers.get(position, ()):
+                copies[position, own] = at = written(position, own)
+                made[at] = made[at]._replace(name=names.fresh(x.name))
+    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    computations = tuple(new if c.name == entry.name else c for c in module.computations)
+    gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
+    kept = _with_read_only(new, tuple(phase))
+    return replace(module, computations=computations), replace(
+        phases, phase=kept, gradients=gradients
+    )
+
+
+def _with_early_scatters(entry: Computation, phases: Phases) -> Phases:
+    """Return phases whose gradients are blocks where the update scatters them first."""
+    phase, gradients = list(phases.phase), []
+    for gradient in phases.gradients:
+        chain = _until_scattered(entry, phase, gradient.position)
+        for position in chain:
+            phase[position] = BACKWARD
+        gradients.append(gradient._replace(position=chain[-1]) if chain else gradient)
+    return replace(phases, phase=tuple(phase), gradients=tuple(gradients))
+
+
+def _until_scattered(entry: Computation, phase: Sequence[str], position: int) -> list[int]:
+    """Return the ops of the update from a gradient to the sum that scatters it; or none."""
+    found: list[int] = []
+    while len(users := entry.users[position]) == 1 and phase[users[0]] == UPDATE:
+        (position,) = users
+        x = entry.instructions[position]
+        found.append(position)
+        if x.opcode == "reduce-scatter" and len(x.operands) == 1:
+            return found
+        if len(x.operands) != 1 or moved_operand(x, entry) is None:
+            break
+    return []
+
+
+def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]:
+    """Return what is gathered before the micro-batches, and the phases that read it."""
+    gathered: list[int] = []
+    known: set[int] = set()
+    for position, x in enumerate(entry.instructions):
+        is_made = x.opcode == "all-gather" or any(i in known for i in x.operands)
+        if phases.phase[position] == FREE and is_made:
+            gathered.append(position)
+            known.add(position)
+    found: dict[int, frozenset[str]] = {}
+    for position in reversed(gathered):
+        users = entry.users[position]
+        own = {phases.phase[user] for user in users if user not in known}
+        later = (found[user] for user in users if user in known)
+        found[position] = frozenset(own & {FORWARD, BACKWARD}).union(*later)
+    return found
+
+
+def _with_read_only(entry: Computation, phase: tuple[str, ...]) -> tuple[str, ...]:
+    """Return phases in which nothing is made before the micro-batches that nobody reads."""
+    found = list(phase)
+    for position in range(len(found) - 1, -1, -1):
+        users = entry.users[position]
+        if found[position] == FREE and position != entry.root:
+            found[position] = FREE if any(found[i] or i == entry.root for i in users) else ""
+    return tuple(found)

@@ -1,0 +1,240 @@
+"""Moves sums over devices behind the loops that add them up, or that stack them.
+
+    body:  total' = total + all-reduce(x)      ->   total' = total + x
+    after: total                               ->   all-reduce(total)
+
+So a loop over micro-batches in the text sums its gradients once, as in XLA (openxla/xla:
+xla/service/while_loop_all_reduce_code_motion.h).
+Where a loop over layers writes each layer's gradient into an array of zeros, the sum of that
+array is as good, and takes one meeting; a loop around it may then add it up before.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import Trait, with_trait
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.passes.algebra.arithmetic import filled
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.loops.device_sums import (
+    DeviceSum,
+    MovedSums,
+    Sums,
+    collective,
+    device_sum,
+    moved_operand,
+)
+from hloipu_compiler.passes.loops.loop_state import elements_read, is_divisible
+from hloipu_runtime.element_types import ElementType
+
+_GTE = "get-tuple-element"
+_SAME_EVERYWHERE = with_trait(Trait.ELEMENTWISE) | {"convert", "reshape", "copy"}
+_REPEATING = frozenset("broadcast reshape copy".split())
+_MOST_FOLLOWED = 64
+"""Ops behind the index of a stack that are followed; JAX writes five."""
+
+
+class _Held(NamedTuple):
+    """An element of a loop's state that adds up, or stacks, sums over devices."""
+
+    value: DeviceSum
+    begins_at_zero: bool
+
+
+Held = Mapping[int, _Held]
+"""Elements of a loop's state, by number."""
+
+
+def sums_after_loops(module: Module) -> Module:
+    """Return a module without sums in loops that may come after them; the same one without any.
+
+    Computations that several ops run are left alone.
+    """
+    sites = Counter(
+        name for c in module.computations for x in c.instructions for name in x.attributes.called
+    )
+    sums, now = Sums(module), dict(module.computation)
+    for name in [c.name for c in module.computations]:  # callees before callers
+        loops: dict[int, tuple[Computation, Held]] = {}
+        for at, x in enumerate(now[name].instructions):
+            is_own = x.opcode == "while" and all(
+                sites[called] == 1 for called in x.attributes.called
+            )
+            held = _held(now, name, at, sums) if is_own else {}
+            if held:
+                body = now[x.attributes.text("body")]
+                summed = {each.value.ops[0]: each.value for each in held.values()}
+                now[body.name] = MovedSums(body, sums, summed, comes_late=False).new
+                loops[at] = body, held
+        if loops:
+            now[name] = _After(module, now[name], sums, loops).new
+    changed = tuple(now[c.name] for c in module.computations)
+    if all(new is old for new, old in zip(changed, module.computations, strict=True)):
+        return module
+    return sums.within(replace(module, computations=changed))
+
+
+def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dict[int, _Held]:
+    """Return the elements of a loop's state whose sums over devices may come after it."""
+    computation = now[name]
+    x = computation.instructions[at]
+    body, condition = (now[x.attributes.text(key)] for key in ("body", "condition"))
+    root, given = body.instructions[body.root], computation.instructions[x.operands[0]]
+    ending = elements_read(condition, condition.parameters[0])
+    if ending is None or elements_read(computation, at) is None or not is_divisible(x):
+        return {}
+    if root.opcode != "tuple" or body.users[body.root] or given.opcode != "tuple":
+        return {}
+    if elements_read(body, body.parameters[0]) is None or not is_divisible(root):
+        return {}
+    found: dict[int, _Held] = {}
+    for number, position in enumerate(root.operands):
+        value = None if number in ending else _added(body, number, position, sums)
+        if value is not None:
+            zero = _is_zero(computation, given.operands[number])
+            is_total = body.instructions[position].opcode == "add"
+            if zero or is_total:
+                found[number] = _Held(value, zero)
+    return found
+
+
+def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceSum | None:
+    """Return the sum over devices that goes into an element of a loop's state, and nowhere else.
+
+    `position`: of the element's next value.
+    """
+    x, old = body.instructions[position], body.instructions
+    own = [
+        i for i in body.users[body.parameters[0]] if old[i].attributes.integer("index") == number
+    ]
+    if x.opcode not in ("add", "dynamic-update-slice") or body.users[position] != (body.root,):
+        return None
+    if len(own) != 1 or body.users[own[0]] != (position,):
+        return None
+    if x.opcode == "add":
+        rest = [i for i in x.operands if i != own[0]]
+    elif x.operands[0] == own[0] and _is_same_everywhere(body, x.operands[2:]):
+        rest = [x.operands[1]]
+    else:
+        return None
+    if len(rest) != 1 or body.users[rest[0]] != (position,):
+        return None
+
+    def followed(op: Instruction) -> int | None:
+        moved = moved_operand(op, body)
+        if moved is not None or op.opcode not in ("multiply", "divide"):
+            return moved
+        a, b = op.operands
+        if _splat(body, b) is not None:
+            return a
+        return b if op.opcode == "multiply" and _splat(body, a) is not None else None
+
+    value = device_sum(body, rest[0], ("all-reduce",), followed, sums.adds_up)
+    return value if value is not None and value.is_alone(body) else None
+
+
+def _is_same_everywhere(body: Computation, positions: Iterable[int]) -> bool:
+    """Whether numbers of a loop's body are made of constants and counters alone."""
+    waiting, seen = list(positions), set[int]()
+    root, parameter = body.instructions[body.root], body.parameters[0]
+    while waiting:
+        position = waiting.pop()
+        if position in seen:
+            continue
+        seen.add(position)
+        x = body.instructions[position]
+        if len(seen) > _MOST_FOLLOWED or not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
+            return False
+        if x.opcode == _GTE and x.operands[0] == parameter:
+            waiting.append(root.operands[x.attributes.integer("index")])
+        elif x.opcode in _SAME_EVERYWHERE:
+            waiting += x.operands
+        elif x.opcode != "constant":
+            return False
+    return True
+
+
+def _splat(computation: Computation, position: int) -> float | None:
+    """Return the number that all elements of a value are, where that is a constant."""
+    x = computation.instructions[position]
+    while x.opcode in _REPEATING:
+        x = computation.instructions[x.operands[0]]
+    value = scalar_constant(x)
+    return None if value is None or value.dtype.kind != "f" else float(value.reshape(()))
+
+
+def _is_zero(computation: Computation, position: int) -> bool:
+    return _splat(computation, position) == 0
+
+
+class _After:
+    """A computation in the making whose loops have sums behind them."""
+
+    def __init__(
+        self,
+        module: Module,
+        old: Computation,
+        sums: Sums,
+        loops: Mapping[int, tuple[Computation, Held]],
+    ) -> None:
+        self.draft, self.sums = Draft(module, old), sums
+        draft, place = self.draft, self.draft.place
+        totals: dict[tuple[int, int], int] = {}
+        for position, x in enumerate(old.instructions):
+            if x.opcode == _GTE and (x.operands[0], x.attributes.integer("index")) in totals:
+                place.append(totals[x.operands[0], x.attributes.integer("index")])
+                continue
+            moved = with_operands(x, tuple(place[i] for i in x.operands))
+            if position not in loops:
+                place.append(draft.append(moved))
+                continue
+            body, held = loops[position]
+            given = draft.made[moved.operands[0]]
+            begin = self._from_zero(given, moved.operands[0], held)
+            at = draft.append(moved._replace(operands=(begin,)))
+            place.append(at)
+            for number, total in self._summed(at, body, held).items():
+                if not held[number].begins_at_zero:
+                    both = (given.operands[number], total)
+                    total = draft.add(x, "add", draft.shape(total), both)
+                totals[position, number] = total
+        self.new = draft.finish()
+
+    def _from_zero(self, given: Instruction, at: int, held: Held) -> int:
+        """Return what a loop begins with, where sums are added to what they began with later."""
+        draft, operands = self.draft, list(given.operands)
+        for number, each in held.items():
+            shape = draft.shape(operands[number])
+            if not each.begins_at_zero and isinstance(shape, ArrayShape):
+                operands[number] = filled(draft, given, shape, 0)
+        if tuple(operands) == given.operands:
+            return at
+        return draft.add(given, "tuple", given.shape, operands)
+
+    def _summed(self, loop: int, body: Computation, held: Held) -> dict[int, int]:
+        """Write the sums of what a loop hands out; return where each element's is."""
+        draft = self.draft
+        groups: dict[tuple[int, ElementType], list[int]] = {}
+        for number, each in held.items():
+            groups.setdefault((each.value.meeting, each.value.element_type), []).append(number)
+        found: dict[int, int] = {}
+        for (meeting, kind), numbers in groups.items():
+            x, like, state = body.instructions[meeting], draft.made[loop], draft.shape(loop)
+            elements = state.elements if isinstance(state, TupleShape) else ()
+            shapes = [s for n in numbers if isinstance(s := elements[n], ArrayShape)]
+            parts = [
+                draft.add(like, _GTE, shape, (loop,), Attributes({"index": n}))
+                for n, shape in zip(numbers, shapes, strict=True)
+            ]
+            attributes, name = self.sums.attributes(x, kind), draft.fresh_name(x.name)
+            at = draft.append(collective(x, name, parts, shapes, attributes))
+            found[numbers[0]] = at
+            if len(numbers) > 1:
+                for n, (number, shape) in enumerate(zip(numbers, shapes, strict=True)):
+                    found[number] = draft.add(x, _GTE, shape, (at,), Attributes({"index": n}))
+        return found
