@@ -291,6 +291,7 @@ def _fitting(
         leaner_options,
         with_code_weighed,
         with_smaller_products,
+        with_smaller_shares,
     )
 
     weighs = False
@@ -308,7 +309,7 @@ def _fitting(
         smaller = search.tried(
             lambda: with_smaller_products(program, phase, lambda rooms: again(options, rooms))
         )
-        program = smaller or program
+        program, least, rooms = smaller or (program, program, {})
     with phase("memory"):
         if program.fits:
             return program
@@ -318,7 +319,7 @@ def _fitting(
             with phase("memory"):
                 if tried.fits:
                     return tried
-    return program
+    return with_smaller_shares(options, least, phase, lambda x: again(x, rooms)) or program
 
 
 def _has_to_outline(begun: Compilation, options: Options) -> bool:
