@@ -36,7 +36,7 @@ _COUNT_BYTES = 2
 """Of a count or stride of such a loop: graphcore/poplibs: lib/popops/codelets/ReduceCodelets.hpp,
 `ShortType`."""
 
-_SHARE_OF_MEMORY = 16
+_SHARE_OF_MEMORY = 64
 """Messages take one part in so many of a tile's memory, if need be in several rounds. Assumed:
 small beside what is exchanged, yet large beside what a round costs."""
 
