@@ -36,9 +36,13 @@ _COUNT_BYTES = 2
 """Of a count or stride of such a loop: graphcore/poplibs: lib/popops/codelets/ReduceCodelets.hpp,
 `ShortType`."""
 
-_SHARE_OF_MEMORY = 64
-"""Messages take one part in so many of a tile's memory, if need be in several rounds. Assumed:
-small beside what is exchanged, yet large beside what a round costs."""
+_SHARE_OF_MEMORY = 16
+"""Messages take at most one part in so many of a tile's memory, if need be in several rounds.
+Assumed: small beside what is exchanged."""
+
+_TIMES_A_ROUND = 16
+"""As many times the cycles of another round the messages of one take to come: 14 kB on a GC200.
+Assumed: what moves and rearranges them makes that a few percent."""
 
 
 class Way(NamedTuple):
@@ -132,7 +136,7 @@ def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
 
 def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
     memory = machine.memory
-    rounds = over(size_bytes, max(1, memory.bytes_per_tile // _SHARE_OF_MEMORY))
+    rounds = over(size_bytes, _round_bytes(machine))
     # Rounds cut messages anywhere, but all of them at about the same place.
     parts = messages + rounds - 1
     return Way(
@@ -144,6 +148,14 @@ def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -
         memory.vertex_fixed_bytes + 2 * memory.edge_pointer_bytes + _LOOPS * 3 * _COUNT_BYTES,
         copy_charge(machine, over(size_bytes, rounds), over(pieces, rounds)).times(rounds),
     )
+
+
+@lru_cache(16)
+def _round_bytes(machine: Machine) -> int:
+    """Return the bytes of messages that a tile rearranges in one round."""
+    another = sum(charge.cycles for charge in more_rounds(machine, 2))
+    enough = _TIMES_A_ROUND * another * int(machine.exchange.receive_bytes_per_cycle)
+    return max(1, min(machine.memory.bytes_per_tile // _SHARE_OF_MEMORY, enough))
 
 
 def more_rounds(machine: Machine, rounds: int) -> tuple[Charge, Charge]:

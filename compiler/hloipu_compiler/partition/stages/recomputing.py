@@ -5,8 +5,8 @@ products, and those of them with which fewest bytes are stashed: a minimum cut b
 forward part must make and what the backward part reads, as PyTorch's partitioner of joint graphs
 cuts (pytorch/pytorch: torch/_functorch/partitioners.py). What state of micro-batches goes into
 (keys of random numbers) cannot be made again: by then the state is another; it is stashed, and so
-is what an op with an effect makes. The last stage works backward as soon as it is through: with
-`full` it makes again only what is cheap, otherwise nothing.
+is what an op with an effect makes. The last stage works backward as soon as it is through and keeps
+what it has; with `full`, where memory lacks, it makes again what is cheap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,15 @@ _NEVER = frozenset(
 
 
 def made_again(
-    entry: Computation, phases: Phases, stages: Stages, count: int, kind: str
+    entry: Computation, phases: Phases, stages: Stages, count: int, kind: str, *, last: bool = False
 ) -> Mapping[int, frozenset[int]]:
-    """Return for each stage the forward positions that its backward part makes again."""
+    """Return for each stage the forward positions that its backward part makes again.
+
+    `last`: whether, with `full`, the last stage makes again what is cheap.
+    """
     if kind not in (CHEAP, FULL) or count == 1:
         return {}
-    read: dict[int, list[int]] = {stage: [] for stage in range(count - (kind != FULL))}
+    read: dict[int, list[int]] = {stage: [] for stage in range(count - (not last or kind != FULL))}
     for position, stage in enumerate(stages):
         if stage in read and phases.phase[position] == FORWARD:
             users = entry.users[position]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hloipu.jax
+from hloipu_compiler.partition.stages import pipelining, recomputing
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.pipeline_trials import Cut, compiled
 from tests.support.training_steps import STEPS
@@ -49,6 +50,23 @@ def test_less_waits() -> None:
     kept, blocks, again = (compiled(cut, recompute=kind) for kind in ("none", "blocks", "full"))
     assert 0 < stashed(again) < stashed(kept)
     assert 0 < stashed(blocks) < stashed(kept)
+
+
+def test_the_last_stage_makes_cheap_values_again_where_memory_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They do not wait between its parts any more; the state stays the same, bit by bit."""
+    cut = Cut(next(name for name in STEPS if name.startswith("transformer")), 2, "grouped", 4)
+    before = compiled(cut, recompute="full")
+    monkeypatch.setattr(
+        pipelining, "made_again", lambda *given, last: recomputing.made_again(*given, last=True)
+    )
+    after = compiled(cut, recompute="full")
+    (kept,), (again,) = before.profile().pipelines, after.profile().pipelines
+    assert 0 < again.positions[2].stash_bytes < kept.positions[2].stash_bytes
+    assert again.positions[3].stash_bytes == kept.positions[3].stash_bytes
+    for old, new in zip(trained(cut, before), trained(cut, after), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def wide_residual_step(
