@@ -104,14 +104,15 @@ def test_cheap_values_are_made_again_where_that_stashes_less_only() -> None:
 def marked_step(weights: list[jax.Array], data: jax.Array) -> tuple[list[jax.Array], jax.Array]:
     """Train on blocks of two products, each of which the user asks to compute again."""
 
-    @jax.checkpoint
     def block(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
         return x + jax.numpy.tanh(x @ first) @ second
+
+    marked = jax.checkpoint(block)
 
     def loss(weights: list[jax.Array]) -> jax.Array:
         x = data
         for first, second in zip(weights[::2], weights[1::2], strict=True):
-            x = block(x, first, second)
+            x = marked(x, first, second)
         return (x**2).mean()
 
     value, gradients = jax.value_and_grad(loss)(weights)
@@ -123,8 +124,15 @@ def test_blocks_that_are_marked_stay_in_their_stages() -> None:
     rng = np.random.default_rng(3)
     weights = [0.2 * rng.standard_normal((16, 16), np.float32) for _ in range(8)]
     batches = [rng.standard_normal((8, 16), np.float32) for _ in range(4)]
-    options = {"donate": 0, "stages": 3, "micro_batches": 4, "recompute": "blocks"}
-    program = hloipu.jax.compile(marked_step, weights, batches[0], **options).program
+    program = hloipu.jax.compile(
+        marked_step,
+        weights,
+        batches[0],
+        donate=0,
+        stages=3,
+        micro_batches=4,
+        recompute="blocks",
+    ).program
     with program.session(state=weights, infeeds={"data": iter(batches)}) as session:
         session.run(1)
         found = list(session.state().values())
