@@ -37,12 +37,8 @@ _COUNT_BYTES = 2
 `ShortType`."""
 
 _SHARE_OF_MEMORY = 16
-"""Messages take at most one part in so many of a tile's memory, if need be in several rounds.
-Assumed: small beside what is exchanged."""
-
-_TIMES_A_ROUND = 16
-"""As many times the cycles of another round the messages of one take to come: 14 kB on a GC200.
-Assumed: what moves and rearranges them makes that a few percent."""
+"""Messages take one part in so many of a tile's memory, if need be in several rounds. Assumed:
+small beside what is exchanged, yet large beside what a round costs."""
 
 
 class Way(NamedTuple):
@@ -136,7 +132,7 @@ def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
 
 def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
     memory = machine.memory
-    rounds = over(size_bytes, _round_bytes(machine))
+    rounds = over(size_bytes, max(1, memory.bytes_per_tile // _SHARE_OF_MEMORY))
     # Rounds cut messages anywhere, but all of them at about the same place.
     parts = messages + rounds - 1
     return Way(
@@ -148,14 +144,6 @@ def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -
         memory.vertex_fixed_bytes + 2 * memory.edge_pointer_bytes + _LOOPS * 3 * _COUNT_BYTES,
         copy_charge(machine, over(size_bytes, rounds), over(pieces, rounds)).times(rounds),
     )
-
-
-@lru_cache(16)
-def _round_bytes(machine: Machine) -> int:
-    """Return the bytes of messages that a tile rearranges in one round."""
-    another = sum(charge.cycles for charge in more_rounds(machine, 2))
-    enough = _TIMES_A_ROUND * another * int(machine.exchange.receive_bytes_per_cycle)
-    return max(1, min(machine.memory.bytes_per_tile // _SHARE_OF_MEMORY, enough))
 
 
 def more_rounds(machine: Machine, rounds: int) -> tuple[Charge, Charge]:
