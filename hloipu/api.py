@@ -293,6 +293,7 @@ def _fitting(
         leaner_options,
         with_code_weighed,
         with_smaller_products,
+        with_smaller_shares,
     )
 
     weighs = False
@@ -310,7 +311,7 @@ def _fitting(
         smaller = search.tried(
             lambda: with_smaller_products(program, phase, lambda rooms: again(options, rooms))
         )
-        program = smaller or program
+        program, least, rooms = smaller or (program, program, {})
     with phase("memory"):
         if program.fits:
             return program
@@ -320,7 +321,7 @@ def _fitting(
             with phase("memory"):
                 if tried.fits:
                     return tried
-    return program
+    return with_smaller_shares(options, least, phase, lambda x: again(x, rooms)) or program
 
 
 def _has_to_outline(begun: Compilation, options: Options) -> bool:
@@ -388,10 +389,11 @@ def compile_once(
     """Compile a verified module as options say; `recompute="auto"` is like `none`.
 
     `rooms`: what products may take, from a program of the module that did not fit. `weighs_code`:
-    whether code of loops, branches and stages counts where code is weighed.
+    whether code of loops, branches and stages counts where code is weighed, and the last stage
+    makes cheap values again where all stages compute again.
     """
     with without_collection():
-        begun = _begun(module, options, phase)
+        begun = _begun(module, options, phase, lacks_memory=weighs_code)
         request = begun.request
         if rooms or weighs_code:
             tuning = replace(request.tuning, counts_called_code=weighs_code)
@@ -401,10 +403,14 @@ def compile_once(
         return _programmed(begun, module, options, phase, fingerprint)
 
 
-def _begun(module: Module, options: Options, phase: Clock) -> Compilation:
+def _begun(
+    module: Module, options: Options, phase: Clock, *, lacks_memory: bool = False
+) -> Compilation:
     """Return the first phases of compiling, which `outline` changes nothing of."""
     with plugins(options):
-        return compile_module(module, compile_request(options), Phase.CUT, phase)
+        request = compile_request(options)
+        cut = replace(request.pipelining, lacks_memory=lacks_memory)
+        return compile_module(module, replace(request, pipelining=cut), Phase.CUT, phase)
 
 
 def _programmed(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu.compile_request import pipeline_of, plugins
 from hloipu.options.table import OPTIONS, Options
@@ -18,6 +18,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.program.steps import Pipeline
 from hloipu_runtime.program.uses import steps_within
+from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
     from hloipu_compiler.planners.product_room import Rooms
@@ -28,8 +29,10 @@ _MOST_TIMES = 4
 _ROOM_TRIES = 3
 """Times that products are planned again by what was live beside them, while less and less lacks."""
 
-_LESS_PERCENT = (75, 50)
-"""Of the memory that plans of products may take, tried where a program does not fit."""
+_LESS_PERCENT = (75, 50, 25)
+"""Of the memory that plans of products may take, tried where a program does not fit. A quarter of
+the default is 0.15; configurations of BERT, GPT-2 and ResNet-50 set 0.1 to 0.3 (graphcore/examples:
+nlp/bert/pytorch/configs_pretraining.yml, vision/cnns/tensorflow2/configs.yml)."""
 
 _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
@@ -39,6 +42,17 @@ at the fullest moment seldom take more than that off it."""
 _CODE_AS_GUESSED = 0.4
 """Of the code that is guessed from the text, what programs have at least. Assumed: stages of BERT
 and ResNet-50 have 0.45 to 1.1 of it, and beside code 1.3 to 5 times the live bytes of the text."""
+
+
+class WithRooms(NamedTuple):
+    """What came of planning products with what is left for them."""
+
+    best: CompiledProgram
+    """One that fits; else the best of those that do not."""
+    least: CompiledProgram
+    """The one that lacks least, ..."""
+    rooms: "Rooms"
+    """... and what its products could take."""
 
 
 def surely_lacks_memory(begun: Compilation) -> bool:
@@ -93,11 +107,35 @@ def leaner_options(
         for shards in (2 * made.program.ipus, 4 * made.program.ipus):
             if shards <= most:
                 yield replace(options, shards=shards)
-    budget_bytes = made.machine.memory.bytes_per_tile * made.machine.chip.tiles_per_ipu
-    if 100 * lacking <= _LACKING_PERCENT * budget_bytes:
-        for percent in _LESS_PERCENT:
-            share = options.available_memory_proportion * percent / 100
-            yield replace(options, available_memory_proportion=share)
+
+
+def with_smaller_shares(
+    options: Options,
+    best: CompiledProgram,
+    phase: Clock,
+    compile_with: Callable[[Options], CompiledProgram],
+) -> CompiledProgram | None:
+    """Return a program that fits as all its products may take less; None: none does.
+
+    `best`: the one that lacks least so far. Shares get smaller as long as less lacks: at last
+    products are done in crumbs, whose code takes more than they spare.
+    """
+    with phase("memory"):
+        lacking = lacking_bytes(best)
+    if lacking > _LACKING_PERCENT * _budget_bytes(best) // 100:
+        return None
+    for percent in _LESS_PERCENT:
+        share = options.available_memory_proportion * percent / 100
+        smaller = replace(options, available_memory_proportion=share)
+        with doing("; ".join(changes(options, smaller))):
+            tried = compile_with(smaller)
+            with phase("memory"):
+                if tried.fits:
+                    return tried
+                before, lacking = lacking, lacking_bytes(tried)
+        if lacking > before:
+            break
+    return None
 
 
 def with_code_weighed(
@@ -123,19 +161,19 @@ def with_code_weighed(
 
 def with_smaller_products(
     program: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
-) -> CompiledProgram:
+) -> WithRooms:
     """Return a program whose products at full moments take less, where the one without lacks bytes.
 
     One that does not fit either has to lack less and to be no slower.
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
-    best = program
+    best = least = program
     rooms: Rooms = {}
-    budget_bytes = program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
+    least_rooms: Rooms = {}
     for _ in range(_ROOM_TRIES):
         before = lacking_bytes(program)
-        if 100 * before > _LACKING_PERCENT * budget_bytes:
+        if before > _LACKING_PERCENT * _budget_bytes(program) // 100:
             break
         with phase("memory"):
             known, rooms = rooms, product_rooms(program.memory_plan, rooms)
@@ -144,14 +182,20 @@ def with_smaller_products(
         program = compile_with(rooms)
         with phase("memory"):
             if program.fits:
-                return program
+                return WithRooms(program, program, rooms)
         lacking = lacking_bytes(program)
         if lacking >= before:
             break
+        least, least_rooms = program, rooms
         is_slower = program.profile().lower_bound_cycles > best.profile().lower_bound_cycles
         if lacking < lacking_bytes(best) and not is_slower:
             best = program
-    return best
+    return WithRooms(best, least, least_rooms)
+
+
+def _budget_bytes(program: CompiledProgram) -> int:
+    """Return the bytes of an IPU's memory."""
+    return program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
 
 
 def _gathers_once(made: CompiledProgram, options: Options) -> bool:

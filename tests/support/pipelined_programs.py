@@ -45,6 +45,8 @@ class PipelineMaker:
     """What lies in remote memory: `activations`, `weights`, `totals`; `pages`: totals that come to
     tiles for each group.
     """
+    works_first: bool = False
+    """Whether backward positions compute something before they read what their stage stashed."""
     make: ProgramBuilder = field(default_factory=ProgramBuilder)
     channels: list[Channel] = field(default_factory=list)
     carried: list[Carried] = field(default_factory=list)
@@ -71,6 +73,8 @@ class PipelineMaker:
                 ahead = self._channel(stage, position, made[stage])
                 if back >= 0:
                     came = self._channel(position - 1, position, back)
+                    if self.works_first:
+                        came = make.add((came,), self._temporary(stage))
                     ahead = make.add((ahead, came), self._temporary(stage))
                 back = make.add((ahead,), self._temporary(stage))
                 self._add_up(stage, back)

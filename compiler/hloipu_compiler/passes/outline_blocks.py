@@ -274,11 +274,11 @@ class OutlineBlocks(Pass):
     name: ClassVar[str] = "outline-blocks"
     least_code: int = LEAST_OUTLINED_BYTES
     """Bytes of code on a tile, by an estimate, from which on a computation is looked at."""
-    least_block: int = 3_600
-    """Bytes of code of one block. Assumed: three ops that bring parts together, such as a
-    convolution and the norm behind it; what is less is better fused with what is around it."""
-    least_saved: int = 12_000
-    """Bytes of code that a block has to save."""
+    least_block: int = 2_400
+    """Bytes of code of one block. Assumed: two ops that bring parts together, such as the gradients
+    of a convolution; what is less is better fused with what is around it."""
+    least_saved: int = 7_000
+    """Bytes of code that a block has to save. Assumed: a percent of a tile."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with blocks as calls."""

@@ -53,6 +53,8 @@ class PipelineRequest:
     """Whether what waits for a later position does so in remote buffers."""
     offload_weights: bool = False
     """Whether weights lie there, and come for each micro-batch, or each group of them."""
+    lacks_memory: bool = False
+    """Whether the step did not fit: with `recompute="full"` its last stage spares what it can."""
     offload_accumulators: bool = False
     """Whether gradients are added up there."""
     batch_serialization: int = 1

@@ -32,7 +32,7 @@ from hloipu_runtime.costs.spent import Spent, sum_of
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_call
-from hloipu_runtime.program.channels import fetched, is_offloaded, paged, popped
+from hloipu_runtime.program.channels import fetched, is_offloaded, paged, popped, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program
@@ -135,9 +135,9 @@ class _Walk:
         self.here = stage.ipus
         new_block.sequence(stage.body, path)
         self.here = ()
-        new_block.add(
-            self.exchanging(popped(self.program, taken, name=stage.name), f"{path}/taken")
-        )
+        for place, channels in taken_before(self.program, step, number).items():
+            copies = popped(self.program, channels, name=stage.name)
+            new_block.add(self.exchanging(copies, f"{path}/taken/{place}"))
         self.blocks.append(new_block.made(path))
         return len(self.blocks) - 1
 

@@ -11,7 +11,7 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.vertex_bytes import vertex_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.channels import fetched, popped, pushed, stored
+from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -134,7 +134,9 @@ class _Walker:
                     for block in stage.blocks:
                         self.walk(block, frozenset(stage.ipus))
                 self._exchange(pushed(self.program, step.channels, name=step.name))
-                self._exchange(popped(self.program, step.channels, name=step.name))
+                for position in range(len(step.stages)):
+                    for taken in taken_before(self.program, step, position).values():
+                        self._exchange(popped(self.program, taken, name=step.name))
                 for copy in stored(self.program, step.channels):
                     self._packets(copy.source, True, "remote copy")
                 for copy in fetched(self.program, step.channels):

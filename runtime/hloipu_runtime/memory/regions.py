@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.channels import crosses, is_offloaded, is_read_in_place
+from hloipu_runtime.program.channels import crosses, is_offloaded, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     Call,
+    Channel,
     ComputeSet,
     Exchange,
     If,
@@ -202,15 +203,16 @@ class _Builder:
     def stage(self, step: Pipeline, number: int, level: int) -> Item:
         """Return what a position does with a micro-batch, or with each of a group.
 
-        It takes from its channels what it does not read in place. Of groups, every micro-batch is
-        handed on by itself.
+        It takes from its channels what it does not read in place, large values right before their
+        first use. Of groups, every micro-batch is handed on by itself.
         """
         stage = step.stages[number]
-        items = [_block("", step, "", self.sequence(stage.body, level + 1))]
-        taken = [c for c in step.channels if c.consumer == number and not is_read_in_place(c)]
-        if taken:
-            places = frozenset(v for c in taken for v in c.places)
-            items.insert(0, _leaf("/taken", step, places, frozenset(c.destination for c in taken)))
+        items = [_block("", step, "", self.body(step, number, level + 1))]
+        fetched = [
+            c for c in step.channels if c.consumer == number and is_offloaded(self.program, c)
+        ]
+        if fetched:
+            items.insert(0, _taken(step, fetched))
         if step.group > 1:
             items += _handed_on(self.program, step, (number,))
         turn = _joined(items)
@@ -228,6 +230,17 @@ class _Builder:
                 items.append(_leaf("/returned", step, pages, NO_IDS))
             turn = _joined(items)
         return _block(f"/{number}", step, "", turn)
+
+    def body(self, step: Pipeline, number: int, level: int) -> Region:
+        """Return the body of a position, with what it takes from channels before its steps."""
+        _check_levels(level)
+        taken = taken_before(self.program, step, number)
+        items: list[Item] = []
+        for place, inner in enumerate(step.stages[number].body.steps):
+            if place in taken:
+                items.append(_taken(step, taken[place]))
+            items += self.items(f"/{place}", inner, level)
+        return _joined(items)
 
     def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
         """Return condition, the look at the predicate, and a body that may be left out."""
@@ -338,6 +351,12 @@ def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> 
     by_way = (c for c in channels if is_offloaded(program, c) and crosses(program, c))
     filled.update(c.destination for c in by_way)
     return [_leaf("/handed-on", step, frozenset(c.source for c in channels), frozenset(filled))]
+
+
+def _taken(step: Pipeline, channels: Collection[Channel]) -> Item:
+    """Return the copies from the places of channels to where a position reads, as one point."""
+    places = frozenset(v for c in channels for v in c.places)
+    return _leaf("/taken", step, places, frozenset(c.destination for c in channels))
 
 
 def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:

@@ -1,6 +1,6 @@
 """Pipeline channels: copies between positions, and from and to remote memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.mapping import whole_box
@@ -17,6 +17,10 @@ from hloipu_runtime.program.steps import (
     VariableId,
 )
 from hloipu_runtime.program.uses import used, written
+
+_LATE_BYTES = 512
+"""Of a tile: what takes less is not worth a step of its own. Assumed: the code of a step and the
+state of the vertices that copy take a hundred or two."""
 
 
 def pushed(
@@ -59,6 +63,39 @@ def popped(
         if not is_read_in_place(c) and not is_offloaded(program, c)
     )
     return _exchange(program, copies, name)
+
+
+def taken_before(
+    program: Program, step: Pipeline, position: int
+) -> Mapping[int, tuple[Channel, ...]]:
+    """Return what a position copies from its channels, by the step of its body that comes next.
+
+    Small values come before the body, so that one exchange does for all of them. What takes more
+    comes right before the first step that touches it: until then it takes memory in its place only.
+    What is read in place, or comes from remote memory, is left out.
+    """
+    stage = step.stages[position]
+    taken = [
+        c
+        for c in step.channels
+        if c.consumer == position and not is_read_in_place(c) and not is_offloaded(program, c)
+    ]
+    waiting = {
+        c.destination
+        for c in taken
+        if program.variables[c.destination].bytes_per_tile >= _LATE_BYTES
+    }
+    first: dict[VariableId, int] = {}
+    for number, inner in enumerate(stage.body.steps):
+        if not waiting:
+            break
+        here = waiting & used(inner, program)
+        first.update(dict.fromkeys(here, number))
+        waiting -= here
+    found: dict[int, list[Channel]] = {}
+    for channel in taken:
+        found.setdefault(first.get(channel.destination, 0), []).append(channel)
+    return {number: tuple(channels) for number, channels in sorted(found.items())}
 
 
 def paged(stage: Stage, *, comes: bool) -> Iterator[RemoteCopy]:

@@ -7,6 +7,7 @@ import pytest
 
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.regions import Item, Region
+from hloipu_runtime.program import channels
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Pipeline, VariableId
 from tests.support.pipelined_programs import PipelineMaker, read_where_made
@@ -66,14 +67,22 @@ def is_alive(found: Liveness, variable: VariableId, point: int) -> bool:
     return any(first <= point <= last for first, last in found.ranges[variable])
 
 
+@pytest.mark.parametrize("late_bytes", [0, 10**6])
 @pytest.mark.parametrize("offloaded", [frozenset[str](), frozenset(("activations",))])
 @pytest.mark.parametrize("interval", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize("ipus", IPUS)
 def test_nothing_takes_the_memory_of_what_is_still_to_be_read(
-    ipus: tuple[int, ...], interval: int, offloaded: frozenset[str]
+    ipus: tuple[int, ...],
+    interval: int,
+    offloaded: frozenset[str],
+    late_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From each write to the last read before the next one, whatever its IPU does in between."""
-    maker = PipelineMaker(len(ipus), interval, 9, ipus=ipus, offloaded=offloaded)
+    monkeypatch.setattr(channels, "_LATE_BYTES", late_bytes)
+    maker = PipelineMaker(
+        len(ipus), interval, 9, ipus=ipus, offloaded=offloaded, works_first=late_bytes == 0
+    )
     program = read_where_made(maker.program())
     found = liveness_of(program)
     pipe = next(step for step in program.body.steps if isinstance(step, Pipeline))

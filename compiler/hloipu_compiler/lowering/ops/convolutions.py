@@ -144,17 +144,24 @@ def _codelet(context: LoweringContext) -> Convolution:
 def decimated(
     builder: Builder, codelet: Convolution, image: TileTensor, result: Sizes
 ) -> tuple[Convolution, TileTensor]:
-    """Return a convolution of the elements alone that windows of one element read, and these.
+    """Return a convolution of the elements alone that windows read, and these.
 
-    The same codelet and image where windows skip nothing, or padding is among what they read.
+    They are a regular choice where windows of one element have a stride, or where a single window
+    is dilated, as in the weight gradient of a strided convolution with a kernel of one element. The
+    same codelet and image where windows skip nothing, or padding is among what they read.
     """
     strides, shape = [1] * len(image.shape), list(image.shape)
     window = list(codelet.window)
     for number, (size, stride, low, high, base, dilation) in enumerate(codelet.window):
-        if size == 1 and stride > 1 and low == 0 and high <= 0 and base == 1:
-            at = codelet.lhs[2 + number]
-            strides[at], shape[at] = stride, result[codelet.out[2 + number]]
+        if low != 0 or high > 0 or base != 1:
+            continue
+        at, count = codelet.lhs[2 + number], result[codelet.out[2 + number]]
+        if size == 1 and stride > 1:
+            strides[at], shape[at] = stride, count
             window[number] = (1, 1, 0, 0, 1, dilation)
+        elif count == 1 and dilation > 1:
+            strides[at], shape[at] = dilation, size
+            window[number] = (size, 1, 0, 0, 1, 1)
     if tuple(shape) == image.shape or 0 in shape:
         return codelet, image
     taking = StridedSlice((0,) * len(shape), tuple(strides))

@@ -219,7 +219,8 @@ def pipelined(
     phases, stages, ipus, marked = cutting.phases, cutting.stages, cutting.ipus, cutting.branches
     cycles = assumed_costing(entry).cycles if cutting.needs_cycles else cutting.cycles
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
-    again = made_again(entry, phases, stages, count, request.recompute)
+    last = request.lacks_memory
+    again = made_again(entry, phases, stages, count, request.recompute, last=last)
     made = formed(module, phases, stages, count, again, spots, ipus)
     planning = _Planning(module, made, phases, stages, spots, ipus, request)
     plan = planning.plan(trains=cutting.trains)

@@ -6,7 +6,7 @@ forward part must make and what the backward part reads, as PyTorch's partitione
 cuts (pytorch/pytorch: torch/_functorch/partitioners.py). What state of micro-batches goes into
 (keys of random numbers) cannot be made again: by then the state is another; it is stashed, and so
 is what an op with an effect makes. The last stage works backward as soon as it is through and keeps
-what it has.
+what it has; with `full`, where memory lacks, it makes again what is cheap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,20 +34,27 @@ _NEVER = frozenset(
 
 
 def made_again(
-    entry: Computation, phases: Phases, stages: Stages, count: int, kind: str
+    entry: Computation, phases: Phases, stages: Stages, count: int, kind: str, *, last: bool = False
 ) -> Mapping[int, frozenset[int]]:
-    """Return for each stage the forward positions that its backward part makes again."""
+    """Return for each stage the forward positions that its backward part makes again.
+
+    `last`: whether, with `full`, the last stage makes again what is cheap.
+    """
     if kind not in (CHEAP, FULL) or count == 1:
         return {}
-    fit = recomputable(entry, phases, kind)
-    read: dict[int, list[int]] = {stage: [] for stage in range(count - 1)}
+    read: dict[int, list[int]] = {stage: [] for stage in range(count - (not last or kind != FULL))}
     for position, stage in enumerate(stages):
         if stage in read and phases.phase[position] == FORWARD:
             users = entry.users[position]
             if any(phases.phase[i] == BACKWARD and stages[i] == stage for i in users):
                 read[stage].append(position)
-    again = _all_made_again if kind == FULL else _made_again_for_fewest_bytes
-    found = {stage: again(entry, phases, stages, fit, roots) for stage, roots in read.items()}
+    fit = {each: recomputable(entry, phases, each) for each in {CHEAP, kind}}
+    found = {
+        stage: _all_made_again(entry, phases, stages, fit[FULL], roots)
+        if kind == FULL and stage < count - 1
+        else _made_again_for_fewest_bytes(entry, phases, stages, fit[CHEAP], roots)
+        for stage, roots in read.items()
+    }
     return {stage: positions for stage, positions in found.items() if positions}
 
 

@@ -245,10 +245,14 @@ class ExactEngine:
         return run
 
     def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+        return [action for each in self._by_step(step, place, host, counts) for action in each]
+
+    def _by_step(
+        self, step: Sequence, place: str, host: Host, counts: Counts
+    ) -> list[list[Action]]:
         return [
-            action
+            self._prepare(inner, f"{place}/{number}", host, counts)
             for number, inner in enumerate(step.steps)
-            for action in self._prepare(inner, f"{place}/{number}", host, counts)
         ]
 
     def _block(self, body: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
@@ -301,17 +305,16 @@ class ExactEngine:
                 ]
                 for n, stage in enumerate(step.stages)
             ]
+            fresh = [self._fresh(x.body, step.carried, x.paged) for x in step.stages]
             bodies = [
-                [
-                    *self._fresh(stage.body, step.carried, stage.paged),
-                    *self._sequence(stage.body, f"{place}/repeat/{position}", host, counts),
-                ]
+                self._by_step(stage.body, f"{place}/repeat/{position}", host, counts)
                 for position, stage in enumerate(step.stages)
             ]
             return pipelined(
                 self.program,
                 step,
                 firsts,
+                fresh,
                 bodies,
                 lambda copy: self._prepare(copy, place, host, counts),
             )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from hloipu_runtime.program.channels import fetched, paged, popped, pushed, stored
+from hloipu_runtime.program.channels import fetched, paged, popped, pushed, stored, taken_before
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Channel, Pipeline, Stage, Step
 
@@ -16,18 +16,26 @@ def pipelined(
     program: Program,
     step: Pipeline,
     firsts: Sequence[Sequence[Action]],
-    bodies: Sequence[Sequence[Action]],
+    fresh: Sequence[Sequence[Action]],
+    bodies: Sequence[Sequence[Sequence[Action]]],
     prepare: Prepare,
 ) -> Action:
     """Return a pipeline as one call.
 
-    `firsts` and `bodies`: what each position does before a group of micro-batches and with each of
-    them, prepared; `prepare`: what prepares copies.
+    Prepared are, of each position, `firsts`: what it does before a group of micro-batches; `fresh`:
+    before each of them; `bodies`: each of its steps. `prepare`: what prepares copies.
     """
     table = step.timetable
     positions = range(len(step.stages))
+    fetches = [
+        _copies(program, [c for c in step.channels if c.consumer == position], _fetched, prepare)
+        for position in positions
+    ]
     pops = [
-        _copies(program, [c for c in step.channels if c.consumer == position], _taken, prepare)
+        {
+            place: _copies(program, channels, _popped, prepare)
+            for place, channels in taken_before(program, step, position).items()
+        }
         for position in positions
     ]
     pushes = [
@@ -45,9 +53,14 @@ def pipelined(
                 if table.begins_group(turn):
                     for action in (*firsts[position], *pages_in[position]):
                         action()
-                _run(pops[position], turn)
-                for action in bodies[position]:
+                for action in fresh[position]:
                     action()
+                _run(fetches[position], turn)
+                for place, actions in enumerate(bodies[position]):
+                    if place in pops[position]:
+                        _run(pops[position][place], turn)
+                    for action in actions:
+                        action()
                 if table.ends_group(turn):
                     for action in pages_out[position]:
                         action()
@@ -62,8 +75,12 @@ def _paged(stage: Stage, prepare: Prepare, *, comes: bool) -> list[Action]:
     return [action for copy in paged(stage, comes=comes) for action in prepare(copy)]
 
 
-def _taken(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:
-    return (popped(program, (channel,), place), *fetched(program, (channel,), place))
+def _popped(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:
+    return (popped(program, (channel,), place),)
+
+
+def _fetched(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:
+    return tuple(fetched(program, (channel,), place))
 
 
 def _handed(program: Program, channel: Channel, place: int) -> tuple[Step, ...]:

@@ -41,6 +41,12 @@ CASES = {
     "weight gradient of a number of features that is no multiple of 16": (
         "f32[16,14,14,8]", "f32[16,14,14,24]", "f32[3,3,8,24]", "f01b_i01o->01bf",
         "size=14x14 pad=1_1x1_1", ""),
+    "weight gradient of every other position": (
+        "f32[6,14,14,8]", "f32[6,7,7,12]", "f32[1,1,8,12]", "f01b_i01o->01bf",
+        "size=7x7 pad=0_-1x0_-1 rhs_dilate=2x2", ""),
+    "weight gradient of every third column": (
+        "f32[6,5,14,8]", "f32[6,5,5,12]", "f32[1,1,8,12]", "f01b_i01o->01bf",
+        "size=5x5 pad=0_0x0_-1 rhs_dilate=1x3", ""),
     "few channels, large image": ("f32[1,40,40,2]", "f32[1,40,40,3]", "f32[3,3,2,3]",
                                   "f01b_i01o->01bf", "size=40x40 pad=1_1x1_1", ""),
     "grouped weight gradient": (
@@ -253,6 +259,17 @@ def test_elements_stay_on_their_tiles(size: int, stride: int, tiles: int) -> Non
     for element in range(-(-size // stride)):
         assert numbers[element // span.step] == 5 + 3 * (element * stride // block)
     assert max(numbers) <= 5 + 3 * (tiles - 1)
+
+
+def test_elements_of_one_dilated_window_are_taken() -> None:
+    """As in the weight gradient of a strided convolution of one element."""
+    builder = Taking(Mapping(Tiles((2,), (1,), 0), (whole(1), whole(FEATURES), Span(0, 8, 0, 8))))
+    codelet = Convolution((0, 1, 2), (0, 1, 2), (0, 1, 2), ((8, 1, 0, -1, 1, 2),), (False,), "f32")
+    image = TileTensor(0, 0, "f32", (1, FEATURES, 16))
+    made, held = decimated(cast(Builder, builder), codelet, image, (1, 4, 1))
+    assert (made.window, held.shape) == (((8, 1, 0, 0, 1, 1),), (1, FEATURES, 8))
+    assert builder.strides == (1, 1, 2)
+    assert decimated(cast(Builder, builder), codelet, image, (1, 4, 2)) == (codelet, image)
 
 
 def test_nothing_is_taken_where_windows_skip_nothing() -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import hloipu.jax
+from hloipu_compiler.partition.stages import pipelining, recomputing
 from hloipu_runtime.compiled import CompiledProgram
 from tests.support.pipeline_trials import Cut, compiled
 from tests.support.training_steps import STEPS
@@ -51,6 +52,23 @@ def test_less_waits() -> None:
     assert 0 < stashed(blocks) < stashed(kept)
 
 
+def test_the_last_stage_makes_cheap_values_again_where_memory_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They do not wait between its parts any more; the state stays the same, bit by bit."""
+    cut = Cut(next(name for name in STEPS if name.startswith("transformer")), 2, "grouped", 4)
+    before = compiled(cut, recompute="full")
+    monkeypatch.setattr(
+        pipelining, "made_again", lambda *given, last: recomputing.made_again(*given, last=True)
+    )
+    after = compiled(cut, recompute="full")
+    (kept,), (again,) = before.profile().pipelines, after.profile().pipelines
+    assert 0 < again.positions[2].stash_bytes < kept.positions[2].stash_bytes
+    assert again.positions[3].stash_bytes == kept.positions[3].stash_bytes
+    for old, new in zip(trained(cut, before), trained(cut, after), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def wide_residual_step(
     weights: list[jax.Array], data: jax.Array
 ) -> tuple[list[jax.Array], jax.Array]:
@@ -81,3 +99,47 @@ def test_cheap_values_are_made_again_where_that_stashes_less_only() -> None:
         for kind in ("none", "cheap")
     )
     assert 0 < stashed(cheap) <= stashed(kept)
+
+
+def marked_step(weights: list[jax.Array], data: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+    """Train on blocks of two products, each of which the user asks to compute again."""
+
+    def block(x: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+        return x + jax.numpy.tanh(x @ first) @ second
+
+    marked = jax.checkpoint(block)
+
+    def loss(weights: list[jax.Array]) -> jax.Array:
+        x = data
+        for first, second in zip(weights[::2], weights[1::2], strict=True):
+            x = marked(x, first, second)
+        return (x**2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+
+def test_blocks_that_are_marked_stay_in_their_stages() -> None:
+    """The text makes them again already: what is added stays in the stage that it is for."""
+    rng = np.random.default_rng(3)
+    weights = [0.2 * rng.standard_normal((16, 16), np.float32) for _ in range(8)]
+    batches = [rng.standard_normal((8, 16), np.float32) for _ in range(4)]
+    program = hloipu.jax.compile(
+        marked_step,
+        weights,
+        batches[0],
+        donate=0,
+        stages=3,
+        micro_batches=4,
+        recompute="blocks",
+    ).program
+    with program.session(state=weights, infeeds={"data": iter(batches)}) as session:
+        session.run(1)
+        found = list(session.state().values())
+    wanted, _ = jax.jit(marked_step)(weights, np.concatenate(batches))
+    for new, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(new, expected, rtol=2e-5, atol=2e-6)
+    (row,) = program.profile().pipelines
+    cycles = [position.cycles for position in row.positions]
+    # A stage's gradients are two products for each of its own forward ones.
+    assert all(back > ahead for ahead, back in zip(cycles[:3], cycles[:2:-1], strict=True))

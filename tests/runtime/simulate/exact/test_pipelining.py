@@ -7,10 +7,14 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+from hloipu_runtime.memory.liveness import liveness_of
+from hloipu_runtime.memory.messages import points_of
+from hloipu_runtime.program import channels
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program.steps import Exchange, Pipeline, Sequence, Step
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Pipeline, Sequence, Step
+from hloipu_runtime.program.uses import used
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.pipelining import pipelined
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
@@ -68,6 +72,30 @@ def test_totals_are_those_of_one_micro_batch_after_the_other(
     assert_totals(program, stages, count)
 
 
+@pytest.mark.parametrize("late_bytes", [0, 10**6])
+@each(("stages", "interval", "count"), [x for x in CASES if x[0] > 1 and x[2] > 1][::3])
+def test_large_values_are_taken_right_before_they_are_read(
+    stages: int, interval: int, count: int, late_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Totals stay the same; until then the values take memory in their places alone."""
+    monkeypatch.setattr(channels, "_LATE_BYTES", late_bytes)
+    program = PipelineMaker(stages, interval, count, works_first=True).program()
+    assert faults_of(program, 4) == []
+    assert_totals(program, stages, count)
+    step, live = pipeline_of(program), liveness_of(program)
+    late = 0
+    for position, stage in enumerate(step.stages):
+        begin = next(x for x in stage.body.steps if isinstance(x, ComputeSet))
+        ((point, _),) = points_of(live.region, {id(begin): begin})[id(begin)]
+        for channel in (c for c in step.channels if len(c.places) > 1 and c.consumer == position):
+            is_there = any(a <= point <= b for a, b in live.ranges[channel.destination])
+            reads = channel.destination in used(begin, program)
+            assert is_there == (reads or late_bytes > 0)
+            late += not is_there
+    stashes = [c for c in step.channels if len(c.places) > 1 and c.consumer - c.producer > 1]
+    assert late > 0 or late_bytes > 0 or not stashes
+
+
 @pytest.mark.parametrize("interval", [1, 2, 6])
 @pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("ipus", [(0, 1, 0), (0, 0, 0)])
@@ -123,8 +151,9 @@ def test_positions_of_a_slot_take_turns_later_ones_first(
 
     positions = range(len(step.stages))
     firsts = [[noted("first", n)] for n in positions]
-    bodies = [[noted("body", n)] for n in positions]
-    pipelined(program, step, firsts, bodies, prepared)()
+    fresh = [list[Callable[[], None]]() for _ in positions]
+    bodies = [[[noted("body", n)]] for n in positions]
+    pipelined(program, step, firsts, fresh, bodies, prepared)()
 
     table, wanted = step.timetable, list[tuple[str, object]]()
     turns = [(table.slot(n, m), -n, m) for n in positions for m in range(count)]

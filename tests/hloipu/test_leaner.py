@@ -1,0 +1,61 @@
+"""What is tried with a program that does not fit, in which order, and when it ends."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from hloipu import leaner
+from hloipu.options.table import Options
+from hloipu_runtime.compiled import CompiledProgram
+
+TILES, TILE_BYTES = 4, 1000
+
+
+@contextmanager
+def unclocked(phase: str) -> Iterator[None]:
+    yield
+
+
+def lacks(bytes_per_tile: int) -> CompiledProgram:
+    """Return what stands for a program that lacks so much of a tile."""
+    machine = SimpleNamespace(
+        memory=SimpleNamespace(bytes_per_tile=TILE_BYTES, executable_bytes=TILE_BYTES),
+        chip=SimpleNamespace(tiles_per_ipu=TILES),
+    )
+    found = SimpleNamespace(machine=machine, fits=bytes_per_tile <= 0, lacking=bytes_per_tile)
+    return cast(CompiledProgram, found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tried", "fits"),
+    [
+        (100, {0.45: 100, 0.3: 50, 0.15: 0}, [0.45, 0.3, 0.15], True),
+        (100, {0.45: 0}, [0.45], True),
+        (100, {0.45: 90, 0.3: 95}, [0.45, 0.3], False),  # crumbs, whose code takes more
+        (100, {0.45: 101}, [0.45], False),
+        (100, {0.45: 100, 0.3: 100, 0.15: 10}, [0.45, 0.3, 0.15], False),
+        (251, {}, [], False),  # more than a quarter of a tile
+    ],
+)
+def test_shares_get_smaller_as_long_as_less_lacks(
+    before: int,
+    after: dict[float, int],
+    tried: list[float],
+    fits: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leaner, "lacking_bytes", lambda x: max(0, x.lacking) * TILES)
+    shares: list[float] = []
+
+    def compiled(options: Options) -> CompiledProgram:
+        shares.append(round(options.available_memory_proportion, 6))
+        return lacks(after[shares[-1]])
+
+    options = Options(available_memory_proportion=0.6)
+    found = leaner.with_smaller_shares(options, lacks(before), unclocked, compiled)
+    assert shares == tried
+    assert (found is not None) == fits
+    assert found is None or found.fits
