@@ -125,7 +125,7 @@ def options_of_call(
     """
     found = resolve("compile", given, attributes=attributes)
     for said in found.warnings:
-        warnings.warn(said, OptionWarning, stacklevel=4)  # the caller of `compile`
+        warnings.warn(said, OptionWarning, stacklevel=5)  # the caller of `compile`
     return found.options
 
 

@@ -17,6 +17,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.messages import Message
 from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
+from hloipu_runtime.program.channels import taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -129,11 +130,18 @@ def _slot_by_slot(program: Program, step: Pipeline, draw: Random, path: str) -> 
                 yield from trace(program, stage.first, draw, f"{here}/first")
                 for page in stage.paged:
                     yield Moment(path, frozenset(), frozenset((page.here,)))
+            late = taken_before(program, step, position)
+            taken_late = {channel for channels in late.values() for channel in channels}
             for channel in step.channels:
-                place = _on_tiles(program, channel.places[turn % len(channel.places)])
-                if channel.consumer == position:
-                    yield Moment(path, place, frozenset((channel.destination,)) - place)
-            yield from trace(program, stage.body, draw, here)
+                if channel.consumer == position and channel not in taken_late:
+                    yield _taken(program, channel, turn, path)
+            for number, inner in enumerate(stage.body.steps):
+                for channel in late.get(number, ()):
+                    yield _taken(program, channel, turn, path)
+                yield from trace(program, inner, draw, f"{here}/{number}")
+            if not stage.body.steps:
+                for channel in late.get(0, ()):
+                    yield _taken(program, channel, turn, path)
             if turn % step.group == step.group - 1 or turn == turns[-1]:
                 for page in stage.paged:
                     yield Moment(path, frozenset((page.here,)), frozenset())
@@ -141,6 +149,11 @@ def _slot_by_slot(program: Program, step: Pipeline, draw: Random, path: str) -> 
             for channel in step.channels:
                 if channel.producer == position:
                     yield from _handed_on(program, channel, turn, path)
+
+
+def _taken(program: Program, channel: Channel, turn: int, path: str) -> Moment:
+    place = _on_tiles(program, channel.places[turn % len(channel.places)])
+    return Moment(path, place, frozenset((channel.destination,)) - place)
 
 
 def _handed_on(program: Program, channel: Channel, turn: int, path: str) -> Iterator[Moment]:

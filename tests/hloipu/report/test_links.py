@@ -11,7 +11,14 @@ from hloipu.report.record import report_record
 from hloipu_runtime.costs import collecting, exchanging
 from hloipu_runtime.machine import links as links_module
 from hloipu_runtime.machine.charges import Charge
-from hloipu_runtime.machine.links import Flow, LinkCycles, Segment, link_price, segment_rate
+from hloipu_runtime.machine.links import (
+    Bundle,
+    Flow,
+    LinkCycles,
+    Segment,
+    link_price,
+    segment_rate,
+)
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.steps import Pipeline
@@ -44,7 +51,7 @@ def test_links_carry_what_costs_priced(
         assert 0 < row["link_cycles"] <= cost.spent.exchange.cycles
         if cost.kind == "all-reduce":  # of which links are all: the ring's phases, and their hops
             assert row["link_cycles"] == pytest.approx(cost.spent.exchange.cycles, rel=0.2)
-    # The flows are those that went through the one function that prices links.
+    # The flows are those that went through the functions that price links.
     priced: list[dict[tuple[int, int], int]] = []
 
     def spy(machine: Machine, flows: Iterable[Flow], ipus: int) -> tuple[Charge, LinkCycles]:
@@ -52,8 +59,15 @@ def test_links_carry_what_costs_priced(
         priced.append({flow[:2]: flow.size_bytes for flow in kept if flow.size_bytes})
         return link_price(machine, kept, ipus)
 
-    for module in (collecting, links_module, exchanging):
+    def bundled(
+        machine: Machine, bundles: Iterable[Bundle], ipus: int
+    ) -> tuple[Charge, LinkCycles]:
+        kept = [(pair, x.size_bytes) for x in bundles for pair in x.pairs]
+        return spy(machine, [Flow(*pair, size) for pair, size in kept], ipus)
+
+    for module in (links_module, exchanging):
         monkeypatch.setattr(module, "link_price", spy)
+    monkeypatch.setattr(collecting, "bundle_price", bundled)
     again = hloipu.compile(_MNIST, target="gc200", over_memory="allow", cache=False, **options)
     assert again.costs == costs
     assert {tuple(way) for *way, _ in links["pairs"]} <= {way for flows in priced for way in flows}
