@@ -217,7 +217,7 @@ newcomer: install ## JAX, TensorFlow, PyTorch installed anew: docs/frontends.md,
 
 POINTS ?= 2000
 .PHONY: sweep-study
-sweep-study: install ## 2,000 points of a sweep on one worker and on two; worker, scheduler, client killed (hours)
+sweep-study: install ## 2,000 points of a sweep on one worker and on two; worker, scheduler, client killed (half an hour)
 	$(BIN)/python -m pip install --quiet '.[sweep]'
 	$(BIN)/python -m tools.sweep_study --points $(POINTS)
 
