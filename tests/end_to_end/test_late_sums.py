@@ -115,3 +115,43 @@ def test_a_loop_over_micro_batches_sums_once() -> None:
     bodies = [made.module.computation[x.attributes.text("body")] for x in loops]
     assert bodies
     assert not any(x.opcode in COLLECTIVES for c in bodies for x in c.instructions)
+
+
+def kept_twice(x: Any) -> Any:
+    """The total is two elements of the loop's state."""
+
+    def taken(state: Any, row: Any) -> Any:
+        total = state[0] + jax.lax.psum(row, "fsdp")
+        return (total, total), 0
+
+    return jax.lax.scan(taken, (jax.numpy.zeros(3), jax.numpy.zeros(3)), x)[0]
+
+
+def stacked_elsewhere(x: Any) -> Any:
+    """Each device stacks from a row of its own."""
+
+    def taken(k: Any, state: Any) -> Any:
+        row, stack = state
+        new = jax.lax.psum(x[k], "fsdp")[None]
+        return row + 1, jax.lax.dynamic_update_slice(stack, new, (row, jax.numpy.int32(0)))
+
+    state = jax.lax.axis_index("fsdp"), jax.numpy.zeros((10, 3))
+    return jax.lax.fori_loop(0, 2, taken, state)[1]
+
+
+def test_sums_stay_in_loops_where_devices_differ() -> None:
+    (x,) = draws((16, 3), seed=5)
+    sums = x.reshape(8, 2, 3).sum(0)
+    stacks = np.zeros((8, 10, 3), np.float32)
+    for device in range(8):
+        stacks[device, device : device + 2] = sums
+    for function, out, want in (
+        (kept_twice, P(), [sums.sum(0)] * 2),
+        (stacked_elsewhere, P("fsdp"), [stacks.reshape(80, 3)]),
+    ):
+        mapped = jax.shard_map(
+            function, mesh=FLAT, in_specs=P("fsdp"), out_specs=out, check_vma=False
+        )
+        outputs = hloipu.compile(Sharded(mapped, (x,), (P("fsdp"),), FLAT).text).run(x).outputs
+        for ours, theirs in zip(outputs, want, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -95,11 +95,12 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
     found: dict[int, _Held] = {}
     for number, position in enumerate(root.operands):
         value = None if number in ending else _added(body, number, position, sums)
-        if value is not None:
-            zero = _is_zero(computation, given.operands[number])
-            is_total = body.instructions[position].opcode == "add"
-            if zero or is_total:
-                found[number] = _Held(value, zero)
+        if value is None:
+            continue
+        zero, x = _is_zero(computation, given.operands[number]), body.instructions[position]
+        is_stack = x.opcode == "dynamic-update-slice"
+        if not is_stack or (zero and _same_everywhere(body, x.operands[2:], computation, given)):
+            found[number] = _Held(value, zero)
     return found
 
 
@@ -114,11 +115,13 @@ def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceS
     ]
     if x.opcode not in ("add", "dynamic-update-slice") or body.users[position] != (body.root,):
         return None
+    if old[body.root].operands.count(position) != 1:
+        return None
     if len(own) != 1 or body.users[own[0]] != (position,):
         return None
     if x.opcode == "add":
         rest = [i for i in x.operands if i != own[0]]
-    elif x.operands[0] == own[0] and _is_same_everywhere(body, x.operands[2:]):
+    elif x.operands[0] == own[0]:
         rest = [x.operands[1]]
     else:
         return None
@@ -138,22 +141,28 @@ def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceS
     return value if value is not None and value.is_alone(body) else None
 
 
-def _is_same_everywhere(body: Computation, positions: Iterable[int]) -> bool:
-    """Whether numbers of a loop's body are made of constants and counters alone."""
-    waiting, seen = list(positions), set[int]()
+def _same_everywhere(
+    body: Computation, positions: Iterable[int], around: Computation, given: Instruction
+) -> bool:
+    """Whether all devices have the same numbers in a loop's body: of constants and counters alone.
+
+    `around`: the computation that has the loop; `given`: what it begins with.
+    """
+    waiting, seen = [(body, i) for i in positions], set[tuple[str, int]]()
     root, parameter = body.instructions[body.root], body.parameters[0]
     while waiting:
-        position = waiting.pop()
-        if position in seen:
+        computation, position = waiting.pop()
+        if (computation.name, position) in seen:
             continue
-        seen.add(position)
-        x = body.instructions[position]
+        seen.add((computation.name, position))
+        x = computation.instructions[position]
         if len(seen) > _MOST_FOLLOWED or not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
             return False
-        if x.opcode == _GTE and x.operands[0] == parameter:
-            waiting.append(root.operands[x.attributes.integer("index")])
+        if computation is body and x.opcode == _GTE and x.operands[0] == parameter:
+            number = x.attributes.integer("index")
+            waiting += [(body, root.operands[number]), (around, given.operands[number])]
         elif x.opcode in _SAME_EVERYWHERE:
-            waiting += x.operands
+            waiting += [(computation, i) for i in x.operands]
         elif x.opcode != "constant":
             return False
     return True
