@@ -135,12 +135,12 @@ def _looked_at(module: Module, options: Options) -> _Looked:
             hint=f"ask for {partitions} IPUs or more (--ipus {partitions}), or print the module "
             "for one device",
         )
-    ipus //= partitions
-    candidates = candidates_on(step, ipus, given)
+    each = ipus // partitions
+    candidates = candidates_on(step, each, given)
     if ipus > 1:
-        candidates = _within(candidates, ipus, exactly=options.ipu_ids is not None)
-    found = looked_at(step, ipus, candidates, given, current_search())
-    return _Looked(step, ipus, found, partitions == 1 and not meets)
+        candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
+    found = looked_at(step, each, candidates, given, current_search())
+    return _Looked(step, each, found, partitions == 1 and not meets)
 
 
 def _with_shardings(
@@ -178,10 +178,12 @@ def _with_shardings(
     return found, ()
 
 
-def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Candidate]:
+def _within(
+    candidates: list[Candidate], ipus: int, partitions: int, *, exactly: bool
+) -> list[Candidate]:
     """Return the candidates that a system has room for, or that fill it.
 
-    Raises UnsupportedError E0475 where there are none.
+    `ipus`: that each partition may take. Raises UnsupportedError E0475 where there are none.
     """
     taken = [candidate.ipus * candidate.replicas for candidate in candidates]
     left = [
@@ -194,14 +196,16 @@ def _within(candidates: list[Candidate], ipus: int, *, exactly: bool) -> list[Ca
     if exactly:
         raise UnsupportedError(
             "E0475",
-            f"the devices that --ipu-ids names have {ipus} IPUs; no way that is left by what is "
-            "given takes as many",
+            f"the devices that --ipu-ids names have {ipus * partitions} IPUs; no way that is left "
+            "by what is given takes as many",
             hint="name devices with as many IPUs as stages, or leave --ipu-ids out; "
             "`hloipu targets MACHINE` lists devices",
         )
+    divided = f", with {partitions} partitions" if partitions > 1 else ""
     raise UnsupportedError(
         "E0475",
-        f"{ipus} IPUs were asked for; what is given takes {min(taken)} or more",
+        f"{ipus * partitions} IPUs were asked for; what is given takes {min(taken) * partitions} "
+        f"or more{divided}",
         hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
         "or leave --ipus out",
     )

@@ -18,9 +18,10 @@ from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.space import Space, System
+from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.step_times import step_times
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, UnsupportedError
 
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
@@ -109,3 +110,18 @@ def test_it_is_near_the_best_of_all(
         written, _ = plain_step(module, best.candidate.sharding.record())
         assert print_module(written) == print_module(choice.divided())
         assert best.candidate.flags().startswith(best.candidate.sharding.flags())
+
+
+@pytest.mark.parametrize(
+    ("ipus", "given", "message"),
+    [
+        (2, {"replicas": 2}, "2 IPUs were asked for; what is given takes 4 or more, with 2 part"),
+        (4, {"replicas": 3}, "4 IPUs were asked for; what is given takes 6 or more, with 2 part"),
+    ],
+)
+def test_partitions_count_among_the_ipus(ipus: int, given: dict[str, Any], message: str) -> None:
+    sharding = Sharding((("data", 2),), (("x", (("data",), ())),))
+    module = with_sharding(hloipu.verify(two_products(64, 64)), sharding)
+    options = replace(asked(ipus, 64, 2, None), **given)
+    with pytest.raises(UnsupportedError, match=message):
+        chosen(module, options)
