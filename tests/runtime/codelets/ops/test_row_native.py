@@ -62,11 +62,11 @@ def test_patterns_have_the_same_bits(
 @pytest.mark.parametrize("how", ["turned", "every other", "wider", "repeated", "turned columns"])
 def test_operands_may_lie_as_they_like(how: str) -> None:
     generator = np.random.default_rng(2)
-    region, sizes = gradient("f32"), (100, 200)
+    region, sizes = gradient("f32"), [100, 200]
     if how == "turned columns":
         region = replace(region, labels=((0, 1, 2), (0, 1, 2), (0,)), rank=3, dimensions=(1, 2))
-        sizes = (1, 100, 200)
-    operands, results = blocks_of(region, sizes)
+        sizes = [1, 100, 200]
+    operands, results = blocks_of(region, tuple(sizes))
     arrays: list[Array] = [generator.standard_normal(x.part, np.float32) for x in operands]
     match how:
         case "turned" | "turned columns":
