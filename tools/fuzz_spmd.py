@@ -1,6 +1,7 @@
 """Run random sharded programs on the blocks of all devices, and whole on one.
 
     python -m tools.fuzz_spmd [--count N] [--first N] [--seconds S] [--out FOLDER]
+                              [--workers N] [--scheduler ADDRESS]
 
 Half of the modules state shardings in Shardy's words, along axes, parts of axes and open
 dimensions, of parameters and on the way; the others are programs of `tools.fuzz_programs` with tile
@@ -16,8 +17,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +34,13 @@ from tests.support.arrays import Array
 from tests.support.blocks import check_on_devices
 from tests.support.random_shardings import MESHES, with_random_shardings
 from tools.fuzz_programs.program import generate
+from tools.mapping import add_where, mapped, where_of
 
 OUT = Path("out/fuzz_spmd")
 TOLERANCE = 2e-3
 """Sums of blocks are rounded in another order; values stay within a few hundred."""
+HANGING = 12
+"""Times the allowed processor time, by the clock: its worker is then ended. *Assumed.*"""
 _SIZES = (2, 3, 5, 6, 8, 12)
 _MOST_ELEMENTS = 4096
 _APPLIED = "{0} {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] {0}(a, b) }}\n"
@@ -297,6 +303,34 @@ def check(seed: int) -> Module:
     return check_on_devices(ready_to_divide(module), arguments, expected, TOLERANCE)
 
 
+class Outcome(NamedTuple):
+    """What became of a module: the communication of its devices, or what was wrong."""
+
+    seed: int
+    meetings: Counter[str]
+    wrong: str = ""
+
+
+def judged(seed: int, seconds: float) -> Outcome:
+    """Check the module of a seed, which may take so much processor time."""
+    start = time.process_time()
+    try:
+        local = check(seed)
+        spent = time.process_time() - start
+        if spent > seconds:
+            raise TimeoutError(f"{spent:.0f} s")
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        why = " ".join(str(error).split())[:200]
+        return Outcome(seed, Counter(), f"{type(error).__name__} {why} ({last.name}:{last.lineno})")
+    entry = local.entry.instructions
+    return Outcome(seed, Counter(x.opcode for x in entry if "channel_id" in x.attributes))
+
+
+def _lost(seed: int, said: str) -> Outcome:
+    return Outcome(seed, Counter(), said)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the programs and print what happened."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -304,28 +338,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5, help="longest that one may take")
     parser.add_argument("--out", type=Path, default=OUT)
+    add_where(parser)
     options = parser.parse_args(arguments)
     wrong, meetings = 0, Counter[str]()
-    for seed in range(options.first, options.first + options.count):
-        start = time.process_time()
-        try:
-            local = check(seed)
-            meetings.update(
-                x.opcode for x in local.entry.instructions if "channel_id" in x.attributes
-            )
-            if time.process_time() - start > options.seconds:
-                raise TimeoutError(f"{time.process_time() - start:.0f} s")
-        except Exception as error:
+    judge = partial(judged, seconds=options.seconds)
+    seeds = range(options.first, options.first + options.count)
+    where = where_of(options, seconds=HANGING * options.seconds)
+    for outcome in mapped(judge, seeds, _lost, where):
+        meetings += outcome.meetings
+        if outcome.wrong:
             wrong += 1
             options.out.mkdir(parents=True, exist_ok=True)
-            path = options.out / f"{seed}.hlo"
-            path.write_text(print_module(drawn(seed)[0]), encoding="utf-8")
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            why = " ".join(str(error).split())[:200]
-            print(
-                f"{seed}: {type(error).__name__} {why} ({last.name}:{last.lineno})\n  {path}",
-                flush=True,
-            )
+            path = options.out / f"{outcome.seed}.hlo"
+            path.write_text(print_module(drawn(outcome.seed)[0]), encoding="utf-8")
+            print(f"{outcome.seed}: {outcome.wrong}\n  {path}", flush=True)
     print(f"{options.count - wrong} right, {wrong} wrong; {dict(meetings.most_common())}")
     return 1 if wrong else 0
 

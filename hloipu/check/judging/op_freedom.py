@@ -31,10 +31,16 @@ LIBRARY_FACTOR = 8.0
 COMPILED_ULPS = {"divide": 1.5, "multiply": 0.5}
 """What ops are off that IEEE 754 rounds, where compilers compute them otherwise.
 
-A divisor that repeats is inverted and multiplied with (docs/numerics.md), in f32 and narrower; a
-product that is added to something is not rounded itself (XLA:CPU lets LLVM contract the two). Which
-ones are is seen only once calls are inlined and ops fused: so it is said of all.
+A divisor that repeats is inverted and multiplied with (docs/numerics.md), in f32 and narrower:
+which ones do is seen only once calls are inlined and ops fused, so it is said of all. A product
+that is added to something is not rounded itself (XLA:CPU lets LLVM contract the two), see
+`summed_products`.
 """
+_KEEPING_PRODUCTS = frozenset(
+    "multiply divide maximum minimum clamp compare is-finite sign floor ceil round-nearest-afz "
+    "round-nearest-even".split()
+)
+"""Ops that add their operands to nothing, nor does what they expand to: products are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,38 @@ class Freedom:
 NO_FREEDOM = Freedom()
 
 
-def freedom_of(module: Module, computation: Computation, x: Instruction) -> Freedom:
-    """Return the freedom of an instruction whose result is made of floats or complex numbers."""
+def summed_products(module: Module, computation: Computation) -> frozenset[str]:
+    """Return the names of the products that may be part of a sum.
+
+    Whoever uses them or their parts adds, calls, or is unknown: also the caller of the computation.
+    """
+    summed: set[int] = set() if computation is module.entry else {computation.root}
+    instructions, users = computation.instructions, computation.users
+    for position in range(len(instructions) - 1, -1, -1):
+        if any(_sums(instructions[user], user in summed) for user in users[position]):
+            summed.add(position)
+    return frozenset(
+        instructions[at].name for at in summed if instructions[at].opcode == "multiply"
+    )
+
+
+def _sums(user: Instruction, is_summed: bool) -> bool:
+    """Whether operands of an instruction may be part of a sum; of its own result it is known."""
+    if user.opcode in UNFLUSHED:
+        return is_summed
+    if user.attributes.called or user.opcode == "custom-call":
+        return True
+    kinds = [leaf.element_type for leaf in array_leaves(user.shape)]
+    return user.opcode not in _KEEPING_PRODUCTS and any(k.is_float or k.is_complex for k in kinds)
+
+
+def freedom_of(
+    module: Module, computation: Computation, x: Instruction, summed: frozenset[str]
+) -> Freedom:
+    """Return the freedom of an instruction whose result is made of floats or complex numbers.
+
+    `summed`: what `summed_products` says of the computation.
+    """
     element = array_leaves(x.shape)[0].element_type
     bits = _computed_bits(element)
     if x.opcode == "custom-call":
@@ -67,7 +103,7 @@ def freedom_of(module: Module, computation: Computation, x: Instruction) -> Free
         return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
     steps = table.get(x.opcode, 0)
-    if table is ULPS_F32 or (table is ULPS_F64 and x.opcode == "multiply"):
+    if x.name in summed or (table is ULPS_F32 and x.opcode == "divide"):
         steps = max(steps, COMPILED_ULPS.get(x.opcode, 0))
     return Freedom(_bits_within(bits, steps)) if steps else NO_FREEDOM
 

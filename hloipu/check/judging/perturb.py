@@ -12,7 +12,7 @@ them alone. This is Monte Carlo arithmetic (Parker, UCLA CSD-970002, 1997) witho
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hloipu.check.judging.op_freedom import EXACT, freedom_of
+from hloipu.check.judging.op_freedom import EXACT, freedom_of, summed_products
 from hloipu.check.judging.rounding_ops import F64_SCALAR, RoundingOps
 from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.interpret.widen import WideWriter, wide_shape, with_computations
@@ -72,6 +72,7 @@ class _Writing:
     def __init__(self, forms: _Forms, old: Computation, form: str) -> None:
         self._forms = forms
         self._old = old
+        self._summed = summed_products(forms.module, old)
         self._form = form
         self._writer = WideWriter(old)
         self._spread: int | None = None
@@ -129,7 +130,7 @@ class _Writing:
             return self._writer.widen(x, operands)
         if x.opcode == "convert":
             return self._ops.rounded(self._writer.widen(x, operands), x.shape)
-        freedom = freedom_of(self._forms.module, self._old, x)
+        freedom = freedom_of(self._forms.module, self._old, x, self._summed)
         if freedom.operand_bits is not None:
             operands = [self._ops.moved(at, freedom.operand_bits) for at in operands]
         position = self._writer.widen(x, operands)

@@ -171,3 +171,27 @@ def test_products_may_be_contracted_with_sums(
         assert all(r.agrees for r in compare_outputs(module, [right], [twice], truth))
     rough = (a * b).astype(narrower).astype(own) + c
     assert not all(r.agrees for r in compare_outputs(module, [rough], [twice], truth))
+
+
+@pytest.mark.parametrize("last", ["s32[64] convert(p)", "f32[64] floor(p)", "f32[64] copy(p)"])
+def test_products_that_are_in_no_sum_are_exact(last: str, xla_cpu: XlaCpu) -> None:
+    """An exact product that is truncated is one number only."""
+    module = parse(f"""HloModule m
+ENTRY e {{
+  a = f32[64] parameter(0)
+  b = f32[64] parameter(1)
+  p = f32[64] multiply(a, b)
+  ROOT r = {last}
+}}
+""")
+    leaves: list[Array] = list(
+        np.random.default_rng(0).integers(1, 1000, (2, 64)).astype(np.float32)
+    )
+    truth = truth_of(xla_cpu, module, leaves)
+    assert truth is not None
+    right = (leaves[0] * leaves[1]).astype(truth[0].dtype if last[0] == "s" else np.float32)
+    assert all(r.agrees for r in compare_outputs(module, [right], [right], truth))
+    for step in (-1, 1):
+        wrong = right.copy()
+        wrong[3] += step
+        assert not all(r.agrees for r in compare_outputs(module, [wrong], [right], truth))

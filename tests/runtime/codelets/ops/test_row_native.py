@@ -1,6 +1,7 @@
 """Row regions by compiled kernels have the bits that numpy gives."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hloipu_runtime.codelets.ops import row_native
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
-from tests.support.native_cases import differences
+from tests.support.native_cases import Array, differences
 from tests.support.row_cases import PATTERNS, blocks_of, gradient, values_of
 
 pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
@@ -58,14 +59,17 @@ def test_patterns_have_the_same_bits(
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("how", ["turned", "every other", "wider", "repeated"])
+@pytest.mark.parametrize("how", ["turned", "every other", "wider", "repeated", "turned columns"])
 def test_operands_may_lie_as_they_like(how: str) -> None:
     generator = np.random.default_rng(2)
-    region = gradient("f32")
-    operands, results = blocks_of(region, (100, 200))
-    arrays = [values_of("f32", x.part, generator) for x in operands]
+    region, sizes = gradient("f32"), [100, 200]
+    if how == "turned columns":
+        region = replace(region, labels=((0, 1, 2), (0, 1, 2), (0,)), rank=3, dimensions=(1, 2))
+        sizes = [1, 100, 200]
+    operands, results = blocks_of(region, tuple(sizes))
+    arrays: list[Array] = [generator.standard_normal(x.part, np.float32) for x in operands]
     match how:
-        case "turned":
+        case "turned" | "turned columns":
             arrays[1] = np.ascontiguousarray(arrays[1].T).T
         case "every other":
             arrays[1] = np.repeat(arrays[1], 2, axis=1)[:, ::2]
