@@ -100,6 +100,22 @@ def is_computed(module: Module, parameter: Sequence[int], result: Sequence[int])
     return walk.reaches([walk.result(result)], walk.parameter(parameter))
 
 
+def computed_from(module: Module, result: Sequence[int]) -> frozenset[Path] | None:
+    """Return the parameters, or elements of them, that a result is made of by moving and computing.
+
+    None where that is too much to follow.
+    """
+    walk = _Walk(module)
+    reached = walk.origins([walk.result(result)], computing=True)
+    if reached is None:
+        return None
+    return frozenset(
+        (value.op.parameter_number, *value.path)
+        for value in reached
+        if value.frame is walk.root and value.op.parameter_number >= 0
+    )
+
+
 @dataclass
 class _Walk:
     """Values on the way from a result to what it is made of."""

@@ -382,7 +382,36 @@ def _pairs(
             f"{len(donors)} parameters are donated (buffer_donor), and the text does not say which "
             "results replace them, as texts of PyTorch/XLA do not; hloipu.torch_xla.lower does"
         )
+    if donors:
+        _require_own_results(module, parameters, pairs)
     return pairs, evidence
+
+
+def _require_own_results(
+    module: Module, parameters: Sequence[EntryArray], pairs: Sequence[tuple[int, int]]
+) -> None:
+    """Raise UsageError E3150 where results, made of state element by element, seem to be permuted.
+
+    Copies of other state, as a target network's, have own results where they come from.
+    """
+    from hloipu_compiler.analysis.written_state import computed_from
+
+    given, new = parameter_places(module), result_places(module)
+    number_of = {tuple(given[p]): p for p, _ in pairs}
+    others: dict[int, set[int]] = {}
+    for p, r in pairs:
+        origins = computed_from(module, new[r])
+        if origins is not None and tuple(given[p]) not in origins:
+            others[p] = {number_of[x] for x in origins if x in number_of}
+    while ends := [p for p, of in others.items() if not of & others.keys()]:
+        for p in ends:
+            del others[p]
+    if others:
+        p = min(others)
+        raise _unclear(
+            f"the result in the place of {parameters[p]} is made of "
+            f"{parameters[min(others[p] & others.keys())]}, whose result is made of another"
+        )
 
 
 def _matched(

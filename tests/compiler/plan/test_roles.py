@@ -373,3 +373,24 @@ def test_donors_alone_become_the_results_that_are_made_of_them(swapped: bool) ->
         return
     with pytest.raises(UsageError, match="donated"):
         wrapped(module)
+
+
+@pytest.mark.parametrize(
+    ("results", "fine"), [("a, b", True), ("a, a", True), ("b, a", False), ("b, b", True)]
+)
+def test_first_donors_do_not_trade_places(results: str, fine: bool) -> None:
+    """What is computed from other state may replace a copy of it, as a target network's weights."""
+    module = parse(f"""HloModule m, buffer_donor={{ (0, {{}}), (1, {{}}) }}
+    ENTRY e {{
+      w = f32[3] parameter(0)
+      v = f32[3] parameter(1)
+      x = f32[3] parameter(2)
+      a = f32[3] subtract(w, x)
+      b = f32[3] subtract(v, x)
+      ROOT out = (f32[3], f32[3]) tuple({results})
+    }}""")
+    if fine:
+        assert pairs(wrapped(module)) == [(0, 0), (1, 1)]
+        return
+    with pytest.raises(UsageError, match="the result in the place of w"):
+        wrapped(module)
