@@ -18,7 +18,7 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.watching import current_search, doing
 
 if TYPE_CHECKING:
-    from hloipu_compiler.partition.sharding_search.beside_cuts import Beside
+    from hloipu_compiler.partition.sharding_search.beside_cuts import ShardingCandidate
     from hloipu_compiler.partition.sharding_search.candidate import Candidate
     from hloipu_compiler.partition.sharding_search.searching import Found
 
@@ -83,7 +83,7 @@ def with_sharding(module: Module, sharding: Sharding | None) -> Module:
 
 def shardings_beside_cuts(
     module: Module, options: Options, most_stages: int, *, fits: bool
-) -> "list[Beside]":
+) -> "list[ShardingCandidate]":
     """Return shardings of a verified module to be looked at beside ways to cut it.
 
     `fits`: whether something fits without. Raises UnsupportedError E0479 for a module that cannot

@@ -1,4 +1,4 @@
-"""Handing tasks to workers, of which some die: those that were out are done again, each alone."""
+"""Hands tasks to workers; tasks that a dead worker had are done again, each alone."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Gathers and scatters whose indices count along a batch: the same with batching dimensions.
+"""Gives gathers and scatters whose indices count along a batch batching dimensions instead.
 
 What PyTorch's `gather` and `scatter` are lowered to, and `vmap` of older JAX, has indices
 `concatenate(iota, ..., i)`: of row r of a batch, element i of row r. Each row needs its own row

@@ -1,4 +1,4 @@
-"""A session's state from run to run, and where the feeds stand that it goes on with."""
+"""A session's state between runs, and the positions of its feeds."""
 
 from collections.abc import Mapping, Sequence
 

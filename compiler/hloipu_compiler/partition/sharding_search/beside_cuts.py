@@ -1,4 +1,4 @@
-"""Shardings that are worth looking at beside stages and replicas: few for each number of IPUs.
+"""Candidate shardings for `--plan auto`, to be combined with stages and replicas.
 
 Arrays are divided over as many IPUs as divide those that there are; the rest is for stages and
 replicas. All IPUs together are searched as if nothing else was, the others begin with what was good
@@ -20,17 +20,16 @@ from hloipu_runtime.watching import doing
 
 _MOST_COUNTS = 4
 """Numbers of IPUs to divide over that are looked at. Assumed."""
-_EFFORT, _HURRIED = 1, 12
-"""Parts of the effort of a search for shardings alone that the first number of IPUs takes: where
-nothing fits without shardings, and where something does. Assumed."""
-_OTHERS = 16
-"""Parts of that which each other number takes. Assumed."""
+_WHERE_WHOLE_FITS = 12
+"""Where something fits without shardings, one part of so many of the effort is spent. Assumed."""
+_OTHER_COUNTS = 16
+"""Each number of IPUs but the first takes one part of so many of that. Assumed."""
 _LEAST = 16
 """Candidates of each number of IPUs, whatever they cost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ShardingCandidate:
     """A sharding, and how well IPUs are used with it if none waits for another stage."""
 
     sharding: Sharding
@@ -42,7 +41,7 @@ class Beside:
 
 def shardings_beside(
     module: Module, system: System, most_stages: int, *, fits: bool
-) -> list[Beside]:
+) -> list[ShardingCandidate]:
     """Return shardings of a verified module to be looked at beside stages.
 
     `system`: all IPUs that there are. `fits`: whether something fits without shardings, so that
@@ -50,14 +49,14 @@ def shardings_beside(
     are left out where others have it. None where nothing can be divided evenly. Raises
     UnsupportedError E0479 for a module that cannot be divided.
     """
-    most_ops = MOST_OPS // (_HURRIED if fits else _EFFORT)
-    beside: list[tuple[bool, Beside]] = []
+    most_ops = MOST_OPS // _WHERE_WHOLE_FITS if fits else MOST_OPS
+    beside: list[tuple[bool, ShardingCandidate]] = []
     starts: tuple[Choice, ...] = ()
     for count in _counts(system.ipus):
         own = replace(system, ipus=count)
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):
-                ops = most_ops // _OTHERS if starts else most_ops
+                ops = most_ops // _OTHER_COUNTS if starts else most_ops
                 found = found_shardings(module, own, starts, most_ops=ops, least=_LEAST)
         except UsageError:  # so many IPUs divide nothing evenly
             continue
@@ -66,7 +65,9 @@ def shardings_beside(
         for each in _fastest(found, stages):
             efficiency = found.undivided_cycles / max(count * each.spent.cycles, 1)
             least = 1 << (-(-each.needed_bytes // each.budget_bytes) - 1).bit_length()
-            beside.append((least <= stages, Beside(each.sharding(module), efficiency, least)))
+            beside.append(
+                (least <= stages, ShardingCandidate(each.sharding(module), efficiency, least))
+            )
     roomy = [x for has_room, x in beside if has_room] or [x for _, x in beside]
     return sorted(roomy, key=lambda x: (0 if fits else x.stages, -x.efficiency))
 

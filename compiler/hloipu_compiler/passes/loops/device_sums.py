@@ -1,4 +1,4 @@
-"""Values that linear ops make of one sum over devices, and sums written anew at another place.
+"""Finds values that linear ops make of one sum over devices, and moves that sum elsewhere.
 
 A sum over devices and a sum over time may change places, with what is linear between them: every
 device adds up its own part first, and what the devices have is added up once, at the end.

@@ -1,4 +1,4 @@
-"""Row regions by compiled kernels, once that is worth compiling them; see `native_expression`."""
+"""Runs row regions by compiled kernels once compiling them pays; see `native_expression`."""
 
 from collections.abc import Callable, Sequence
 from ctypes import c_int64

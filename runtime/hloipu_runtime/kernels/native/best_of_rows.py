@@ -1,4 +1,4 @@
-"""The places of the k best elements of each row, as a compiled kernel.
+"""Compiled kernel of top-k: the places of the k best elements of each row.
 
 The best so far stand in order, each in 64 bits: its key, by which elements ascend, above its place
 turned round, so that of equals the first is best. A chunk of a row is looked through only if one of

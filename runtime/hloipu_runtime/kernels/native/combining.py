@@ -1,4 +1,4 @@
-"""Rows combined into rows of a table, one after another, as a compiled kernel."""
+"""Compiled kernel of a scatter: adds or multiplies rows into rows of a table, in order."""
 
 from ctypes import c_int64
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Kernels that stand for one of numpy's functions, once that is worth compiling them.
+"""Kernels in place of single numpy functions, compiled once enough work has been seen to pay.
 
 `native_expression` says why work is counted first.
 """

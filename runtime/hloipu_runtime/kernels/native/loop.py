@@ -19,6 +19,23 @@ from hloipu_runtime.kernels.native.instructions import (
 INTERLEAVED = 2
 """Vectors side by side: rounding is a chain of instructions that wait for each other."""
 
+NEXT_COLUMN = (
+    "  %following = add nuw i64 %column, 1",
+    "  %more = icmp ult i64 %following, %columns",
+    "  br i1 %more, label %inner, label %ended, !llvm.loop !1",
+)
+"""The end of the loop `inner` along a row."""
+NEXT_ROW = (
+    "ended:",
+    "  %next = add nuw i64 %row, 1",
+    "  %again = icmp ult i64 %next, %rows",
+    "  br i1 %again, label %outer, label %done",
+    "done:",
+    "  ret void",
+    "}",
+)
+"""The end of the loop `outer` over rows, and of the kernel."""
+
 
 class Operand(NamedTuple):
     """What is read."""
@@ -97,16 +114,8 @@ def text_of(kernel: Kernel, name: str) -> str:
         *loads,
         *body.lines,
         *stores,
-        "  %following = add nuw i64 %column, 1",
-        "  %more = icmp ult i64 %following, %columns",
-        "  br i1 %more, label %inner, label %ended, !llvm.loop !1",
-        "ended:",
-        "  %next = add nuw i64 %row, 1",
-        "  %again = icmp ult i64 %next, %rows",
-        "  br i1 %again, label %outer, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_COLUMN,
+        *NEXT_ROW,
         'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
         "!0 = distinct !{}",
         "!1 = distinct !{!1, !2, !3}",

@@ -1,4 +1,4 @@
-"""The words of counter-based random bits, as compiled kernels; `random_bits` says what they are."""
+"""Compiled kernels of Philox and ThreeFry, whose words `random_bits` defines."""
 
 from ctypes import c_int64
 from functools import lru_cache
@@ -9,6 +9,7 @@ import numpy as np
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Text
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import NEXT_COLUMN, NEXT_ROW
 
 Array = np.ndarray[Any, Any]
 _Arguments = c_int64 * 6
@@ -101,16 +102,8 @@ def _text(method: ThreeFry | Philox, is_together: bool, name: str) -> str:
         "inner:",
         "  %column = phi i64 [0, %outer], [%following, %inner]",
         *body.lines,
-        "  %following = add nuw i64 %column, 1",
-        "  %more = icmp ult i64 %following, %columns",
-        "  br i1 %more, label %inner, label %ended, !llvm.loop !1",
-        "ended:",
-        "  %next = add nuw i64 %row, 1",
-        "  %again = icmp ult i64 %next, %rows",
-        "  br i1 %again, label %outer, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_COLUMN,
+        *NEXT_ROW,
         "!0 = distinct !{}",
         "!1 = distinct !{!1, !2}",
         '!2 = !{!"llvm.loop.parallel_accesses", !0}',

@@ -1,4 +1,4 @@
-"""A kernel over rows, as text: loops along each row, reductions of values, and what follows.
+"""Writes a kernel over rows as LLVM text: loops along each row, and reductions between them.
 
 Sums are added up in numpy's order of a contiguous axis, so that they have numpy's bits: eight
 running sums of up to 128 elements, and halves of more (numpy/numpy:
@@ -16,7 +16,7 @@ from hloipu_runtime.kernels.native.instructions import (
     register_type,
     write,
 )
-from hloipu_runtime.kernels.native.loop import INTERLEAVED
+from hloipu_runtime.kernels.native.loop import INTERLEAVED, NEXT_ROW
 
 FEWEST_SUMMED = 33
 """Columns: fewer are added up in other orders, see `kernels.reduction`."""
@@ -193,13 +193,7 @@ def text_of(kernel: RowKernel, name: str) -> str:
             writing.store(place.value, writing.names[place.value], rows[k], None)
     body.lines += [
         "  br label %ended",
-        "ended:",
-        "  %next = add nuw i64 %row, 1",
-        "  %again = icmp ult i64 %next, %rows",
-        "  br i1 %again, label %outer, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_ROW,
     ]
     reducers = [line for key in sorted(writing.reducers) for line in writing.reducers[key]]
     declared = dict(body.intrinsics)
