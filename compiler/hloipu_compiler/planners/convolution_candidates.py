@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, product
-from math import log2, prod
+from math import gcd, log2, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -63,15 +63,17 @@ def cuts_of(tiles: int, codelet: Convolution, image: Tensor, kernel: Tensor) -> 
     taps = prod(kernel.shape[d] for d in codelet.rhs[2:])
     depth = kernel.shape[codelet.rhs[0]] * taps
     most = min(tiles, depth // _LEAST_DEPTH)
-    dimensions: list[tuple[int, int, tuple[int, ...]]] = []
+    dimensions: list[tuple[int, int, Sequence[int]]] = []
     if codelet.feature_groups == 1:
         length = image.shape[codelet.lhs[1]]
         grain = _DEPTH_GRAIN if length >= 2 * _DEPTH_GRAIN else 1
         dimensions.append((0, length, even_blocks_of(length, grain)))
     for number, (window, back) in enumerate(zip(codelet.window, codelet.reversal, strict=True)):
         length = kernel.shape[codelet.rhs[2 + number]]
-        if window[4] == 1 and not back and length >= _LEAST_TAPS:
-            dimensions.append((1 + number, length, even_blocks_of(length, 1)))
+        if not back and length >= _LEAST_TAPS:
+            grain = window[4] // gcd(window[4], window[5])
+            parts = [part for part in even_blocks_of(length, grain) if part % grain == 0]
+            dimensions.append((1 + number, length, parts))
     lists = [_pieces(*dimension, most) for dimension in dimensions]
     for cuts in lists:
         yield from cuts

@@ -45,7 +45,7 @@ class Convolution(Codelet):
     Batch elements, output features and output positions may be split, and groups instead of output
     features where there are several. With `cuts` what is summed over is cut into pieces, and the
     result has leading dimensions that count them: input features, without feature groups, and the
-    kernel along spatial dimensions, without base dilation and reversal.
+    kernel along spatial dimensions, without reversal, where pieces begin at the image's elements.
     """
 
     name: ClassVar[str] = "convolution"
@@ -196,9 +196,10 @@ class Convolution(Codelet):
         for start in range(0, kernel.part[of_kernel], part):
             size = min(part, kernel.part[of_kernel] - start)
             before = (first_start(kernel, of_kernel) + start) * w.window_dilation - pad_low
-            low = first_start(image, of_image) - before
+            low = first_start(image, of_image) * w.base_dilation - before
             needed = (outputs - 1) * w.stride + (size - 1) * w.window_dilation + 1
-            high = needed - low - image.part[of_image]
+            dilated = (image.part[of_image] - 1) * w.base_dilation + 1
+            high = needed - low - dilated
             found.append(replace(w, size=size, pad_low=low, pad_high=high))
         return found
 
@@ -327,10 +328,11 @@ class Convolution(Codelet):
         """Return what of the image's dimension that goes with it a piece needs."""
         if not along:
             return Index(label, part, 0, part)
-        _, stride, pad_low, _, _, dilation = self.window[along - 1]
+        _, stride, pad_low, _, base, dilation = self.window[along - 1]
         outputs = result[self.out[along + 1]]
-        window = (part - 1) * dilation + (outputs - 1) * stride + 1
-        return Index(label, part * dilation, -pad_low, max(1, window))
+        reach = (part - 1) * dilation + (outputs - 1) * stride
+        first, last = -(pad_low // base), (reach - pad_low) // base
+        return Index(label, part * dilation // base, first, max(1, last - first + 1))
 
 
 def _least(a: Amount, b: Amount) -> Amount:

@@ -122,6 +122,9 @@ CASES = {
         (6, 2, 5, 4), (2, 6, 3, 4), ((3, 1, 1, 1, 1, 1), (4, 1, 1, 1, 1, 1)), FIRST, batch_groups=3
     ),
     "weights": Case((3, 4, 8, 8), (4, 5, 6, 6), ((6, 1, 0, 0, 1, 1), (6, 1, 1, 1, 1, 1))),
+    "holes and weights": Case(
+        (2, 3, 5, 10), (3, 2, 9, 15), ((9, 1, 1, 1, 2, 1), (15, 1, -1, 3, 3, 2)), MIXED
+    ),
     "row": Case((2, 3, 8), (3, 4, 3), ((3, 1, 2, 0, 1, 1),), ((0, 2, 1), (1, 2, 0), (0, 2, 1))),
     "no window": Case((4, 3), (3, 5), (), ((0, 1), (0, 1), (0, 1))),
     "bf16": Case(
@@ -176,6 +179,11 @@ def test_pieces_of_the_input_features_add_up(name: str, part: int) -> None:
 @pytest.mark.thinned(3)
 def test_pieces_of_the_kernel_add_up(name: str, along: int, part: int) -> None:
     check_pieces(name, (along, part))
+
+
+@pytest.mark.parametrize("cuts", [((1, 2),), ((1, 6),), ((2, 3),), ((2, 6),), ((1, 4), (2, 9))])
+def test_pieces_of_the_kernel_add_up_over_holes(cuts: tuple[tuple[int, int], ...]) -> None:
+    check_pieces("holes and weights", *cuts)
 
 
 @pytest.mark.parametrize("name", ["strided", "batch groups", "weights"])
