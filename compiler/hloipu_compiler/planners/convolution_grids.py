@@ -21,6 +21,7 @@ from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
+from hloipu_runtime.costs.vertex_bytes import state_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import rearrange_on_tile
@@ -47,7 +48,9 @@ class ConvolutionGrid(NamedTuple):
     cycles: Cycles
     """Estimate of work, and of bringing operands in and pieces together."""
     bytes_per_tile: int
-    """Of the parts of operands and result, or of what pieces are summed from."""
+    """Of vertices, parts of operands and result, messages, and of what pieces are summed from."""
+    kept_bytes: int = 0
+    """Of its vertices and of the code of its exchanges, which stay in memory."""
     code_cycles: int = 0
     """What the code of its exchanges is worth."""
     slices: int = 1
@@ -180,16 +183,18 @@ def _in_slices(
         # Tiles have parts of each slice: they come to others, in short runs.
         rearranging = rearrange_on_tile(machine, 2 * share, _WORD_BYTES).cycles
         joining = joining._replace(copying_cycles=rearranging)
-    kept = 0
+    kept = (count - 1) * one.kept_bytes
+    stays = 0
     if first:
         # What all slices read stays while pieces are brought together.
         spread = spread_of(*asked[1:], one.cut)
         number = 0 if features else 1
         indices = spread.indexing.operands[number]
-        kept = _bytes(_part(one.placement, asked.operands[number], indices))
+        stays = _bytes(_part(one.placement, asked.operands[number], indices))
     return one._replace(
         cycles=one.cycles.times(count).plus(cycles_of(joining)),
-        bytes_per_tile=one.bytes_per_tile + share + kept,
+        bytes_per_tile=one.bytes_per_tile + share + stays + kept,
+        kept_bytes=one.kept_bytes + kept,
         code_cycles=count * (one.code_cycles + _SLICE_CODE_BYTES * price),
         slices=slices,
         slices_features=features,
@@ -256,7 +261,7 @@ def _detailed(
 ) -> ConvolutionGrid:
     """Price a grid with the exchange of operands from where they lie."""
     machine = asked.machine
-    needed = 0
+    received_bytes = relayed = 0
     parts, moved = [], []
     for tensor, indices, current_mapping in zip(
         asked.operands, spread.indexing.operands, lying, strict=True
@@ -271,12 +276,15 @@ def _detailed(
             moved.append(
                 redistribution(machine, kind, shape, current_mapping, wanted, bounds.code_price)
             )
-        needed += _bytes(part) if moved[-1].transfers else 0
+        received_bytes += _bytes(part) if moved[-1].transfers else 0
+        relayed += sum(x.buffer_bytes for x in moved[-1].transfers[-1:])
         if moved[-1].via is not None:
-            needed += _largest_bytes(tensor, moved[-1].via)
+            relayed += _largest_bytes(tensor, moved[-1].via)
     price = together(machine, moved)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
+    state = state_of(spread.codelet, machine, tuple(parts), (mine,))
+    needed = received_bytes + max(relayed, _bytes(mine))
     if spread.cut.parts:
         # Each of the tiles that hold pieces of the same elements adds its share of them.
         pieces = spread.cut.pieces
@@ -286,12 +294,14 @@ def _detailed(
         kinds = kind, asked.result.element_type
         sizes = np.array(share), np.array(pieces)
         compute += int(convolution_summing_cycles(machine, kinds, *sizes))
-        needed = max(needed, taken)
+        needed = max(needed, taken + _bytes(mine))
+    kept = state + price.code_bytes
     return ConvolutionGrid(
         spread.cut,
         placement,
         Cycles(compute).plus(cycles_of(price)),
-        needed + _bytes(mine),
+        needed + state,
+        kept,
         price.code_bytes * bounds.code_price.compared,
     )
 

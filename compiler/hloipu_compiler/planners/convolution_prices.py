@@ -18,7 +18,11 @@ from hloipu_compiler.planners.convolution_candidates import (
     part_sizes,
 )
 from hloipu_runtime.codelets.core.codelet import Indexing, Tensor
-from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolutions_cycles
+from hloipu_runtime.codelets.costs.convolution import (
+    ConvolutionShape,
+    convolution_table_bytes,
+    convolutions_cycles,
+)
 from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.costs.exchange_price import side_by_side_cycles
@@ -236,10 +240,11 @@ def _priced(
         vectors = np.asarray(over(share, FEATURE_GRAIN) * FEATURE_GRAIN)
         cycles = cycles + convolution_summing_cycles(machine, (kind, kind), vectors, parts.pieces)
         needed = np.maximum(needed, gathered)
+    tables = convolution_table_bytes(machine, parts.shape, types)
     return (
         parts.numbers,
         parts.blocks,
         np.asarray(cycles, np.int64),
-        np.asarray(needed + results, np.int64),
+        np.asarray(needed + results + tables, np.int64),
         np.asarray(by_feature < by_position),
     )

@@ -26,7 +26,7 @@ from hloipu_compiler.planners.dot_candidates import (
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
-from hloipu_runtime.codelets.costs.amp import Products, products_cycles
+from hloipu_runtime.codelets.costs.amp import Products, product_table_bytes, products_cycles
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.costs.exchange_price import side_by_side_cycles
@@ -411,8 +411,10 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     # Operands are gone by the time that pieces are brought together, but for the one that the next
     # slices need.
     gathered = np.where(cut, gathered, 0)
+    state = product_table_bytes(machine, sizes, (types.lhs, types.rhs))
+    state = sides.slices * (state + machine.memory.vertex_fixed_bytes)
     if sides.slices == 1 or of_depth:
-        memory = partials + np.maximum(lhs + rhs, gathered)
+        memory = state + partials + np.maximum(lhs + rhs, gathered)
         if of_depth:
             # Short pieces of rows take more code in each slice than the slice spares.
             memory = memory + (sides.slices - 1) * sides.fragment_bytes * runs
@@ -428,7 +430,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     cycles = cycles + barrier + exchange_cycles(machine, joining)
     cycles = cycles + sides.fragment_cycles * fragments
     stays, comes = (lhs, rhs) if sides.sliced == COLUMNS else (rhs, lhs)
-    memory = stays + partials + np.maximum(comes, gathered)
+    memory = state + stays + partials + np.maximum(comes, gathered)
     memory = np.maximum(memory, sliced) + sliced
     return _Prices(cycles, memory, swapped < alone)
 

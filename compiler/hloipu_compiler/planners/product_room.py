@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
 from hloipu_runtime.program.program import Program
@@ -23,7 +24,7 @@ _AFTER = 2
 """Points after a product at which its pieces are still brought together and added."""
 
 _PRODUCT = "product"
-"""The kind of the code of products."""
+"""The kind of the code of products, but for convolutions with windows."""
 
 
 def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
@@ -66,7 +67,8 @@ def _products(program: Program) -> dict[int, tuple[ComputeSet, dict[int, list[st
     for step in (step for body in bodies for step in steps_within(body, program)):
         if isinstance(step, ComputeSet):
             for group in step.groups:
-                if group.codelet.code_kind == _PRODUCT:
+                codelet = group.codelet
+                if codelet.code_kind == _PRODUCT or codelet.name == Convolution.name:
                     ipu = program.variables[group.outputs[0].variable].ipu
                     _, products = found.setdefault(id(step), (step, {}))
                     products.setdefault(ipu, []).append(group.name)

@@ -11,6 +11,7 @@ from hloipu_compiler.planners.redistribution import redistribution, together
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
+from hloipu_runtime.costs.vertex_bytes import state_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
@@ -40,7 +41,7 @@ class Stage(NamedTuple):
     code_bytes: int
     """Of exchanges, on a tile."""
     held_bytes: int
-    """Of what is brought to a tile, and of what it makes there."""
+    """Of the vertex, of what is brought to its tile, and of what it makes there."""
 
     code_cycles: int = _LEAST_CODE_CYCLES
     """What a byte of code is worth."""
@@ -82,6 +83,7 @@ def staged(
         part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
     ]
     work = codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles
+    held_bytes += state_of(codelet, machine, tuple(parts), tuple(result_parts))
     mappings = tuple(
         Mapping(placement.tiles, placement.spans(indices, x.shape))
         for x, indices in zip(results, indexing.results, strict=True)

@@ -44,6 +44,8 @@ class TransferPrice(NamedTuple):
     rounds: int = 1
     code_bytes: int = 0
     """That stay in the tile's memory, with the state of vertices that rearrange."""
+    buffer_bytes: int = 0
+    """For messages at both ends, while the exchange lasts."""
 
 
 class ExchangePrice(NamedTuple):
@@ -79,7 +81,8 @@ def transfer_price(
     copying += form.sending.rearranging.cycles + form.receiving.rearranging.cycles
     sending = sent_by_tile(machine, traffic, source)
     both = TileTraffic(*map(sum, zip(sending, received_by_tile(traffic, form), strict=True)))
-    return TransferPrice(both, copying, form.rounds, form.kept_bytes)
+    buffers = form.sending.buffer_bytes + form.receiving.buffer_bytes
+    return TransferPrice(both, copying, form.rounds, form.kept_bytes, buffers)
 
 
 def arriving(machine: Machine, received_bytes: int, pieces: int = 1) -> TransferPrice:

@@ -26,7 +26,7 @@ def vertex_bytes(program: Program, group: VertexGroup, machine: Machine) -> tupl
     operands = tuple(operand_part(program, x) for x in group.inputs)
     results = tuple(operand_part(program, x) for x in group.outputs)
     types = tuple(x.element_type for x in (*operands, *results))
-    return code_of(group.codelet, types), _state(group.codelet, machine, operands, results)
+    return code_of(group.codelet, types), state_of(group.codelet, machine, operands, results)
 
 
 @lru_cache(1 << 12)
@@ -45,7 +45,7 @@ def code_of(codelet: Codelet, types: tuple[str, ...]) -> Code:
 
 
 @lru_cache(1 << 14)
-def _state(
+def state_of(
     codelet: Codelet, machine: Machine, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
 ) -> int:
     """Return the state of a vertex whose parts are these tensors, and its tables."""

@@ -2,7 +2,8 @@
 
 A compute set lasts as long as its fullest tile, an exchange too, and before each exchange stands a
 sync. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still
-needs what it overwrites: the earliest that memory allows, so that what follows it can go as early.
+needs what it overwrites: the earliest that memory allows, so that what follows it can go as early;
+what needs nothing, the latest.
 Steps of the host, loops and branches stay where they are; nothing moves past a loop or a branch.
 
 Of memory is asked that no stretch of tiles ever holds more than it held at its fullest before.
@@ -206,7 +207,11 @@ class _Merging:
                 v: max(self.last_read.get(v, -1), self.last_written.get(v, -1))
                 for v in unit.touched
             }
-            for place in self.live.candidates(number, places[first:], touched)[:_TRIES]:
+            found = self.live.candidates(number, places[first:], touched)
+            if unit.touched == unit.writes:
+                # What needs nothing, as zeros do, lets nothing go earlier: it only takes memory.
+                found = found[::-1]
+            for place in found[:_TRIES]:
                 if self.live.moved(number, place, touched):
                     return place
         self.live.appended(number)

@@ -351,10 +351,21 @@ _WORK_NUMBERS = 3
 _SIZES = 10
 
 
+@overload
 def product_table_bytes(
     machine: Machine, size: Product, operand_types: tuple[str, str], positions: int = 1
-) -> int:
-    """Return the bytes of a vertex's tables, for so many positions of a kernel.
+) -> int: ...
+@overload
+def product_table_bytes(
+    machine: Machine, size: Products, operand_types: tuple[str, str], positions: Amount = 1
+) -> Amount: ...
+def product_table_bytes(
+    machine: Machine,
+    size: Product | Products,
+    operand_types: tuple[str, str],
+    positions: Amount = 1,
+) -> Amount:
+    """Return the bytes of a vertex's tables, for so many positions of a kernel; of many, arrays.
 
     Zero for types that the unit does not multiply.
 
@@ -377,10 +388,12 @@ def product_table_bytes(
     return (pointers + 1) * pointer_bytes + shorts * _SHORT_BYTES
 
 
-def _in_unit(machine: Machine, size: Product, kind: str) -> int:
+def _in_unit(machine: Machine, size: Product | Products, kind: str) -> Amount:
     """Return how many channels of results have their weights in the unit, the cheaper way."""
-    turned = size._replace(rows=size.columns, columns=size.rows)
+    turned = Products(size.groups, size.columns, size.depth, size.rows)
     cycles, turned_cycles = (
-        int(_amp_1x1(machine, way, kind == "f16", half_partials=False)) for way in (size, turned)
+        _amp_1x1(machine, way, kind == "f16", half_partials=False) for way in (size, turned)
     )
-    return size.columns if cycles <= turned_cycles else size.rows
+    if isinstance(size, Product):
+        return size.columns if cycles <= turned_cycles else size.rows
+    return np.where(cycles <= turned_cycles, size.columns, size.rows)

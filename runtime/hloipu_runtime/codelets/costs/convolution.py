@@ -17,6 +17,7 @@ from hloipu_runtime.codelets.costs.amp import (
     conversions,
     conversions_cycles,
     horizontal_mac_cycles,
+    product_table_bytes,
     product_work,
     products_cycles,
     zeroing_cycles,
@@ -136,6 +137,25 @@ def convolutions_cycles(
     is_patch = np.asarray(shape.rows * shape.row == shape.batch)
     found = np.minimum(as_product + np.where(is_patch, 0, rearranged), direct)
     return np.asarray(np.where(taps > 1, found, as_product), np.int64)
+
+
+def convolution_table_bytes(
+    machine: Machine, shape: ConvolutionShape, operand_types: tuple[str, str]
+) -> Amount:
+    """Return the bytes of the tables of convolutions by the AMP unit, in the smallest form.
+
+    Patches laid side by side are multiplied as one position, of more channels. A pass that takes in
+    several rows of a kernel has one position for all of them, and groups of fewer channels.
+    """
+    size = Products(shape.groups, shape.rows * shape.row, shape.in_features, shape.out_features)
+    taps: Amount = prod(shape.taps)
+    found = product_table_bytes(machine, size._replace(depth=size.depth * taps), operand_types)
+    inner, outer = prod(shape.taps[1:]), shape.taps[0] if shape.taps else 1
+    for height in _NX1_LOADS if arithmetic_type(operand_types) == "f16" else (1,):
+        one = size._replace(depth=size.depth * height)
+        positions = np.maximum(1, inner * over(outer, height))
+        found = np.minimum(found, product_table_bytes(machine, one, operand_types, positions))
+    return found
 
 
 def _counts(shape: ConvolutionShape) -> tuple[tuple[Amount, Amount], Amount]:

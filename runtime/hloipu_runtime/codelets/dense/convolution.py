@@ -21,8 +21,11 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.placing import first_start
-from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes
-from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolution_work
+from hloipu_runtime.codelets.costs.convolution import (
+    ConvolutionShape,
+    convolution_table_bytes,
+    convolution_work,
+)
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.windows import Window, part_window, window_label
 from hloipu_runtime.kernels.contractions.convolution import (
@@ -240,20 +243,8 @@ class Convolution(Codelet):
         """Return the bytes of the tables of a convolution by the AMP unit, in the smaller form."""
         image, kernel = operands
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
-        taps = int(prod(shape.taps))
-        size = Product(
-            int(shape.groups),
-            int(shape.rows * shape.row),
-            int(shape.in_features),
-            int(shape.out_features),
-        )
         types = (image.element_type, kernel.element_type)
-        # Patches laid side by side are multiplied as one position, of more channels.
-        unfolded = size._replace(depth=size.depth * taps)
-        return min(
-            product_table_bytes(machine, size, types, max(1, taps)),
-            product_table_bytes(machine, unfolded, types),
-        )
+        return int(convolution_table_bytes(machine, shape, types))
 
     def tile_shape(
         self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
