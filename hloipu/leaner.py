@@ -184,9 +184,8 @@ def with_smaller_products(
             if program.fits:
                 return WithRooms(program, program, rooms)
         lacking = lacking_bytes(program)
-        if lacking >= before:
-            break
-        least, least_rooms = program, rooms
+        if lacking < lacking_bytes(least):
+            least, least_rooms = program, rooms
         is_slower = program.profile().lower_bound_cycles > best.profile().lower_bound_cycles
         if lacking < lacking_bytes(best) and not is_slower:
             best = program

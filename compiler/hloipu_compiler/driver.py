@@ -5,8 +5,9 @@ of an op is its program before steps are merged, and the survey of a step that o
 stage; the search for the best cut begins with a flat step.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import LOOPS, VariableId
+from hloipu_runtime.program.steps import LOOPS, Transfer, VariableId
 from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.watching import doing
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.partition.scans.staged_loops import StepApart
     from hloipu_compiler.partition.stages.cutting import Costing
     from hloipu_compiler.partition.stages.pipelining import Cutting
+    from hloipu_runtime.program.live_bytes import Message
 
 
 def compile_module(
@@ -388,6 +390,10 @@ def _merged(current: Compilation) -> Compilation:
     )
 
 
+_SPARED_TIMES = (1, 2, 4)
+"""Of the bytes that a program lacks, by which other moments stay below the fullest. Assumed."""
+
+
 def hoister_of(current: Compilation) -> "Hoister":
     """Return what makes copies of a lowered program before loops or in them."""
     from hloipu_compiler.lowering.hoisting.room import Hoister
@@ -406,7 +412,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     """Return a program that lacks memory with fewer steps merged, where it lacks less so.
 
     Merging fills other moments up to the fullest one, which is too full here. So they stay below it
-    by what is lacking.
+    by what is lacking, or some times as much, as what lies on tiles side by side counts together.
     """
     memory, before = hoisting.memory, hoisting.before
     if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
@@ -414,14 +420,22 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     if memory.lacks_in_any_order:
         return hoisting
     needed = {ipu.ipu: int(ipu.needed_bytes.max()) for ipu in memory.ipus}
-    spared = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
+    lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
+    least = max(needed.values())
+    from hloipu_runtime.memory.charges import messages_of
     from hloipu_runtime.memory.plan import plan_memory
 
-    joined = _joined(before, request, hoisting.alone, spared)
-    less = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
-    if max(int(ipu.needed_bytes.max()) for ipu in less.ipus) >= max(needed.values()):
-        return hoisting
-    return hoisting._replace(program=joined, memory=less)
+    messages = partial(messages_of, memory.program, memory.forms)
+    for times in _SPARED_TIMES:
+        spared = {ipu: times * size for ipu, size in lacking.items()}
+        joined = _joined(before, request, hoisting.alone, spared, messages)
+        less = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
+        size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
+        if size < least:
+            least, hoisting = size, hoisting._replace(program=joined, memory=less)
+        if less.fits:
+            break
+    return hoisting
 
 
 def _joined(
@@ -429,19 +443,20 @@ def _joined(
     request: CompileRequest,
     alone: frozenset[VariableId] = frozenset(),
     spared: Mapping[int, int] = MappingProxyType({}),
+    messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
 ) -> Program:
     """Return a program with its steps merged and its IPUs side by side.
 
-    Steps that write variables of `alone` stay alone. `spared`: see `merged`.
+    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`.
     """
     machine, merges = request.machine, request.tuning.merge_steps
     tiles = machine.chip.tiles_per_ipu
     if merges:
-        program = merged(program, tiles, alone, spared)
+        program = merged(program, tiles, alone, spared, messages)
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return merged(apart, tiles, alone, spared) if together else apart
+    return merged(apart, tiles, alone, spared, messages) if together else apart
 
 
 def _finished(current: Compilation) -> Compilation:

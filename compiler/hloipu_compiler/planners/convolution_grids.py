@@ -7,7 +7,7 @@ the exchange from where operands lie would cost.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
+from math import ceil, log2, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,9 @@ _SLICE_CODE_BYTES = 320
 """Of a slice's steps and the state of its vertices. Assumed."""
 
 _WORD_BYTES = 8
+
+_STEPS_A_DOUBLING = 4
+"""Steps by which a room that no plan fits in grows to twice its size. Assumed."""
 
 _CLOSER = 8
 """Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
@@ -97,7 +100,7 @@ def convolution_grid(
     lying: PlacedOperand = (None, None),
     first: int = 0,
 ) -> ConvolutionGrid:
-    """Return the cheapest grid that needs no more memory than it may, or twice as much, and so on.
+    """Return the cheapest grid that needs no more memory than it may, or little more than others.
 
     Where the whole needs more, images or features are done in slices, one after the other.
     `first`: where small grids begin.
@@ -116,28 +119,33 @@ def convolution_grid(
             if sliced is None:
                 break
             image, kernel, made = sliced
-            one = _best(
-                asked._replace(operands=(image, kernel), result=made), bounds, (None, None), first
-            )
-            price = bounds.code_price.compared
-            found.append(_in_slices(asked, one, made, slices, price, features=features))
+            one_slice = asked._replace(operands=(image, kernel), result=made)
+            price, within = bounds.code_price.compared, bounds
+            for _ in range(2):
+                one = _best(one_slice, within, (None, None), first)
+                found.append(_in_slices(asked, one, made, slices, price, features=features))
+                beside = found[-1].bytes_per_tile - one.bytes_per_tile
+                within = bounds._replace(budget_bytes=max(0, budget_bytes - beside))
+                if found[-1].bytes_per_tile <= budget_bytes:
+                    break
             if found[-1].bytes_per_tile <= budget_bytes:
                 # Finer slices only cost more.
                 break
-    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, budget_bytes), x.price))
+    return min(found, key=lambda x: (_excess(x.bytes_per_tile, budget_bytes), x.price))
 
 
-def _doublings(size_bytes: int, budget_bytes: int) -> int:
-    """Return how often the room must be doubled, as poplibs does where no plan fits.
+def _excess(size_bytes: int, budget_bytes: int) -> int:
+    """Return by how many steps the room must grow.
 
-    (graphcore/poplibs: lib/poplin/ConvPlan.cpp.)
+    poplibs doubles it where no plan fits (graphcore/poplibs: lib/poplin/ConvPlan.cpp); such plans
+    take up to twice what is needed, so steps here are smaller.
     """
-    return (over(size_bytes, max(1, budget_bytes)) - 1).bit_length()
+    return max(0, ceil(_STEPS_A_DOUBLING * log2(max(1, size_bytes) / max(1, budget_bytes))))
 
 
 def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int) -> ConvolutionGrid:
     found = convolution_grids(*asked, bounds, lying, first)
-    return min(found, key=lambda x: (_doublings(x.bytes_per_tile, bounds.budget_bytes), x.price))
+    return min(found, key=lambda x: (_excess(x.bytes_per_tile, bounds.budget_bytes), x.price))
 
 
 def sliced_tensors(
@@ -216,9 +224,8 @@ def convolution_grids(
         return [ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     candidates = priced(*asked)
-    bound = bounds.budget_bytes << _doublings(
-        int(candidates.bytes_per_tile.min()), bounds.budget_bytes
-    )
+    steps = _excess(int(candidates.bytes_per_tile.min()), bounds.budget_bytes)
+    bound = bounds.budget_bytes * 2 ** (steps / _STEPS_A_DOUBLING)
     fitting = np.nonzero(candidates.bytes_per_tile <= bound)[0]
     best = fitting[np.argsort(candidates.cycles[fitting], kind="stable")[:_CLOSER]]
     placed = [_placed(machine, candidates, int(number), first) for number in best]

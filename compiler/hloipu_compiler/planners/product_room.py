@@ -20,8 +20,8 @@ from hloipu_runtime.program.uses import steps_within
 Rooms = Mapping[tuple[int, str], int]
 """IPU and instruction -> bytes that a product may take on a tile."""
 
-_AFTER = 2
-"""Points after a product at which its pieces are still brought together and added."""
+_AROUND = 2
+"""Points before and after a product at which its operands come and its pieces are added."""
 
 _PRODUCT = "product"
 """The kind of the code of products, but for convolutions with windows."""
@@ -46,7 +46,8 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
         worst: dict[str, tuple[int, int, int]] = {}
         for key, (_, products) in names.items():
             for first, last in places[key]:
-                here = over[first : last + _AFTER + 1]
+                first = max(0, first - _AROUND)
+                here = over[first : last + _AROUND + 1]
                 point, column = divmod(int(here.argmax()), len(lacking))
                 most = (int(here[point, column]), first + point, int(lacking[column]))
                 for name in products.get(ipu.ipu, ()):
@@ -102,9 +103,16 @@ def _live(
 def _taken(
     memory: MemoryPlan, ipu: IpuMemory, variables: list[int], point: int, tile_class: int
 ) -> int:
-    """Return the bytes of some variables on a class of tiles at a point."""
+    """Return the bytes of some variables and their messages on a class of tiles at a point."""
     here = ipu.classes.grids_of(tile_class)
-    return sum(
+    messages = sum(
+        message.size_bytes
+        for message in ipu.messages
+        if message.destination in variables
+        and message.tiles in here
+        and any(first <= point <= last for first, last in message.ranges)
+    )
+    return messages + sum(
         kept_bytes(memory.program.variables[number], memory.machine)
         for number in variables
         if memory.program.variables[number].mapping.tiles in here

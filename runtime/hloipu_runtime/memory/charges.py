@@ -13,6 +13,7 @@ from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.live_bytes import Message
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import (
@@ -48,8 +49,11 @@ class Charges:
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
     """What the exchange code consists of: instruction, grid and bytes."""
-    messages: list[tuple[Exchange | Collective, Tiles, int]] = field(default_factory=list)
-    """Bytes of messages at one end of a transfer, for as long as the exchange lasts."""
+    messages: list[tuple[Exchange | Collective, Tiles, int, VariableId]] = field(
+        default_factory=list
+    )
+    """Bytes of messages at one end of a transfer, while the exchange lasts, and the variable
+    that they go to."""
     control_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
     """By number of the step and by tiles that take part; on a tile, each step counts once."""
     common_code_bytes: int = 0
@@ -61,7 +65,7 @@ class Charges:
         yield from self.vertex_state
         yield from self.exchange_code
         yield from (tiles for _, tiles in self.control_code)
-        yield from (tiles for _, tiles, _ in self.messages)
+        yield from (tiles for _, tiles, _, _ in self.messages)
 
 
 _REARRANGING = "rearranging copy"
@@ -193,7 +197,8 @@ class _Walker:
             self._packets(moved.variable, True, step.name)
             variable = self.program.variables[moved.variable]
             part = over(variable.bytes_per_tile, step.form.group_size)
-            self.charges[variable.ipu].messages.append((step, variable.mapping.tiles, part))
+            taken = step, variable.mapping.tiles, part, moved.variable
+            self.charges[variable.ipu].messages.append(taken)
         for moved in step.outputs:
             self._packets(moved.variable, False, step.name)
 
@@ -232,20 +237,34 @@ class _Walker:
             if carried.traffic.received_bytes:
                 sending = senders(transfer, source)
                 self._taking_part(source.ipu, sending)
-                self._end(step, source.ipu, sending, carried.form.sending)
-                self._end(step, destination.ipu, receiving, carried.form.receiving)
+                into = transfer.destination
+                self._end(step, source.ipu, sending, carried.form.sending, into)
+                self._end(step, destination.ipu, receiving, carried.form.receiving, into)
 
-    def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way) -> None:
+    def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way, into: VariableId) -> None:
         """Count what one end of a transfer takes, besides control code."""
         charges = self.charges[ipu]
         charges.exchange_code[tiles] += way.code_bytes
         charges.exchanges.append((step.name, tiles, way.kept_bytes))
         if way.buffer_bytes:
-            charges.messages.append((step, tiles, way.buffer_bytes))
+            charges.messages.append((step, tiles, way.buffer_bytes, into))
             charges.vertex_state[tiles] += way.state_bytes
             charges.assumed_state[tiles] += way.state_bytes
             charges.assumed_code.add(_REARRANGING)
             charges.vertex_code[(_REARRANGING, tiles)] = REARRANGING_CODE_BYTES
+
+
+def messages_of(program: Program, forms: Forms, transfer: Transfer) -> Iterator[Message]:
+    """Yield the messages at both ends of a transfer."""
+    source, destination = (program.variables[v] for v in (transfer.source, transfer.destination))
+    carried = forms.of(transfer)
+    if carried is None or not carried.traffic.received_bytes:
+        return
+    sending, receiving = carried.form.sending, carried.form.receiving
+    if sending.buffer_bytes:
+        yield Message(source.ipu, senders(transfer, source), sending.buffer_bytes)
+    if receiving.buffer_bytes:
+        yield Message(destination.ipu, receivers(transfer, destination), receiving.buffer_bytes)
 
 
 def _used(step: Step) -> Iterator[VariableId]:

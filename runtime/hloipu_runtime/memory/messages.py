@@ -7,7 +7,7 @@ from hloipu_runtime.memory.liveness import Ranges, merged
 from hloipu_runtime.memory.regions import Region
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.mapping import Tiles
-from hloipu_runtime.program.steps import Exchange, Step
+from hloipu_runtime.program.steps import Exchange, Step, VariableId
 
 
 class Message(NamedTuple):
@@ -17,6 +17,8 @@ class Message(NamedTuple):
     tiles: Tiles
     size_bytes: int
     """On each tile, at most."""
+    destination: VariableId
+    """The variable that they go to."""
     ranges: Ranges
     """Points at which it takes memory."""
     address: int = -1

@@ -79,6 +79,8 @@ class MemoryPlan:
     buffers: frozenset[VariableId]
     """Variables that exchanges alone write."""
     ipus: tuple[IpuMemory, ...]
+    forms: Forms
+    """Of its exchanges."""
 
     def category(self, number: VariableId) -> Category:
         """Return what a variable's bytes are counted as."""
@@ -151,7 +153,7 @@ def plan_memory(
             of_ipu[variable.ipu].append(number)
     points = points_of(
         liveness.region,
-        {id(step): step for charged in charges.ipus for step, _, _ in charged.messages},
+        {id(step): step for charged in charges.ipus for step, *_ in charged.messages},
     )
     ipus = []
     for ipu, numbers in enumerate(of_ipu):
@@ -160,8 +162,8 @@ def plan_memory(
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
         fixed = fixed_bytes(charged, machine, classes, code_memory)
         messages = [
-            Message(step, tiles, size_bytes, points[id(step)])
-            for step, tiles, size_bytes in charged.messages
+            Message(step, tiles, size_bytes, destination, points[id(step)])
+            for step, tiles, size_bytes, destination in charged.messages
             if points[id(step)]
         ]
         requests = [
@@ -189,6 +191,7 @@ def plan_memory(
         tuple(addresses),
         charges.buffers,
         tuple(ipus),
+        forms,
     )
 
 

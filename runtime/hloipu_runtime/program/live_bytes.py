@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.program.program import Program, Variable
+from hloipu_runtime.program.mapping import Tiles
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 
 STRETCHES = 64
@@ -21,6 +23,14 @@ _MOST_STRETCHES = 2 * STRETCHES
 """Of several IPUs together, unless there are more of these."""
 
 Numbers = NDArray[np.int64]
+
+
+class Message(NamedTuple):
+    """Memory that tiles of an IPU need for a transfer, while its exchange lasts."""
+
+    ipu: int
+    tiles: Tiles
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -42,12 +52,16 @@ class LiveBytes:
     """For each step, in the order before: bytes of what it is the first to touch."""
     going: Numbers
     """Bytes of what it is the last to touch."""
+    passing: Numbers | None = None
+    """Bytes of its messages; None: there are none."""
     count: int = 0
 
     def appended(self, number: int) -> None:
         """Place a step behind all others."""
         self.left += self.coming[number]
         self.steps[self.count] = self.left
+        if self.passing is not None:
+            self.steps[self.count] += self.passing[number]
         self.left -= self.going[number]
         self.count += 1
 
@@ -73,6 +87,8 @@ class LiveBytes:
     def moved(self, number: int, place: int, touched: Mapping[VariableId, int]) -> bool:
         """Let a step join another, if there is room for that."""
         changed = self.steps[place : self.count] + self.coming[number]
+        if self.passing is not None:
+            changed[0] += self.passing[number]
         for variable in self.dying[number]:
             changed[max(place, touched[variable]) + 1 - place :] -= self.sizes[variable]
         if (changed > np.maximum(self.most, self.steps[place : self.count])).any():
@@ -88,11 +104,12 @@ def live_bytes_of(
     owned: frozenset[VariableId],
     tiles_per_ipu: int,
     spared: Mapping[int, int] = MappingProxyType({}),
+    messages: Sequence[Sequence[Message]] = (),
 ) -> LiveBytes:
     """Return the live bytes of a sequence of which no step has been placed.
 
     `touched`: by each step; `owned`: variables that take memory only within the sequence; `spared`:
-    by IPU, by how many bytes other steps have to stay below the fullest.
+    by IPU, by how many bytes other steps have to stay below the fullest; `messages`: of each step.
     """
     first: dict[VariableId, int] = {}
     last: dict[VariableId, int] = {}
@@ -102,7 +119,8 @@ def live_bytes_of(
             last[variable] = number
     born: list[list[VariableId]] = [[] for _ in touched]
     dying: list[list[VariableId]] = [[] for _ in touched]
-    ipus = sorted({program.variables[variable].ipu for variable in first})
+    passing_ipus = {message.ipu for some in messages for message in some}
+    ipus = sorted(passing_ipus | {program.variables[variable].ipu for variable in first})
     each = min(STRETCHES, max(1, _MOST_STRETCHES // max(1, len(ipus))))
     begins = {ipu: n * each for n, ipu in enumerate(ipus)}
     count = each * max(1, len(ipus))
@@ -116,7 +134,7 @@ def live_bytes_of(
         found = kinds.get(key)
         if found is None:
             filled = np.zeros(count, np.int64)
-            low, high = _stretches(record, tiles_per_ipu, each)
+            low, high = _stretches(record.mapping.tiles, tiles_per_ipu, each)
             filled[begins[record.ipu] + low : begins[record.ipu] + high] = record.bytes_per_tile
             found = kinds[key] = len(kinds), filled
         kind_of.append(found[0])
@@ -128,12 +146,21 @@ def live_bytes_of(
     going = _summed(len(touched), count, [last[v] for v in first], kind_of, every)
     live = coming.copy()
     live[1:] -= going[:-1]
-    most = np.cumsum(live, axis=0, out=live).max(axis=0, initial=0)
+    np.cumsum(live, axis=0, out=live)
+    passing = np.zeros_like(live) if passing_ipus else None
+    if passing is not None:
+        for number, some in enumerate(messages):
+            for message in some:
+                low, high = _stretches(message.tiles, tiles_per_ipu, each)
+                begin = begins[message.ipu]
+                passing[number, begin + low : begin + high] += message.size_bytes
+        live += passing
+    most = live.max(axis=0, initial=0)
     for ipu, begin in begins.items():
         most[begin : begin + each] -= spared.get(ipu, 0)
     steps = np.zeros((len(touched), count), np.int64)
     left = np.zeros(count, np.int64)
-    return LiveBytes(born, dying, sizes, most, steps, left, coming, going)
+    return LiveBytes(born, dying, sizes, most, steps, left, coming, going, passing=passing)
 
 
 def _summed(
@@ -146,9 +173,8 @@ def _summed(
     return found
 
 
-def _stretches(record: Variable, tiles_per_ipu: int, stretches: int) -> tuple[int, int]:
-    """Return the first stretch of its IPU's tiles that a variable touches, and that behind all."""
-    grid = record.mapping.tiles
+def _stretches(grid: Tiles, tiles_per_ipu: int, stretches: int) -> tuple[int, int]:
+    """Return the first stretch of its IPU's tiles that a grid touches, and that behind all."""
     first = grid.first * stretches // max(1, tiles_per_ipu)
     last = grid.last * stretches // max(1, tiles_per_ipu)
     return first, min(last + 1, stretches)

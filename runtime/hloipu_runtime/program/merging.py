@@ -10,11 +10,11 @@ Of memory is asked that no stretch of tiles ever holds more than it held at its 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
+from hloipu_runtime.program.live_bytes import LiveBytes, Message, live_bytes_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.rebuilding import with_blocks
@@ -27,6 +27,7 @@ from hloipu_runtime.program.steps import (
     StreamIn,
     StreamOut,
     Sync,
+    Transfer,
     VariableId,
     blocks_of,
 )
@@ -44,14 +45,16 @@ def merged(
     tiles_per_ipu: int,
     alone: frozenset[VariableId] = frozenset(),
     spared: Mapping[int, int] = MappingProxyType({}),
+    messages: Callable[[Transfer], Iterable[Message]] | None = None,
 ) -> Program:
     """Return the program with as few steps as can be; the same one where none can go.
 
     What is computed, and the order of each host stream, stay the same. `alone`: variables that are
     written where they are, in steps of their own. `spared`: IPU -> bytes by which a stretch of its
-    tiles stays below its fullest moment, but for what is fuller anyway.
+    tiles stays below its fullest moment, but for what is fuller anyway. `messages`: those in which
+    a transfer goes, as far as they are known.
     """
-    walk = _Walk(program, tiles_per_ipu, alone, spared)
+    walk = _Walk(program, tiles_per_ipu, alone, spared, messages)
     body = walk.sequence(program.body)
     functions = {name: walk.sequence(each) for name, each in program.functions.items()}
     changed = [functions[name] is not each for name, each in program.functions.items()]
@@ -96,8 +99,10 @@ class _Walk:
         tiles_per_ipu: int,
         alone: frozenset[VariableId],
         spared: Mapping[int, int],
+        messages: Callable[[Transfer], Iterable[Message]] | None,
     ) -> None:
         self.program = program
+        self.messages = messages
         self.spared = spared
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
@@ -118,6 +123,7 @@ class _Walk:
                 self.owners.get(id(body), frozenset()),
                 self.tiles_per_ipu,
                 self.spared,
+                [list(self._passing(unit)) for unit in units] if self.messages else (),
             ),
         ).run()
         steps = tuple(_written_out(made))
@@ -140,6 +146,13 @@ class _Walk:
             syncs.clear()
         if syncs:
             yield _Unit([syncs[-1]], tuple(syncs[:-1]), "inner")
+
+    def _passing(self, unit: _Unit) -> Iterator[Message]:
+        """Yield the messages of a unit."""
+        for step in unit.steps:
+            if self.messages is not None and isinstance(step, Exchange):
+                for transfer in step.transfers:
+                    yield from self.messages(transfer)
 
     def _unit(self, step: Step, syncs: tuple[Sync, ...]) -> _Unit:
         match step:
