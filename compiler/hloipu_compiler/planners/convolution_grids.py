@@ -224,8 +224,9 @@ def convolution_grids(
         return [ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
     candidates = priced(*asked)
-    steps = _excess(int(candidates.bytes_per_tile.min()), bounds.budget_bytes)
-    bound = bounds.budget_bytes * 2 ** (steps / _STEPS_A_DOUBLING)
+    excess = _excess(int(candidates.bytes_per_tile.min()), bounds.budget_bytes)
+    bound = max(1, bounds.budget_bytes) * 2 ** (excess / _STEPS_A_DOUBLING)
+    bound = max(bound, int(candidates.bytes_per_tile.min()))
     fitting = np.nonzero(candidates.bytes_per_tile <= bound)[0]
     best = fitting[np.argsort(candidates.cycles[fitting], kind="stable")[:_CLOSER]]
     placed = [_placed(machine, candidates, int(number), first) for number in best]

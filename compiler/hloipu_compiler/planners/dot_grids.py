@@ -49,6 +49,9 @@ _SHORTEST_RUN_BYTES = 32
 """Pieces of rows that are shorter come one by one, and longer ones together, as rows mostly lie on
 one tile. Assumed."""
 
+_LEAST_GAIN = 2
+"""So many times fewer bytes that slices of the depth have to need where nothing fits. Assumed."""
+
 _NEVER = 1 << 60
 """The price of what cannot be."""
 
@@ -159,8 +162,10 @@ def dot_grid(
             other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
                 fitting.append(other)
-            # Where nothing fits, the finest slices of the depth would only cost cycles.
-            elif other.bytes_per_tile < least.bytes_per_tile and sides.sliced != DEPTH:
+            # Where nothing fits, the finest slices of the depth would cost cycles for few bytes.
+            elif (_LEAST_GAIN if sides.sliced == DEPTH else 1) * other.bytes_per_tile < (
+                least.bytes_per_tile
+            ):
                 least = other
             if fits == 2:
                 # Memory no longer bites: finer slices only cost more.
