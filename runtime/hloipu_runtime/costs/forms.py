@@ -6,6 +6,7 @@ until the exchanges' code takes no more than what is left of it, as one does for
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exch
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
-from hloipu_runtime.costs.vertex_bytes import vertex_bytes
+from hloipu_runtime.costs.vertex_bytes import vertex_bytes, vertex_call_bytes
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
@@ -31,12 +33,16 @@ def room_for_exchanges(program: Program, machine: Machine) -> list[int]:
     for step in phases(program):
         at_work = set()
         if isinstance(step, ComputeSet):
+            running: Counter[int] = Counter()
             for group in step.groups:
                 touched = group.outputs or group.inputs
                 ipu = variables[touched[0].variable].ipu if touched else 0
                 code, _ = vertex_bytes(program, group, machine)
                 codes[ipu][code.key] = code.size
-                at_work.add(ipu)
+                running[ipu] += group.tiles.count
+            for ipu, count in running.items():
+                vertices = over(count, machine.chip.tiles_per_ipu)
+                others[ipu] += vertices * vertex_call_bytes(machine)
         else:
             ends = {v for x in step.transfers for v in (x.source, x.destination)}
             at_work = {variables[v].ipu for v in ends}

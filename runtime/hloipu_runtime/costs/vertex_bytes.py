@@ -29,6 +29,15 @@ def vertex_bytes(program: Program, group: VertexGroup, machine: Machine) -> tupl
     return code_of(group.codelet, types), state_of(group.codelet, machine, operands, results)
 
 
+def vertex_call_bytes(machine: Machine) -> int:
+    """Return the control code that runs a vertex: its state's address, a call, and a sync.
+
+    Source: osmarks/ipu-stack: crates/ipu-target/src/emit.rs, `emit_compute`, for a vertex whose
+    operands' addresses are in its state; the sync of workers: device/static_runtime.S.
+    """
+    return 3 * machine.memory.instruction_bytes
+
+
 @lru_cache(1 << 12)
 def code_of(codelet: Codelet, types: tuple[str, ...]) -> Code:
     """Return what tells one code from another, and its bytes.

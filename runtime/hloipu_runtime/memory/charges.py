@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import REARRANGING_CODE_BYTES, Way
 from hloipu_runtime.costs.forms import Forms
-from hloipu_runtime.costs.vertex_bytes import vertex_bytes
+from hloipu_runtime.costs.vertex_bytes import vertex_bytes, vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
@@ -55,7 +55,8 @@ class Charges:
     """Bytes of messages at one end of a transfer, while the exchange lasts, and the variable
     that they go to."""
     control_code: dict[tuple[Hashable, Tiles], int] = field(default_factory=dict)
-    """By number of the step and by tiles that take part; on a tile, each step counts once."""
+    """By number of the exchange, or of the compute set and the vertex, and by tiles that take part;
+    on a tile, each counts once."""
     common_code_bytes: int = 0
     """Control code that every tile has: syncs, loops, branches and calls."""
 
@@ -208,7 +209,8 @@ class _Walker:
     def _compute_set(self, step: ComputeSet) -> None:
         variables = self.program.variables
         self.step_number += 1
-        for group in step.groups:
+        call_bytes = vertex_call_bytes(self.machine)
+        for number, group in enumerate(step.groups):
             every = (*group.inputs, *group.outputs)
             self.computed.update(operand.variable for operand in group.outputs)
             ipu = variables[every[0].variable].ipu if every else 0
@@ -221,7 +223,7 @@ class _Walker:
                 charges.assumed_state[group.tiles] += state_bytes
             elif self.machine.rests_on_assumption("memory.vertex_fixed_bytes"):
                 charges.assumed_state[group.tiles] += self.machine.memory.vertex_fixed_bytes
-            self._taking_part(ipu, group.tiles)
+            charges.control_code[((self.step_number, number), group.tiles)] = call_bytes
 
     def _exchange(self, step: Exchange) -> None:
         variables = self.program.variables

@@ -86,12 +86,13 @@ def test_steps_have_code_on_tiles_that_take_part() -> None:
     make.functions["f"] = Sequence(tuple(body))
     make.emit(Repeat(5, Sequence((Call("f"), Call("f"))), ()))
     plan = plan_memory(make.program(synced=False), TINY)
+    call = 3 * 4  # of a vertex: a pointer, a call and a sync
     shared = 32 * (1 + 2) + 4  # repeat and its two calls; the sync is one instruction
     assert on_tiles(plan, Category.CONTROL_CODE, 0) == [
-        64 + shared,
-        64 + shared,
-        128 + shared,
-        64 + shared,
+        32 + call + shared,
+        32 + call + shared,
+        64 + 2 * call + shared,
+        32 + call + shared,
     ]
     assert on_tiles(plan, Category.CONTROL_CODE, 1) == [32 + shared, shared, shared, shared]
 
