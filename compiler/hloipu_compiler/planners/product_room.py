@@ -44,7 +44,9 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
             continue
         over = _curves(memory, ipu)[:, lacking] - memory.available_bytes
         worst: dict[str, tuple[int, int, int]] = {}
-        for key, (_, products) in names.items():
+        convolutions: set[str] = set()
+        for key, (step, products) in names.items():
+            convolutions |= {x.name for x in step.groups if x.codelet.name == Convolution.name}
             for first, last in places[key]:
                 first = max(0, first - _AROUND)
                 here = over[first : last + _AROUND + 1]
@@ -56,6 +58,8 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
             if size > 0:
                 variables = own.get((ipu.ipu, name), [])
                 taken = _taken(memory, ipu, variables, point, found)
+                if name in convolutions:  # whose plans count messages
+                    taken += _messages(ipu, variables, point, found)
                 room = max(0, taken - size)
                 rooms[ipu.ipu, name] = min(room, rooms.get((ipu.ipu, name), room))
     return rooms
@@ -103,18 +107,23 @@ def _live(
 def _taken(
     memory: MemoryPlan, ipu: IpuMemory, variables: list[int], point: int, tile_class: int
 ) -> int:
-    """Return the bytes of some variables and their messages on a class of tiles at a point."""
+    """Return the bytes of some variables on a class of tiles at a point."""
     here = ipu.classes.grids_of(tile_class)
-    messages = sum(
+    return sum(
+        kept_bytes(memory.program.variables[number], memory.machine)
+        for number in variables
+        if memory.program.variables[number].mapping.tiles in here
+        and any(first <= point <= last for first, last in memory.liveness.ranges[number])
+    )
+
+
+def _messages(ipu: IpuMemory, variables: list[int], point: int, tile_class: int) -> int:
+    """Return the bytes of messages to some variables on a class of tiles at a point."""
+    here = ipu.classes.grids_of(tile_class)
+    return sum(
         message.size_bytes
         for message in ipu.messages
         if message.destination in variables
         and message.tiles in here
         and any(first <= point <= last for first, last in message.ranges)
-    )
-    return messages + sum(
-        kept_bytes(memory.program.variables[number], memory.machine)
-        for number in variables
-        if memory.program.variables[number].mapping.tiles in here
-        and any(first <= point <= last for first, last in memory.liveness.ranges[number])
     )
