@@ -138,19 +138,19 @@ def test_exchange_code_of_rows_that_become_columns() -> None:
 
 
 def test_exchange_code_gives_way_to_messages_where_room_is_small() -> None:
-    """Senders put 48 parts of rows, 64 bytes each, side by side first."""
+    """Senders put 48 parts of rows, 64 bytes each, side by side first, in two rounds."""
     plan = to_columns(load_machine("tiny", {"executable_bytes": "2048"}))
-    assert on_tiles(plan, Category.EXCHANGE_CODE) == [32 * (4 + 3 + 4)] * 4
+    assert on_tiles(plan, Category.EXCHANGE_CODE) == [32 * (4 + 4 + 4)] * 4
     (message,) = plan.ipus[0].messages
-    assert (message.size_bytes, message.ranges) == (3072, ((1, 1),))
+    assert (message.size_bytes, message.ranges) == (1536, ((1, 1),))
     # Two edges, four loops of three half words.
     assert on_tiles(plan, Category.VERTEX_STATE) == [8 + 8 + 24] * 4
     assert on_tiles(plan, Category.VERTEX_CODE) == [512] * 4
-    live = 2 * 64 * 64 * 4 // 4 + 3072
+    live = 2 * 64 * 64 * 4 // 4 + 1536
     assert plan.ipus[0].live_bytes.tolist() == [live] * plan.ipus[0].classes.count
     report = memory_report(plan)
     assert report.peak.step == "body/1"
-    assert report.peak.parts[Category.EXCHANGE_BUFFERS] == 4096 + 3072
+    assert report.peak.parts[Category.EXCHANGE_BUFFERS] == 4096 + 1536
     assert sum(report.peak.parts.values()) == report.peak.total_bytes
 
 
