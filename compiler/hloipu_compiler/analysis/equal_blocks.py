@@ -96,8 +96,8 @@ class _Text:
         letters: list[int] = []
         weights: list[int] = []
         alive: list[int] = []
-        self.back: list[tuple[int, ...]] = []
-        """For each letter, how many letters before it its operands are; 0: they are none."""
+        back: list[int] = []
+        operands = [0]
         numbers: dict[object, int] = {}
         for which, computation in enumerate(computations):
             number_of: dict[int, int] = {}
@@ -107,7 +107,8 @@ class _Text:
                 weighs = -1 if at == computation.root or x.opcode == "constant" else weight(x)
                 key = _letter(computation, x) if weighs >= 0 else (which, at)
                 number = number_of[at] = len(letters)
-                self.back.append(tuple(number - number_of.get(i, number) for i in x.operands))
+                back += [number - number_of.get(i, number) for i in x.operands]
+                operands.append(len(back))
                 letters.append(numbers.setdefault(key, len(numbers)))
                 weights.append(max(0, weighs))
                 self.places.append((which, at))
@@ -115,9 +116,15 @@ class _Text:
             letters.append(numbers.setdefault((which, "end"), len(numbers)))
             weights.append(0)
             alive.append(0)
-            self.back.append(())
+            operands.append(len(back))
             self.places.append((which, -1))
         self.letters = np.array(letters, np.int64)
+        self.operands = operands
+        """For each letter, the number of its first operand."""
+        self.back = np.array(back, np.int64)
+        """For each operand, how many letters before its reader it is; 0: it is none."""
+        self.reader = np.repeat(np.arange(len(letters)), np.diff(operands))
+        """For each operand, the letter that reads it."""
         self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
         self.alive = np.array(alive, np.int64)
         self.is_taken = np.zeros(len(letters), np.bool_)
@@ -184,13 +191,12 @@ class _Text:
 
     def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
         """Return most blocks whose operands from within are the same within each."""
-        groups: dict[object, list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         for start in starts:
-            links = tuple(
-                tuple(n if n <= number else 0 for n in back)
-                for number, back in enumerate(self.back[start : start + length])
-            )
-            groups.setdefault(links, []).append(start)
+            read = slice(self.operands[start], self.operands[start + length])
+            back = self.back[read]
+            links = np.where(back <= self.reader[read] - start, back, 0)
+            groups.setdefault(links.tobytes(), []).append(start)
         largest: list[int] = max(groups.values(), key=len, default=[])
         return tuple(largest)
 
