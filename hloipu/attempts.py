@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hloipu.compile_request import compile_request, plugins
 from hloipu.leaner import (
+    WithRooms,
     changes,
     lacking_bytes,
     leaner_options,
@@ -174,20 +175,17 @@ def _leaner(
         if program.fits:
             return program
     attempt = Attempt(options)
-    with doing("weighing the code of stages and functions"):
-        weighing = replace(attempt, weighs_code=True)
-        lighter = search.tried(
-            lambda: with_code_weighed(program, phase, lambda: attempts.program(weighing))
-        )
-        if lighter is not None and lighter is not program:
-            program, attempt = lighter, weighing
-    with doing("planning products smaller"):
-        smaller = search.tried(
-            lambda: with_smaller_products(
-                program, phase, lambda rooms: attempts.program(replace(attempt, rooms=rooms))
+    planned = _with_smaller_products(attempts, attempt, program, search)
+    if not planned.best.fits:
+        with doing("weighing the code of stages and functions"):
+            weighing = replace(attempt, weighs_code=True)
+            lighter = search.tried(
+                lambda: with_code_weighed(program, phase, lambda: attempts.program(weighing))
             )
-        )
-        program, least, rooms = smaller or (program, program, {})
+        if lighter is not None and lighter is not program:
+            attempt = weighing
+            planned = _with_smaller_products(attempts, attempt, lighter, search)
+    program, least, rooms = planned
     with phase("memory"):
         if program.fits:
             return program
@@ -201,3 +199,16 @@ def _leaner(
         options, least, phase, lambda x: attempts.program(replace(attempt, options=x, rooms=rooms))
     )
     return smaller_plans or program
+
+
+def _with_smaller_products(
+    attempts: Attempts, attempt: Attempt, program: CompiledProgram, search: Search
+) -> WithRooms:
+    with doing("planning products smaller"):
+        return search.tried(
+            lambda: with_smaller_products(
+                program,
+                attempts.phase,
+                lambda rooms: attempts.program(replace(attempt, rooms=rooms)),
+            )
+        ) or WithRooms(program, program, {})
