@@ -177,21 +177,22 @@ def _leaner(
     attempt = Attempt(options)
     planned = _with_smaller_products(attempts, attempt, program, search)
     if not planned.best.fits:
+        attempt = replace(attempt, weighs_code=True, rooms=planned.rooms)
         with doing("weighing the code of stages and functions"):
-            weighing = replace(attempt, weighs_code=True)
             lighter = search.tried(
-                lambda: with_code_weighed(program, phase, lambda: attempts.program(weighing))
+                lambda: with_code_weighed(planned.least, phase, lambda: attempts.program(attempt))
             )
-        if lighter is not None and lighter is not program:
-            attempt = weighing
-            planned = _with_smaller_products(attempts, attempt, lighter, search)
+        if lighter is None or lighter is planned.least:
+            attempt = replace(attempt, weighs_code=False)
+        else:
+            planned = _with_smaller_products(attempts, attempt, lighter, search, planned.best)
     program, least, rooms = planned
     with phase("memory"):
         if program.fits:
             return program
     for leaner in leaner_options(attempts.module, options, program, phase):
         with doing("; ".join(changes(options, leaner))):
-            tried = attempts.program(replace(attempt, options=leaner))
+            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
             with phase("memory"):
                 if tried.fits:
                     return tried
@@ -202,13 +203,18 @@ def _leaner(
 
 
 def _with_smaller_products(
-    attempts: Attempts, attempt: Attempt, program: CompiledProgram, search: Search
+    attempts: Attempts,
+    attempt: Attempt,
+    program: CompiledProgram,
+    search: Search,
+    best: CompiledProgram | None = None,
 ) -> WithRooms:
     with doing("planning products smaller"):
-        return search.tried(
+        planned = search.tried(
             lambda: with_smaller_products(
-                program,
+                WithRooms(best or program, program, attempt.rooms),
                 attempts.phase,
                 lambda rooms: attempts.program(replace(attempt, rooms=rooms)),
             )
-        ) or WithRooms(program, program, {})
+        )
+    return planned or WithRooms(best or program, program, attempt.rooms)

@@ -160,20 +160,21 @@ def with_code_weighed(
 
 
 def with_smaller_products(
-    program: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
+    begin: WithRooms, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
 ) -> WithRooms:
-    """Return a program whose products at full moments take less, where the one without lacks bytes.
+    """Return a program whose products at full moments take less, where `begin.least` lacks bytes.
 
-    One that does not fit either has to lack less and to be no slower.
+    One that does not fit either is the best if it lacks less than that and is no slower.
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
-    best = least = program
-    rooms: Rooms = {}
-    least_rooms: Rooms = {}
+    best, least, least_rooms = begin
+    program, rooms = least, least_rooms
+    if least is not best:
+        best = _better(best, least)
     for _ in range(_ROOM_TRIES):
         before = lacking_bytes(program)
-        if before > _LACKING_PERCENT * _budget_bytes(program) // 100:
+        if program.fits or before > _LACKING_PERCENT * _budget_bytes(program) // 100:
             break
         with phase("memory"):
             known, rooms = rooms, product_rooms(program.memory_plan, rooms)
@@ -183,14 +184,21 @@ def with_smaller_products(
         with phase("memory"):
             if program.fits:
                 return WithRooms(program, program, rooms)
-        lacking = lacking_bytes(program)
-        if lacking >= before:
-            break
+            if lacking_bytes(program) >= before:
+                break
         least, least_rooms = program, rooms
-        is_slower = program.profile().lower_bound_cycles > best.profile().lower_bound_cycles
-        if lacking < lacking_bytes(best) and not is_slower:
-            best = program
+        best = _better(best, program)
     return WithRooms(best, least, least_rooms)
+
+
+def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:
+    """Return the other one of two programs if it fits, or lacks less and is no slower."""
+    if other.fits:
+        return other
+    if lacking_bytes(other) >= lacking_bytes(best):
+        return best
+    slower = other.profile().lower_bound_cycles > best.profile().lower_bound_cycles
+    return best if slower else other
 
 
 def _budget_bytes(program: CompiledProgram) -> int:

@@ -81,8 +81,11 @@ class _Choice(NamedTuple):
     """Blocks in a stretch."""
 
     saved: int
+    """Where they have no borders yet: no less than with them."""
     starts: tuple[int, ...]
     length: int
+    has_borders: bool = True
+    """Whether it is decided where in the stretch they begin and end."""
 
 
 class _Text:
@@ -140,6 +143,11 @@ class _Text:
         waiting = nsmallest(_MOST_STRETCHES, waiting)
         while waiting:
             _, number, stretch, choice = heappop(waiting)
+            if choice is not None and not choice.has_borders:
+                choice = self._placed(choice, stretch.length)
+                if choice.saved >= least:
+                    heappush(waiting, (-choice.saved, number, stretch, choice))
+                continue
             if choice is None or any(
                 self._free(s, choice.length) < choice.length for s in choice.starts
             ):
@@ -167,9 +175,10 @@ class _Text:
         return int(self.total[start + length] - self.total[start])
 
     def _choice(self, starts: Sequence[int], whole: int) -> _Choice:
-        """Return the blocks of a stretch that save most, and lie where least is handed on.
+        """Return the blocks of a stretch that save most.
 
-        Blocks that weigh too little save nothing.
+        Blocks that weigh too little save nothing. Those that take all of a stretch get their
+        borders when their turn comes, which few have.
         """
         free = [self._free(start, whole) for start in starts]
         gaps = {after - before for before, after in pairwise(starts)}
@@ -182,6 +191,8 @@ class _Text:
                 agreeing = self._agreeing(here, length)
                 saved = (len(agreeing) - 1) * code
                 best = max(best, _Choice(saved, agreeing, length))
+        if best.saved > 0 and best.length == whole:
+            return best._replace(has_borders=False)
         return self._placed(best, whole) if best.saved > 0 else best
 
     def _free(self, start: int, length: int) -> int:
