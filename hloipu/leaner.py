@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
-_ROOM_TRIES = 3
-"""Times that products are planned again by what was live beside them, while less and less lacks."""
+_ROOM_TRIES = 4
+"""Times that products are planned again by what was live beside them, until twice no less lacks."""
 
 _LESS_PERCENT = (75, 50, 25)
 """Of the memory that plans of products may take, tried where a program does not fit. A quarter of
@@ -164,17 +164,18 @@ def with_smaller_products(
 ) -> WithRooms:
     """Return a program whose products at full moments take less, where `begin.least` lacks bytes.
 
-    One that does not fit either is the best if it lacks less than that and is no slower.
+    One that does not fit either is the best if it lacks less, and takes less of memory times time.
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
     best, least, least_rooms = begin
-    program, rooms = least, least_rooms
-    if least is not best:
-        best = _better(best, least)
+    best = _better(best, least)
+    program, rooms, worse = least, least_rooms, 0
     for _ in range(_ROOM_TRIES):
-        before = lacking_bytes(program)
-        if program.fits or before > _LACKING_PERCENT * _budget_bytes(program) // 100:
+        if (
+            program.fits
+            or lacking_bytes(program) > _LACKING_PERCENT * _budget_bytes(program) // 100
+        ):
             break
         with phase("memory"):
             known, rooms = rooms, product_rooms(program.memory_plan, rooms)
@@ -184,21 +185,32 @@ def with_smaller_products(
         with phase("memory"):
             if program.fits:
                 return WithRooms(program, program, rooms)
-            if lacking_bytes(program) >= before:
+            lacks_less = lacking_bytes(program) < lacking_bytes(least)
+        if lacks_less:
+            least, least_rooms, worse = program, rooms, 0
+            best = _better(best, program)
+        else:
+            worse += 1
+            if worse > 1:
                 break
-        least, least_rooms = program, rooms
-        best = _better(best, program)
     return WithRooms(best, least, least_rooms)
 
 
 def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:
-    """Return the other one of two programs if it fits, or lacks less and is no slower."""
+    """Return the other one of two programs if it fits, or lacks less and is not slower by more."""
     if other.fits:
         return other
     if lacking_bytes(other) >= lacking_bytes(best):
         return best
-    slower = other.profile().lower_bound_cycles > best.profile().lower_bound_cycles
-    return best if slower else other
+    needs, takes = zip(
+        *((_needed_bytes(x), x.profile().lower_bound_cycles) for x in (best, other)), strict=True
+    )
+    return other if needs[1] * takes[1] < needs[0] * takes[0] else best
+
+
+def _needed_bytes(program: CompiledProgram) -> int:
+    """Return what all tiles of an IPU would need, were each as full as the fullest."""
+    return _budget_bytes(program) + lacking_bytes(program)
 
 
 def _budget_bytes(program: CompiledProgram) -> int:
