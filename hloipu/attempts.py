@@ -11,6 +11,7 @@ from hloipu.leaner import (
     changes,
     lacking_bytes,
     leaner_options,
+    may_make_again,
     with_code_weighed,
     with_smaller_products,
     with_smaller_shares,
@@ -176,15 +177,24 @@ def _leaner(
             return program
     attempt = Attempt(options)
     planned = _with_smaller_products(attempts, attempt, program, search)
+    makes_again = options.recompute == "auto" and not options.passes
+    if makes_again and not planned.best.fits and may_make_again(planned.least):
+        cheap = Attempt(replace(options, recompute="cheap"))
+        with doing("; ".join(changes(options, cheap.options))):
+            again = search.tried(lambda: attempts.program(cheap))
+        if again is not None:
+            others = _with_smaller_products(attempts, cheap, again, search)
+            with phase("memory"):
+                if lacking_bytes(others.least) < lacking_bytes(planned.least):
+                    attempt, planned = cheap, others
     if not planned.best.fits:
-        attempt = replace(attempt, weighs_code=True, rooms=planned.rooms)
+        weighing = replace(attempt, weighs_code=True, rooms=planned.rooms)
         with doing("weighing the code of stages and functions"):
             lighter = search.tried(
-                lambda: with_code_weighed(planned.least, phase, lambda: attempts.program(attempt))
+                lambda: with_code_weighed(planned.least, phase, lambda: attempts.program(weighing))
             )
-        if lighter is None or lighter is planned.least:
-            attempt = replace(attempt, weighs_code=False)
-        else:
+        if lighter is not None and lighter is not planned.least:
+            attempt = weighing
             planned = _with_smaller_products(attempts, attempt, lighter, search, planned.best)
     program, least, rooms = planned
     with phase("memory"):
@@ -197,7 +207,10 @@ def _leaner(
                 if tried.fits:
                     return tried
     smaller_plans = with_smaller_shares(
-        options, least, phase, lambda x: attempts.program(replace(attempt, options=x, rooms=rooms))
+        attempt.options,
+        least,
+        phase,
+        lambda asked: attempts.program(replace(attempt, options=asked, rooms=rooms)),
     )
     return smaller_plans or program
 

@@ -90,17 +90,13 @@ def leaner_options(
         cheap = replace(options, recompute="cheap")
         if stashed := stashed_bytes(made.program):
             if lacking <= _MOST_TIMES * stashed:
-                yield cheap
                 yield replace(options, recompute="full")
         else:
             with phase("passes"):
                 may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
             if may_fit:
                 yield cheap
-        # What is made again are temporaries, so it cannot spare more than these.
-        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
-        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
-        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
+        if may_make_again(made):
             yield replace(options, recompute="blocks")
     if options.shards == "auto":
         most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
@@ -151,8 +147,7 @@ def with_code_weighed(
     code = max(int(ipu.code_bytes.max()) for ipu in made.memory_plan.ipus)
     if lacking > code * made.machine.chip.tiles_per_ipu:
         return made
-    steps = steps_within(made.program.body, made.program)
-    if not made.program.functions and not any(isinstance(x, Pipeline) for x in steps):
+    if not made.program.functions and not _is_cut(made):
         return made
     tried = compile_again()
     with phase("memory"):
@@ -216,6 +211,18 @@ def _needed_bytes(program: CompiledProgram) -> int:
 def _budget_bytes(program: CompiledProgram) -> int:
     """Return the bytes of an IPU's memory."""
     return program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
+
+
+def may_make_again(made: CompiledProgram) -> bool:
+    """Whether stages that make values again in place of keeping them may spare what lacks."""
+    # What is made again are temporaries, so it cannot spare more than these.
+    temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
+    return _is_cut(made) and lacking_bytes(made) <= temporaries * made.machine.chip.tiles_per_ipu
+
+
+def _is_cut(made: CompiledProgram) -> bool:
+    steps = steps_within(made.program.body, made.program)
+    return any(isinstance(x, Pipeline) for x in steps)
 
 
 def _gathers_once(made: CompiledProgram, options: Options) -> bool:
