@@ -27,7 +27,7 @@ _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
 _ROOM_TRIES = 4
-"""Times that products are planned again by what was live beside them, until twice no less lacks."""
+"""Times that products are planned again by what was live beside them."""
 
 _LESS_PERCENT = (75, 50, 25)
 """Of the memory that plans of products may take, tried where a program does not fit. A quarter of
@@ -165,12 +165,10 @@ def with_smaller_products(
 
     best, least, least_rooms = begin
     best = _better(best, least)
-    program, rooms, worse = least, least_rooms, 0
-    for _ in range(_ROOM_TRIES):
-        if (
-            program.fits
-            or lacking_bytes(program) > _LACKING_PERCENT * _budget_bytes(program) // 100
-        ):
+    program, rooms, most_spared = least, least_rooms, 0
+    for left in reversed(range(_ROOM_TRIES)):
+        before = lacking_bytes(program)
+        if before > _LACKING_PERCENT * _budget_bytes(program) // 100:
             break
         with phase("memory"):
             known, rooms = rooms, product_rooms(program.memory_plan, rooms)
@@ -180,14 +178,13 @@ def with_smaller_products(
         with phase("memory"):
             if program.fits:
                 return WithRooms(program, program, rooms)
-            lacks_less = lacking_bytes(program) < lacking_bytes(least)
-        if lacks_less:
-            least, least_rooms, worse = program, rooms, 0
+            lacking = lacking_bytes(program)
+        if lacking < lacking_bytes(least):
+            least, least_rooms = program, rooms
             best = _better(best, program)
-        else:
-            worse += 1
-            if worse > 1:
-                break
+        most_spared = max(most_spared, before - lacking)
+        if left < _ROOM_TRIES - 1 and most_spared * left < lacking:
+            break  # as much each time would not be enough
     return WithRooms(best, least, least_rooms)
 
 
