@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -15,7 +16,7 @@ from hloipu.pipelining import check_ipus, cut_lines
 from hloipu.places import in_system, taken_ipus, taken_lines, with_hosts
 from hloipu.showing import shown
 from hloipu.text import HloInput, read_source
-from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
+from hloipu_compiler.analysis.code_size import inlined_code_bytes
 from hloipu_compiler.analysis.source_lines import source_lines
 from hloipu_compiler.compilation import Clock, Compilation, CompileRequest, Phase, unmeasured
 from hloipu_compiler.distributing import participants
@@ -37,13 +38,13 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import verify as prove
 from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.watching import Search, current_search, doing, searching
 
 if TYPE_CHECKING:
     from hloipu.choosing import Choice
     from hloipu.options.keywords import CompileOptions
-    from hloipu_compiler.planners.product_room import Rooms
     from hloipu_runtime.executable import OverMemory
 
 _COMPILERS = ("hloipu_compiler", "hloipu_runtime")
@@ -258,16 +259,25 @@ def compile_verified(
         begun = _begun(module, options, phase)
         if _has_to_outline(begun, options):
             options = replace(options, outline="on")
-            begun = replace(begun, request=replace(begun.request, outlines=True))
-        program = _programmed(begun, module, options, phase, fingerprint)
-        with search.improving():
-            if options.outline == "auto" and not options.passes:
-                outlined = search.tried(
-                    lambda: _outlined_if_less(module, options, program, begun, phase)
-                )
-                program, options = outlined or (program, options)
-            leaner = search.tried(lambda: _fitting(module, options, program, phase, search))
-            program = leaner or program
+            begun = replace(begun, request=replace(begun.request, outlines=True, is_draft=True))
+        with plugins(options):
+            passed = continued(begun, Phase.PASSES, phase)
+            lowered = continued(passed, Phase.LOWERED, phase)
+            finished = continued(lowered, clock=phase)
+        program = _programmed(module, fingerprint, finished, options)
+        with phase("memory"):
+            fits = program.fits
+        if not fits:
+            from hloipu.attempts import Attempts, fitting  # most programs fit
+
+            attempts = Attempts(module, phase, partial(_programmed, module, fingerprint))
+            attempts.begin(options, begun, passed)
+            if finished.is_draft:
+                attempts.draft(program, options, lowered)
+            with search.improving():
+                program = fitting(attempts, options, program, search)
+        with phase("proof"):
+            prove(program.program, program.machine.chip.tiles_per_ipu)
         if isinstance(program.advisor, _Advisor):
             program.advisor.seconds = perf_counter() - start
         return _ended(program, search)
@@ -281,49 +291,6 @@ def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
     return replace(program, options={**program.options, **said}, is_proved=True)
 
 
-def _fitting(
-    module: Module, options: Options, program: CompiledProgram, phase: Clock, search: Search
-) -> CompiledProgram:
-    """Return a program that fits in place of one that does not, or one that lacks less."""
-    with phase("memory"):
-        if program.fits:
-            return program
-    from hloipu.leaner import (  # most programs fit
-        changes,
-        leaner_options,
-        with_code_weighed,
-        with_smaller_products,
-        with_smaller_shares,
-    )
-
-    weighs = False
-
-    def again(options: Options, rooms: "Rooms | None" = None) -> CompiledProgram:
-        return compile_once(module, options, phase, fingerprint=program.fingerprint,
-                            rooms=rooms, weighs_code=weighs)  # fmt: skip
-
-    with doing("weighing the code of stages and functions"):
-        weighs = True
-        lighter = search.tried(lambda: with_code_weighed(program, phase, lambda: again(options)))
-        weighs = lighter is not None and lighter is not program
-        program = lighter or program
-    with doing("planning products smaller"):
-        smaller = search.tried(
-            lambda: with_smaller_products(program, phase, lambda rooms: again(options, rooms))
-        )
-        program, least, rooms = smaller or (program, program, {})
-    with phase("memory"):
-        if program.fits:
-            return program
-    for leaner in leaner_options(module, options, program, phase):
-        with doing("; ".join(changes(options, leaner))):
-            tried = again(leaner)
-            with phase("memory"):
-                if tried.fits:
-                    return tried
-    return with_smaller_shares(options, least, phase, lambda x: again(x, rooms)) or program
-
-
 def _has_to_outline(begun: Compilation, options: Options) -> bool:
     """Whether a program without equal blocks as functions is not worth making: it will not fit."""
     if options.outline != "auto" or options.passes:
@@ -333,31 +300,6 @@ def _has_to_outline(begun: Compilation, options: Options) -> bool:
     from hloipu.leaner import surely_lacks_memory  # most programs are small
 
     return surely_lacks_memory(begun)
-
-
-def _outlined_if_less(
-    module: Module, options: Options, program: CompiledProgram, begun: Compilation, phase: Clock
-) -> tuple[CompiledProgram, Options]:
-    """Return a program with equal blocks as functions, where the one without does not fit.
-
-    It has to take less memory, else the program and its options stay.
-    """
-    with phase("memory"):
-        if program.fits:
-            return program, options
-    from hloipu.leaner import lacking_bytes  # most programs fit
-
-    with phase("memory"):
-        lacking = lacking_bytes(program)
-        is_hopeless = program.memory_plan.lacks_in_any_order
-    if is_hopeless or inlined_code_bytes(module) < LEAST_OUTLINED_BYTES:
-        return program, options
-    asked = replace(options, outline="on")
-    with doing("trying --outline on"):
-        outlining = replace(begun, request=replace(begun.request, outlines=True))
-        tried = _programmed(outlining, module, asked, phase, program.fingerprint)
-    with phase("memory"):
-        return (tried, asked) if lacking_bytes(tried) < lacking else (program, options)
 
 
 def compile_settled(module: Module, options: Options) -> CompiledProgram:
@@ -378,72 +320,54 @@ def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None
 
 
 def compile_once(
-    module: Module,
-    options: Options,
-    phase: Clock = unmeasured,
-    *,
-    fingerprint: str = "",
-    rooms: "Rooms | None" = None,
-    weighs_code: bool = False,
+    module: Module, options: Options, phase: Clock = unmeasured, *, fingerprint: str = ""
 ) -> CompiledProgram:
-    """Compile a verified module as options say; `recompute="auto"` is like `none`.
-
-    `rooms`: what products may take, from a program of the module that did not fit. `weighs_code`:
-    whether code of loops, branches and stages counts where code is weighed, and the last stage
-    makes cheap values again where all stages compute again.
-    """
+    """Compile a verified module as options say; `recompute="auto"` is like `none`."""
     with without_collection():
-        begun = _begun(module, options, phase, lacks_memory=weighs_code)
-        request = begun.request
-        if rooms or weighs_code:
-            tuning = replace(request.tuning, counts_called_code=weighs_code)
-            request = replace(request, tuning=tuning, product_rooms=rooms or {})
-            plan = replace(begun.plan, product_rooms=rooms or {})
-            begun = replace(begun, request=request, plan=plan)
-        return _programmed(begun, module, options, phase, fingerprint)
+        begun = _begun(module, options, phase)
+        with plugins(options):
+            finished = continued(begun, clock=phase)
+        program = _programmed(module, fingerprint, finished, options)
+        with phase("proof"):
+            prove(program.program, program.machine.chip.tiles_per_ipu)
+        return program
 
 
-def _begun(
-    module: Module, options: Options, phase: Clock, *, lacks_memory: bool = False
-) -> Compilation:
+def _begun(module: Module, options: Options, phase: Clock) -> Compilation:
     """Return the first phases of compiling, which `outline` changes nothing of."""
     with plugins(options):
-        request = compile_request(options)
-        cut = replace(request.pipelining, lacks_memory=lacks_memory)
-        return compile_module(module, replace(request, pipelining=cut), Phase.CUT, phase)
+        return compile_module(module, compile_request(options), Phase.CUT, phase)
 
 
 def _programmed(
-    begun: Compilation, module: Module, options: Options, phase: Clock, fingerprint: str
+    module: Module, fingerprint: str, finished: Compilation, options: Options
 ) -> CompiledProgram:
-    """Go on with a compilation to the program."""
-    with plugins(options):
-        finished = continued(begun, clock=phase)
+    """Return the program of a finished compilation, not proved yet."""
     machine = finished.request.machine
     program = with_hosts(in_system(finished, machine, options), options)
     check_ipus(taken_ipus(finished), machine, options)
     written = module if finished.partitioned is None else finished.partitioned.module
     lines = cut_lines(module, finished, options) + taken_lines(program, machine, options)
-    with phase("proof"):
-        return CompiledProgram(
-            program,
-            machine,
-            code_memory=options.code_memory,
-            over_memory=_over_memory(options),
-            sources=source_lines(written),
-            parameter_names=_parameter_names(module),
-            options={
-                **shown_options(options),
-                **({"cut": lines} if lines else {}),
-                **({"hoisting": dict(finished.hoisting)} if finished.hoisting else {}),
-                **_kept_between_runs(module, finished.request, program),
-            },
-            assume_trips=options.assume_trips,
-            fingerprint=fingerprint,
-            advisor=_Advisor(module, options),
-            describe=_Describe(finished.module, written, options),
-            known_memory=finished.memory,
-        )
+    return CompiledProgram(
+        program,
+        machine,
+        code_memory=options.code_memory,
+        over_memory=_over_memory(options),
+        sources=source_lines(written),
+        parameter_names=_parameter_names(module),
+        options={
+            **shown_options(options),
+            **({"cut": lines} if lines else {}),
+            **({"hoisting": dict(finished.hoisting)} if finished.hoisting else {}),
+            **_kept_between_runs(module, finished.request, program),
+        },
+        assume_trips=options.assume_trips,
+        fingerprint=fingerprint,
+        advisor=_Advisor(module, options),
+        describe=_Describe(finished.module, written, options),
+        known_memory=finished.memory,
+        is_proved=True,
+    )
 
 
 def _kept_between_runs(

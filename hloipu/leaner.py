@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _MOST_TIMES = 4
 """As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
-_ROOM_TRIES = 3
-"""Times that products are planned again by what was live beside them, while less and less lacks."""
+_ROOM_TRIES = 4
+"""Times that products are planned again by what was live beside them."""
 
 _LESS_PERCENT = (75, 50, 25)
 """Of the memory that plans of products may take, tried where a program does not fit. A quarter of
@@ -90,17 +90,13 @@ def leaner_options(
         cheap = replace(options, recompute="cheap")
         if stashed := stashed_bytes(made.program):
             if lacking <= _MOST_TIMES * stashed:
-                yield cheap
                 yield replace(options, recompute="full")
         else:
             with phase("passes"):
                 may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
             if may_fit:
                 yield cheap
-        # What is made again are temporaries, so it cannot spare more than these.
-        temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
-        is_cut = any(isinstance(x, Pipeline) for x in steps_within(made.program.body, made.program))
-        if is_cut and lacking <= temporaries * made.machine.chip.tiles_per_ipu:
+        if may_make_again(made):
             yield replace(options, recompute="blocks")
     if options.shards == "auto":
         most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
@@ -151,8 +147,7 @@ def with_code_weighed(
     code = max(int(ipu.code_bytes.max()) for ipu in made.memory_plan.ipus)
     if lacking > code * made.machine.chip.tiles_per_ipu:
         return made
-    steps = steps_within(made.program.body, made.program)
-    if not made.program.functions and not any(isinstance(x, Pipeline) for x in steps):
+    if not made.program.functions and not _is_cut(made):
         return made
     tried = compile_again()
     with phase("memory"):
@@ -160,18 +155,18 @@ def with_code_weighed(
 
 
 def with_smaller_products(
-    program: CompiledProgram, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
+    begin: WithRooms, phase: Clock, compile_with: "Callable[[Rooms], CompiledProgram]"
 ) -> WithRooms:
-    """Return a program whose products at full moments take less, where the one without lacks bytes.
+    """Return a program whose products at full moments take less, where `begin.least` lacks bytes.
 
-    One that does not fit either has to lack less and to be no slower.
+    One that does not fit either is the best if it lacks less, and takes less of memory times time.
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
-    best = least = program
-    rooms: Rooms = {}
-    least_rooms: Rooms = {}
-    for _ in range(_ROOM_TRIES):
+    best, least, least_rooms = begin
+    best = _better(best, least)
+    program, rooms, most_spared = least, least_rooms, 0
+    for left in reversed(range(_ROOM_TRIES)):
         before = lacking_bytes(program)
         if before > _LACKING_PERCENT * _budget_bytes(program) // 100:
             break
@@ -183,18 +178,48 @@ def with_smaller_products(
         with phase("memory"):
             if program.fits:
                 return WithRooms(program, program, rooms)
-        lacking = lacking_bytes(program)
+            lacking = lacking_bytes(program)
         if lacking < lacking_bytes(least):
             least, least_rooms = program, rooms
-        is_slower = program.profile().lower_bound_cycles > best.profile().lower_bound_cycles
-        if lacking < lacking_bytes(best) and not is_slower:
-            best = program
+            best = _better(best, program)
+        most_spared = max(most_spared, before - lacking)
+        if left < _ROOM_TRIES - 1 and most_spared * left < lacking:
+            break  # as much each time would not be enough
     return WithRooms(best, least, least_rooms)
+
+
+def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:
+    """Return the other one of two programs if it fits, or lacks less and is not slower by more."""
+    if other.fits:
+        return other
+    if lacking_bytes(other) >= lacking_bytes(best):
+        return best
+    needs, takes = zip(
+        *((_needed_bytes(x), x.profile().lower_bound_cycles) for x in (best, other)), strict=True
+    )
+    return other if needs[1] * takes[1] < needs[0] * takes[0] else best
+
+
+def _needed_bytes(program: CompiledProgram) -> int:
+    """Return what all tiles of an IPU would need, were each as full as the fullest."""
+    return _budget_bytes(program) + lacking_bytes(program)
 
 
 def _budget_bytes(program: CompiledProgram) -> int:
     """Return the bytes of an IPU's memory."""
     return program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
+
+
+def may_make_again(made: CompiledProgram) -> bool:
+    """Whether stages that make values again in place of keeping them may spare what lacks."""
+    # What is made again are temporaries, so it cannot spare more than these.
+    temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
+    return _is_cut(made) and lacking_bytes(made) <= temporaries * made.machine.chip.tiles_per_ipu
+
+
+def _is_cut(made: CompiledProgram) -> bool:
+    steps = steps_within(made.program.body, made.program)
+    return any(isinstance(x, Pipeline) for x in steps)
 
 
 def _gathers_once(made: CompiledProgram, options: Options) -> bool:

@@ -96,6 +96,9 @@ class CompileRequest:
     """Whether equal blocks, such as layers, become functions; only with `default` and `lean`."""
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
+    is_draft: bool = False
+    """Whether no copies are chosen to be made before loops where those in loops lack memory: such a
+    program is compared with others, and the best one finished."""
     product_rooms: Mapping[tuple[int, str], int] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -140,6 +143,8 @@ class Compilation:
     """The memory plan of that, where copies were weighed against the room for them."""
     hoisting: Mapping[str, int] = MappingProxyType({})
     """How much is copied before loops, where some of it is copied in them."""
+    is_draft: bool = False
+    """Whether no copies were chosen, as `CompileRequest.is_draft` says."""
     plans: tuple[Record, ...] = ()
     """What planners chose, where that was asked for."""
     keys: ReplicaKeys = NO_KEYS

@@ -379,13 +379,15 @@ def _merged(current: Compilation) -> Compilation:
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
         return replace(current, lowered=_joined(program, request))
     hoister = hoister_of(current)
-    hoisting = _less_merged(hoister.by(request.tuning.hoist), request)
+    drafted = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
+    hoisting = _less_merged(drafted, request)
     plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
     return replace(
         current,
         lowered=hoisting.program,
         memory=hoisting.memory,
         hoisting=hoister.summary(hoisting),
+        is_draft=hoisting.is_draft,
         plans=plans,
     )
 

@@ -81,8 +81,11 @@ class _Choice(NamedTuple):
     """Blocks in a stretch."""
 
     saved: int
+    """Where they have no borders yet: no less than with them."""
     starts: tuple[int, ...]
     length: int
+    has_borders: bool = True
+    """Whether it is decided where in the stretch they begin and end."""
 
 
 class _Text:
@@ -96,8 +99,8 @@ class _Text:
         letters: list[int] = []
         weights: list[int] = []
         alive: list[int] = []
-        self.back: list[tuple[int, ...]] = []
-        """For each letter, how many letters before it its operands are; 0: they are none."""
+        back: list[int] = []
+        operands = [0]
         numbers: dict[object, int] = {}
         for which, computation in enumerate(computations):
             number_of: dict[int, int] = {}
@@ -107,7 +110,8 @@ class _Text:
                 weighs = -1 if at == computation.root or x.opcode == "constant" else weight(x)
                 key = _letter(computation, x) if weighs >= 0 else (which, at)
                 number = number_of[at] = len(letters)
-                self.back.append(tuple(number - number_of.get(i, number) for i in x.operands))
+                back += [number - number_of.get(i, number) for i in x.operands]
+                operands.append(len(back))
                 letters.append(numbers.setdefault(key, len(numbers)))
                 weights.append(max(0, weighs))
                 self.places.append((which, at))
@@ -115,9 +119,15 @@ class _Text:
             letters.append(numbers.setdefault((which, "end"), len(numbers)))
             weights.append(0)
             alive.append(0)
-            self.back.append(())
+            operands.append(len(back))
             self.places.append((which, -1))
         self.letters = np.array(letters, np.int64)
+        self.operands = operands
+        """For each letter, the number of its first operand."""
+        self.back = np.array(back, np.int64)
+        """For each operand, how many letters before its reader it is; 0: it is none."""
+        self.reader = np.repeat(np.arange(len(letters)), np.diff(operands))
+        """For each operand, the letter that reads it."""
         self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
         self.alive = np.array(alive, np.int64)
         self.is_taken = np.zeros(len(letters), np.bool_)
@@ -133,6 +143,11 @@ class _Text:
         waiting = nsmallest(_MOST_STRETCHES, waiting)
         while waiting:
             _, number, stretch, choice = heappop(waiting)
+            if choice is not None and not choice.has_borders:
+                choice = self._placed(choice, stretch.length)
+                if choice.saved >= least:
+                    heappush(waiting, (-choice.saved, number, stretch, choice))
+                continue
             if choice is None or any(
                 self._free(s, choice.length) < choice.length for s in choice.starts
             ):
@@ -160,9 +175,10 @@ class _Text:
         return int(self.total[start + length] - self.total[start])
 
     def _choice(self, starts: Sequence[int], whole: int) -> _Choice:
-        """Return the blocks of a stretch that save most, and lie where least is handed on.
+        """Return the blocks of a stretch that save most.
 
-        Blocks that weigh too little save nothing.
+        Blocks that weigh too little save nothing. Those that take all of a stretch get their
+        borders when their turn comes, which few have.
         """
         free = [self._free(start, whole) for start in starts]
         gaps = {after - before for before, after in pairwise(starts)}
@@ -175,6 +191,8 @@ class _Text:
                 agreeing = self._agreeing(here, length)
                 saved = (len(agreeing) - 1) * code
                 best = max(best, _Choice(saved, agreeing, length))
+        if best.saved > 0 and best.length == whole:
+            return best._replace(has_borders=False)
         return self._placed(best, whole) if best.saved > 0 else best
 
     def _free(self, start: int, length: int) -> int:
@@ -184,13 +202,12 @@ class _Text:
 
     def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
         """Return most blocks whose operands from within are the same within each."""
-        groups: dict[object, list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         for start in starts:
-            links = tuple(
-                tuple(n if n <= number else 0 for n in back)
-                for number, back in enumerate(self.back[start : start + length])
-            )
-            groups.setdefault(links, []).append(start)
+            read = slice(self.operands[start], self.operands[start + length])
+            back = self.back[read]
+            links = np.where(back <= self.reader[read] - start, back, 0)
+            groups.setdefault(links.tobytes(), []).append(start)
         largest: list[int] = max(groups.values(), key=len, default=[])
         return tuple(largest)
 

@@ -61,6 +61,8 @@ class Hoisting(NamedTuple):
     """The program before its steps were merged."""
     alone: frozenset[VariableId] = frozenset()
     """Variables that steps of their own write."""
+    is_draft: bool = False
+    """Whether copies that there may be room for are left in loops."""
 
 
 class Hoister:
@@ -89,15 +91,18 @@ class Hoister:
         self.blocks = Blocks(program)
         self.copies = copies_of(program, computing, self.blocks)
 
-    def by(self, option: str) -> Hoisting:
-        """Return the program with copies as an option says: `all`, `none` or `auto`."""
+    def by(self, option: str, *, is_draft: bool = False) -> Hoisting:
+        """Return the program with copies as an option says: `all`, `none` or `auto`.
+
+        A draft that lacks memory has none before loops.
+        """
         match option:
             case "all":
                 return self.all()
             case "none":
                 return self.none()
             case _:
-                return self.within_room()
+                return self.within_room(is_draft=is_draft)
 
     def all(self) -> Hoisting:
         """Return the program with every copy before the loops that do not change it."""
@@ -112,7 +117,7 @@ class Hoister:
         """Return the program with every copy right before the ops that read it."""
         return self.with_kept(())
 
-    def within_room(self) -> Hoisting:
+    def within_room(self, *, is_draft: bool = False) -> Hoisting:
         """Return the program with as many copies before loops as there is room for.
 
         The one with all of them, if that fits. Else those go first that save most cycles for a
@@ -122,11 +127,14 @@ class Hoister:
         options = [list(self._options(ipu)) for ipu in range(self.program.ipus)]
         if not any(options):
             return self.all()
+        none = self._planned(self.none()) if is_draft else None
+        if none is not None and none.memory is not None and not none.memory.fits:
+            return none._replace(is_draft=True)
         if self._may_fit(options):
             every = self._planned(self.all())
             if every.memory is not None and every.memory.fits:
                 return every
-        none = self._planned(self.none())
+        none = none or self._planned(self.none())
         needed = _needed_bytes(none)
         most = [max(self.available_bytes, int(each.max())) for each in needed]
         rooms = self._rooms(needed)

@@ -16,6 +16,8 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.collectives import met
 from hloipu_compiler.plan.pipelining import MEAN
+from hloipu_compiler.planners.placing import followed
+from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -105,7 +107,10 @@ class _Nodes:
 
 
 def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...]) -> TileTensor:
-    """Write an elementwise op into the first operand, with numbers repeated where need be."""
+    """Write an elementwise op into the first operand, with numbers repeated where need be.
+
+    It computes where that lies: a total made elsewhere waits for the end of the stage to go back.
+    """
     first, kind = operands[0], nodes.made[-1].element_type
     expression = Expression(
         tuple(x.element_type for x in operands),
@@ -115,7 +120,11 @@ def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...])
     labels = tuple(tuple(range(len(x.shape))) for x in operands)
     codelet = Elementwise(expression, labels, len(first.shape))
     last_uses = (kind == first.element_type, *(False for _ in operands[1:]))
-    return builder.compute(codelet, operands, [(kind, first.shape)], last_uses=last_uses)[0]
+    result = (kind, first.shape)
+    tensors = [Tensor(x.element_type, x.shape) for x in operands]
+    indexing = codelet.indexing(tensors, [Tensor(*result)])
+    home = followed(indexing, indexing.operands[0], builder.variables[first.variable].mapping)
+    return builder.compute(codelet, operands, [result], last_uses=last_uses, placement=home)[0]
 
 
 def mean_over_replicas(

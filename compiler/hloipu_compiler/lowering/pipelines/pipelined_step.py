@@ -188,11 +188,15 @@ class _PipelinedStep:
         self.remote.leave(in_loop)
         self.remote.begin_update(in_loop)
         finished = self._pipeline(kept)
+        handed_out = set(map(making.calls.parameter, making.calls.result_positions))
+        dying: set[Value] = set()
         for item in kept:
             if item.parameter in self.remote.state:
                 self.builder.origin = item.name
-                making.given[item.parameter] = fetched(self.builder, item.in_loop)
-        self._call(plan.update, lambda operand: self._after(operand, finished))
+                there = making.given[item.parameter] = fetched(self.builder, item.in_loop)
+                if item.parameter not in handed_out:
+                    dying.add(there)
+        self._call(plan.update, lambda operand: self._after(operand, finished), frozenset(dying))
         leaves = making.result_leaves()
         self.results.after_update(leaves)
         pairs = []
@@ -229,14 +233,19 @@ class _PipelinedStep:
         self.builder.origin = item.outfeed.name
         return added(self.builder, item, self.builder.tile_tensor(self.builder.brought_here(leaf)))
 
-    def _call(self, name: str, operand_of: Callable[[int], Value]) -> None:
-        """Write what a call outside of the pipeline runs."""
+    def _call(
+        self,
+        name: str,
+        operand_of: Callable[[int], Value],
+        dying: frozenset[Value] = frozenset(),
+    ) -> None:
+        """Write what a call outside of the pipeline runs; `dying`: operands that only it reads."""
         if not name:
             return
         x = self.making.calls[name]
         self.builder.ipu = 0
         operands = [[operand_of(position)] for position in x.operands]
-        self.making.lower(x, operands, frozenset())
+        self.making.lower(x, operands, dying)
 
     def _outside(self, position: int) -> Value:
         """Return a value of the entry that is there before the pipeline."""

@@ -1,0 +1,233 @@
+"""Compiles a module again that does not fit: what attempts have in common is done once."""
+
+from collections.abc import Callable
+from dataclasses import field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hloipu.compile_request import compile_request, plugins
+from hloipu.leaner import (
+    WithRooms,
+    changes,
+    lacking_bytes,
+    leaner_options,
+    may_make_again,
+    with_code_weighed,
+    with_smaller_products,
+    with_smaller_shares,
+)
+from hloipu.options.table import Options
+from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, inlined_code_bytes
+from hloipu_compiler.compilation import Clock, Compilation, Phase
+from hloipu_compiler.driver import compile_module, continued
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.memo import Memo, Same
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.watching import Search, doing
+
+if TYPE_CHECKING:
+    from hloipu_compiler.planners.product_room import Rooms
+
+_USUAL = Options()
+
+_KEPT = 2
+"""Cuts and modules: those with equal blocks as functions and those without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How a module is compiled to see whether it fits; `recompute="auto"` is like `none`."""
+
+    options: Options
+    rooms: "Rooms" = field(default_factory=lambda: MappingProxyType({}))
+    """What products may take, from a program of the module that did not fit."""
+    weighs_code: bool = False
+    """Whether code of loops, branches and stages counts where code is weighed, and the last stage
+    makes cheap values again where all stages compute again."""
+
+
+class Attempts:
+    """Programs of one module, none of them proved; drafts, where they lack memory.
+
+    The memory that plans may take changes programs alone: a step's cut, and what passes make of it,
+    are those of the first attempt with the same other options. `program_of` makes programs of
+    compilations; `phase` encloses each part of the work.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        phase: Clock,
+        program_of: Callable[[Compilation, Options], CompiledProgram],
+    ) -> None:
+        self.module = module
+        self.phase = phase
+        self.program_of = program_of
+        self._cuts: Memo[Compilation] = Memo(_KEPT)
+        self._passed: Memo[Compilation] = Memo(_KEPT)
+        self._drafts: list[tuple[CompiledProgram, Options, Compilation]] = []
+        """With the lowered compilations that they were made of."""
+
+    def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
+        """Take phases of an attempt as known."""
+        self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
+        self._passed.of((Same(cut.module), passed.request.outlines), lambda: passed)
+
+    def draft(self, program: CompiledProgram, options: Options, lowered: Compilation) -> None:
+        """Take a program as a draft; `lowered`: what it was made of."""
+        self._drafts.append((program, options, lowered))
+
+    def program(self, attempt: Attempt) -> CompiledProgram:
+        """Return the program of an attempt."""
+        options, asked = attempt.options, compile_request(attempt.options)
+        cut = self._cuts.of(_cut_key(attempt), lambda: self._cut(attempt))
+        outlined = replace(cut, request=replace(cut.request, outlines=asked.outlines))
+        with plugins(options):
+            passed = self._passed.of(
+                (Same(cut.module), asked.outlines),
+                lambda: continued(outlined, Phase.PASSES, self.phase),
+            )
+        request = replace(
+            passed.request,
+            tuning=replace(asked.tuning, counts_called_code=attempt.weighs_code),
+            product_rooms=attempt.rooms,
+            is_draft=True,
+        )
+        plan = replace(passed.plan, product_rooms=attempt.rooms)
+        return self._made(replace(passed, request=request, plan=plan), options)
+
+    def finished(self, program: CompiledProgram) -> CompiledProgram:
+        """Return a draft with copies before loops as far as there is room, others as they are."""
+        for draft, options, lowered in self._drafts:
+            if draft is program:
+                request = replace(lowered.request, is_draft=False)
+                made = continued(replace(lowered, request=request), clock=self.phase)
+                whole = self.program_of(made, options)
+                with self.phase("memory"):
+                    return whole if whole.fits or not program.fits else program
+        return program
+
+    def _cut(self, attempt: Attempt) -> Compilation:
+        """Return the phases that `outline` changes nothing of."""
+        request = compile_request(attempt.options)
+        cut = replace(request.pipelining, lacks_memory=attempt.weighs_code)
+        with plugins(attempt.options):
+            request = replace(request, pipelining=cut, outlines=False)
+            return compile_module(self.module, request, Phase.CUT, self.phase)
+
+    def _made(self, passed: Compilation, options: Options) -> CompiledProgram:
+        with plugins(options):
+            lowered = continued(passed, Phase.LOWERED, self.phase)
+            for program, _, known in self._drafts:
+                if known.lowered == lowered.lowered:
+                    return program  # plans took less than they might
+            made = continued(lowered, clock=self.phase)
+        program = self.program_of(made, options)
+        if made.is_draft:
+            self.draft(program, options, lowered)
+        return program
+
+
+def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
+    """Return what the cut depends on."""
+    share = _USUAL.available_memory_proportion
+    options = replace(attempt.options, outline="auto", available_memory_proportion=share)
+    return options, attempt.weighs_code and options.recompute == "full"
+
+
+def fitting(
+    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+) -> CompiledProgram:
+    """Return a program that fits in place of one that does not, or the one that lacks least.
+
+    `options`: of the program. Ends with the best so far as the search says.
+    """
+    if options.outline == "auto" and not options.passes:
+        outlined = search.tried(lambda: _outlined_if_less(attempts, options, program))
+        program, options = outlined or (program, options)
+    program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
+    return search.tried(lambda: attempts.finished(program)) or program
+
+
+def _outlined_if_less(
+    attempts: Attempts, options: Options, program: CompiledProgram
+) -> tuple[CompiledProgram, Options]:
+    """Return a program with equal blocks as functions if it lacks less memory, and its options."""
+    phase = attempts.phase
+    with phase("memory"):
+        lacking = lacking_bytes(program)
+        is_hopeless = program.memory_plan.lacks_in_any_order
+    if is_hopeless or inlined_code_bytes(attempts.module) < LEAST_OUTLINED_BYTES:
+        return program, options
+    asked = replace(options, outline="on")
+    with doing("trying --outline on"):
+        tried = attempts.program(Attempt(asked))
+    with phase("memory"):
+        return (tried, asked) if lacking_bytes(tried) < lacking else (program, options)
+
+
+def _leaner(
+    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+) -> CompiledProgram:
+    """Return a program that fits in place of one that does not, or one that lacks less."""
+    phase = attempts.phase
+    with phase("memory"):
+        if program.fits:
+            return program
+    attempt = Attempt(options)
+    planned = _with_smaller_products(attempts, attempt, program, search)
+    makes_again = options.recompute == "auto" and not options.passes
+    if makes_again and not planned.best.fits and may_make_again(planned.least):
+        cheap = Attempt(replace(options, recompute="cheap"))
+        with doing("; ".join(changes(options, cheap.options))):
+            again = search.tried(lambda: attempts.program(cheap))
+        if again is not None:
+            others = _with_smaller_products(attempts, cheap, again, search)
+            with phase("memory"):
+                if lacking_bytes(others.least) < lacking_bytes(planned.least):
+                    attempt, planned = cheap, others
+    if not planned.best.fits:
+        weighing = replace(attempt, weighs_code=True, rooms=planned.rooms)
+        with doing("weighing the code of stages and functions"):
+            lighter = search.tried(
+                lambda: with_code_weighed(planned.least, phase, lambda: attempts.program(weighing))
+            )
+        if lighter is not None and lighter is not planned.least:
+            attempt = weighing
+            planned = _with_smaller_products(attempts, attempt, lighter, search, planned.best)
+    program, least, rooms = planned
+    with phase("memory"):
+        if program.fits:
+            return program
+    for leaner in leaner_options(attempts.module, options, program, phase):
+        with doing("; ".join(changes(options, leaner))):
+            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
+            with phase("memory"):
+                if tried.fits:
+                    return tried
+    smaller_plans = with_smaller_shares(
+        attempt.options,
+        least,
+        phase,
+        lambda asked: attempts.program(replace(attempt, options=asked, rooms=rooms)),
+    )
+    return smaller_plans or program
+
+
+def _with_smaller_products(
+    attempts: Attempts,
+    attempt: Attempt,
+    program: CompiledProgram,
+    search: Search,
+    best: CompiledProgram | None = None,
+) -> WithRooms:
+    with doing("planning products smaller"):
+        planned = search.tried(
+            lambda: with_smaller_products(
+                WithRooms(best or program, program, attempt.rooms),
+                attempts.phase,
+                lambda rooms: attempts.program(replace(attempt, rooms=rooms)),
+            )
+        )
+    return planned or WithRooms(best or program, program, attempt.rooms)
