@@ -5,6 +5,7 @@ from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.indexing import CompareScattered
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
+from hloipu_compiler.passes.algebra.sums import FactorSums
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_borders import ExpandBorders
@@ -55,6 +56,9 @@ _FRONT = (
 _BACK = (
     CompareScattered(),
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
+    FactorSums(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
     CheapenDivisions(),
     EliminateDeadCode(),
     FuseElementwise(),

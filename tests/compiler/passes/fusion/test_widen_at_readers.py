@@ -1,6 +1,6 @@
 """`fuse-elementwise` widens f16 at readers: every reader has its own copy, an expression one."""
 
-from hloipu_compiler.passes.fusion.fuse_elementwise import elementwise_fused, widened_at_readers
+from hloipu_compiler.passes.fusion.fuse_elementwise import elementwise_fused, copied_to_readers
 from hloipu_compiler.plan.plan import Plan
 from tests.support.passes import SUM, assert_same_values, entry, opcodes, parsed
 
@@ -19,7 +19,7 @@ def test_readers_widen_for_themselves() -> None:
     module = parsed(entry(BODY.format(t="f16"), SUM))
     name = module.entry.name
     given = Plan(ipus={(name, x.name): 2 for x in module.entry.instructions})
-    made, plan = widened_at_readers(module, given)
+    made, plan = copied_to_readers(module, given)
     assert opcodes(made).count("convert") == 4
     assert {(name, x.name) for x in made.entry.instructions} == set(plan.ipus)
     assert_same_values(module, made)
@@ -32,5 +32,5 @@ def test_readers_widen_for_themselves() -> None:
 def test_what_stays() -> None:
     for text in (BODY.format(t="s16"), BODY.format(t="f16").replace("(w, w)", "(e, e)")):
         module = parsed(entry(text, SUM))
-        made = widened_at_readers(module, Plan())[0]
+        made = copied_to_readers(module, Plan())[0]
         assert (made is module) == ("s16" in text)
