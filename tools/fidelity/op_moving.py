@@ -91,10 +91,9 @@ def pools() -> Iterator[OpClass]:
 
     for name, function, taps in (("max pool 3x3", largest, 9), ("mean pool 2x2", mean, 4)):
         y = like(function, x)
-        vectors = tile(prod(y.shape)) // 4
-        forward = popops.pool(vectors, taps, backward=False)
+        forward = popops.pool(tile(prod(y.shape)), taps, backward=False)
         yield op_class(name, function, (x,), slots=prod(y.shape) / 4 * taps, library=forward)
-        back = popops.pool(tile(prod(x.shape)) // 4, taps / 4, backward=taps == 9)
+        back = popops.pool(tile(prod(x.shape)), taps / 4, backward=taps == 9)
         yield op_class(f"{name}, gradient", gradient(function, 1), (x, y), library=back)
     head = array(F16, 16, 7, 7, 2048)
     yield op_class("mean of positions", lambda a: a.mean((1, 2)), (head,),

@@ -152,10 +152,21 @@ def dynamic_slice(n: int, count: int, width: int) -> Library:
     )
 
 
-def pool(vectors: int, taps: float, *, backward: bool) -> Library:
-    """Return pooling: 3 slots for each vector and tap, 5 for a maximum's gradient."""
-    slots = round(_over(vectors, _WORKERS) * taps * (5 if backward else 3))
-    return Library(7 + _WORKERS * (17 + slots) + 6, "popnn/PerformanceEstimation.hpp:127")
+def pool(results: int, taps: float, *, backward: bool) -> Library:
+    """Return pooling of so many halves in rows of 56, by the best number of channels a tile.
+
+    Of a worker's row, each tap and each vector of channels is a loop over the positions, of 3 slots
+    each, 5 for a maximum's gradient.
+    """
+    fixed, each = (10, 5) if backward else (7, 3)
+    cycles = []
+    for vectors in (1, 2, 4, 8, 16):
+        positions = _over(results, 4 * vectors * _WORKERS)
+        row = min(56, positions)
+        item = 22 + vectors * (fixed + each * row)
+        slots = 46 + vectors * positions + _over(positions, row) * (18 + taps * item)
+        cycles.append(round(13 + _WORKERS * slots))
+    return Library(min(cycles), "popnn/PerformanceEstimation.hpp:127")
 
 
 def bitonic(n: int, kept: int, *, values: bool) -> Library:

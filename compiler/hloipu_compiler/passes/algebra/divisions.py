@@ -49,6 +49,9 @@ def _divide(draft: Draft, x: Instruction) -> Instruction | None:
     divisor = static(draft.shape(spread.operands[0]))
     if divisor is None or divisor.element_count * _FEWEST_TIMES > shape.element_count:
         return None
+    exact = _exact_inverse(draft, x, spread, shape)
+    if exact is not None:
+        return became(x, "multiply", (x.operands[0], exact))
     inverse = _inverse(draft, x, spread, divisor)
     if inverse is None:
         return None
@@ -59,6 +62,23 @@ def _divide(draft: Draft, x: Instruction) -> Instruction | None:
     operand = draft.add(x, "convert", wide, x.operands[:1])
     product = draft.add(x, "multiply", wide, (operand, repeated))
     return became(x, "convert", (product,))
+
+
+def _exact_inverse(
+    draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShape
+) -> int | None:
+    """Return the inverse of a constant power of two, with which products are what quotients are."""
+    known = scalar_constant(draft.made[spread.operands[0]])
+    if known is None:
+        return None
+    (share,), (exponent,) = np.frexp(known.reshape(1).astype(np.float64))
+    least = -(2 ** (shape.element_type.exponent_bits - 1)) + 2
+    if abs(share) != 0.5 or not least < 2 - exponent < 2 - least:
+        return None
+    value = np.asarray(1 / known.astype(np.float64), known.dtype).reshape(())
+    few = ArrayShape(shape.element_type)
+    number = draft.add(x, "constant", few, literal=Literal(array=value))
+    return draft.add(x, spread.opcode, shape, (number,), spread.attributes)
 
 
 def _logistic_argument(draft: Draft, x: Instruction) -> int | None:
