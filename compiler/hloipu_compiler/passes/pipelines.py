@@ -1,11 +1,10 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
-from hloipu_compiler.passes.algebra.divisions import CheapenDivisions
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.indexing import CompareScattered
+from hloipu_compiler.passes.algebra.repeats import CheapenDivisions, FactorSums
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
-from hloipu_compiler.passes.algebra.sums import FactorSums
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_borders import ExpandBorders
