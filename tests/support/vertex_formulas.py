@@ -314,13 +314,21 @@ def scaled_add(elements: int, half: bool, subtract: bool) -> int:
 # --- lib/popnn/PerformanceEstimation.hpp ----------------------------------------------------------
 
 
-def pooling(items: int, channels: int, window: tuple[int, ...], kind: str, half: bool) -> int:
-    """Return the cycles of pooling windows, by maximum, sum or backwards."""
-    lanes = 4 if half else 2
-    fixed, each = {"max": (4, 3), "sum": (5, 3), "back": (7, 5)}[kind]
-    vectors = cd(items * cd(channels, lanes), 6)
-    worker = 17 + 13 + cd(items, 6) * 20 + vectors * (3 + fixed + each * prod(window))
-    return 7 + 6 * worker + 6
+def pooling(sizes: tuple[int, int, int], window: tuple[int, ...], kind: str, half: bool) -> int:
+    """Return the cycles of pooling `positions` in rows of `row`, of `channels` each.
+
+    By maximum, sum or backwards; without rows, as no source has it, where that is less.
+    """
+    items, channels, row = sizes
+    fixed, each, unpacked = {"max": (4, 3, 0), "sum": (5, 3, 0), "back": (7, 5, 10)}[kind]
+    vectors, positions = cd(channels, 4 if half else 2), cd(items, 6)
+    run = min(row, positions)
+    load, start, rows, lists = 4 + 2 + 2 + 7 + 2 + 2, 4 + 6 + 2, 2 + 2, 3 + 2 + 4 + 1
+    around = load + start + rows + lists + unpacked + 1
+    item = 20 + 1 + vectors * (2 + fixed + each * run + 1) + 1
+    by_rows = vectors * positions + cd(positions, run) * (13 + prod(window) * item + 3 + 2)
+    singly = 20 * positions + cd(items * vectors, 6) * (3 + fixed + each * prod(window))
+    return 7 + 6 * (around + min(by_rows, singly)) + 6
 
 
 # --- lib/poplin/poplinCycleEstimators.cpp ---------------------------------------------------------

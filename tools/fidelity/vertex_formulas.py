@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 _WORKERS = 6
 _VECTOR_BYTES = 8
+_TILES = 1472
 
 
 class Library(NamedTuple):
@@ -114,6 +115,123 @@ def scaled_add(n: int, width: int) -> Library:
     """Return x + s * y."""
     turns = _vectors(n, width)
     return Library(63 + _WORKERS * (25 + 3 * turns), "popops/PerformanceEstimation.cpp:473")
+
+
+def by_scalar(n: int, width: int) -> Library:
+    """Return an addition or product with one number."""
+    return Library(
+        11 + _WORKERS * (20 + _vectors(n, width) * 2), "popops/popopsCycleEstimators.cpp:125"
+    )
+
+
+def cast(n: int, slots: int, elements: int) -> Library:
+    """Return a cast of `slots` for so many elements."""
+    turns = _over(_over(n, _WORKERS), elements)
+    return Library(
+        12 + _WORKERS * (18 + 19 + turns * slots), "popops/PerformanceEstimation.cpp:195, :356"
+    )
+
+
+def select(n: int) -> Library:
+    """Return a choice, element by element: a vertex for each worker."""
+    return Library(
+        _WORKERS * (5 + 6 + 5 * _over(n, _WORKERS)), "popops/popopsCycleEstimators.cpp:1664"
+    )
+
+
+def fill(n: int, width: int) -> Library:
+    """Return a fill by one worker of each six."""
+    return Library(_WORKERS * (26 + _vectors(n, width)), "popops/PerformanceEstimation.cpp:441")
+
+
+def dynamic_slice(n: int, count: int, width: int) -> Library:
+    """Return `count` slices of n elements."""
+    copies = _over(n, _WORKERS) // (_VECTOR_BYTES // width)
+    return Library(
+        25 + _WORKERS * (39 + (24 + 2 * copies) * count), "popops/popopsCycleEstimators.cpp:1755"
+    )
+
+
+def pool(results: int, taps: float, *, backward: bool) -> Library:
+    """Return pooling of so many halves in rows of 56, by the best number of channels a tile.
+
+    Of a worker's row, each tap and each vector of channels is a loop over the positions, of 3 slots
+    each, 5 for a maximum's gradient.
+    """
+    fixed, each = (10, 5) if backward else (7, 3)
+    cycles = []
+    for vectors in (1, 2, 4, 8, 16):
+        positions = _over(results, 4 * vectors * _WORKERS)
+        row = min(56, positions)
+        item = 22 + vectors * (fixed + each * row)
+        slots = 46 + vectors * positions + _over(positions, row) * (18 + taps * item)
+        cycles.append(round(13 + _WORKERS * slots))
+    return Library(min(cycles), "popnn/PerformanceEstimation.hpp:127")
+
+
+def bitonic(n: int, kept: int, *, values: bool) -> Library:
+    """Return a bitonic sort of rows, or of what is `kept` of each, over all tiles.
+
+    Groups of `kept` are sorted in log2 * (log2 + 1) / 2 passes; where more than `kept` are in a
+    row, pairs of groups are compared, the worse one dropped, and the other sorted in log2 passes.
+    """
+    steps = (kept - 1).bit_length()
+    passes = [n] * (steps * (steps + 1) // 2)
+    left = n
+    while kept < 1000 and left > n // 1000 * kept:
+        passes += [left] + [left // 2] * steps
+        left //= 2
+    each = 11 if values else 13
+    cycles = sum(
+        19 + _WORKERS * (57 + each * _over(_over(x, 2 * _TILES), _WORKERS)) for x in passes
+    )
+    return Library(cycles, "popops/popopsCycleEstimators.cpp:2489; popops/BitonicTopK.cpp")
+
+
+def lookup(rows: int, lookups: int, length: int, *, update: bool) -> Library:
+    """Return lookups in a table of f16, or the addition of rows to it, by the cheapest plan.
+
+    The table is cut along rows and along each row. Every part of it looks at all lookups; those of
+    one row are in one part. Candidates of the parts are sent to where results are, and chosen
+    from; an update receives all rows that are added.
+    """
+    source = "popops/PerformanceEstimation.cpp:49, :124; popops/DynamicSlice.cpp"
+    best = None
+    for across in (x for x in range(1, length // 2 + 1) if length % x == 0):
+        down = min(_TILES // across, rows)
+        elements = length // across
+        if update:
+            hits = _over(_over(lookups, down), _WORKERS)
+            slots = 33 + hits * (12 + 3 * (elements // 2 - 1)) + 5 * (lookups - hits)
+            cycles = _WORKERS * slots + _exchange(lookups * elements * 2)
+        else:
+            offsets = _over(lookups, _WORKERS)
+            hits = _over(offsets, down)
+            cycles = _WORKERS * (30 + hits * (19 + elements) + 8 * (offsets - hits))
+            if down > 1:
+                # Each tile puts together its share of results, from the candidates of all parts.
+                share = _over(lookups, down)
+                cycles += _exchange(share * down * elements * 2)
+                cycles += _WORKERS * (30 + _over(share, _WORKERS) * (19 + elements))
+        best = min(best, cycles) if best else cycles
+    return Library(best or 0, source)
+
+
+def lookup_in_rows(rows: int, length: int) -> Library:
+    """Return one element of each of a tile's rows: a slice of one element from each."""
+    del length
+    slots = 30 + _over(rows, _WORKERS) * (19 + 2)
+    return Library(_WORKERS * slots, "popops/PerformanceEstimation.cpp:49")
+
+
+def loss(n: int, width: int) -> Library:
+    """Return the transform of probabilities into cross entropy and its gradient, by workers."""
+    turns = _over(n, _WORKERS) // (1 if width == 4 else 2)
+    return Library(_WORKERS * (21 + 9 * turns), "popnn/PerformanceEstimation.hpp:94")
+
+
+def _exchange(received_bytes: int) -> int:
+    return _over(received_bytes, 4)
 
 
 def all_of(parts: list[Library], source: str = "") -> Library:

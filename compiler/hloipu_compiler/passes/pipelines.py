@@ -1,9 +1,9 @@
 """The named pipelines, and the import of every pass that hloipu brings."""
 
-from hloipu_compiler.passes.algebra.divisions import CheapenDivisions
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.indexing import CompareScattered
+from hloipu_compiler.passes.algebra.repeats import CheapenDivisions, FactorSums
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
@@ -55,6 +55,9 @@ _FRONT = (
 _BACK = (
     CompareScattered(),
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
+    FactorSums(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
     CheapenDivisions(),
     EliminateDeadCode(),
     FuseElementwise(),

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
-from hloipu_compiler.planners.placing import GRAIN_BYTES, MINIMUM_BYTES, Placement, row_major, split
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_compiler.planners.placing import (
+    GRAIN_BYTES,
+    MINIMUM_BYTES,
+    Placement,
+    grid,
+    row_major,
+    split,
+)
 from hloipu_compiler.planners.stages import part_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.costs.computing import codelet_work
@@ -26,10 +36,10 @@ def spread_over_copies(wanted: Mapping, shape: Sizes, element_type: str) -> Mapp
 
     Tiles that want the same part share it out, the first dimensions first.
     """
-    grid = wanted.tiles
+    wanting = wanted.tiles
     cut = [d for d, span in enumerate(wanted.spans) if span.axis >= 0]
     blocks = [min(span.size, size) for span, size in zip(wanted.spans, shape, strict=True)]
-    copies = grid.count // max(1, prod(grid.extents[wanted.spans[d].axis] for d in cut))
+    copies = wanting.count // max(1, prod(wanting.extents[wanted.spans[d].axis] for d in cut))
     copies = min(copies, worth_sharing(blocks, element_type))
     for d, whole_block in enumerate(blocks):
         if copies < 2 or whole_block < 2:
@@ -40,7 +50,7 @@ def spread_over_copies(wanted: Mapping, shape: Sizes, element_type: str) -> Mapp
             block = -(-block // grain) * grain
         blocks[d] = min(block, whole_block)
         copies //= -(-whole_block // blocks[d])
-    _fit(blocks, shape, grid.count)
+    _fit(blocks, shape, wanting.count)
     extents: list[int] = []
     spans: list[Span] = []
     for size, block in zip(shape, blocks, strict=True):
@@ -50,7 +60,7 @@ def spread_over_copies(wanted: Mapping, shape: Sizes, element_type: str) -> Mapp
             continue
         spans.append(Span(len(extents), block, 0, block))
         extents.append(count)
-    return Mapping(row_major(extents, grid.first), tuple(spans))
+    return Mapping(row_major(extents, wanting.first), tuple(spans))
 
 
 def _fit(blocks: list[int], shape: Sizes, tiles: int) -> None:
@@ -100,6 +110,71 @@ def finer(
             continue
         placements.append(placement)
     return tuple(placements)
+
+
+_MOST_BLOCKS = 24
+"""Of a dimension, sizes of blocks that are tried: those into most parts, and large ones."""
+_WORTH = 1
+"""Times of the exchange of everything that more even parts are to save: results may go back."""
+
+
+def more_even(
+    machine: Machine,
+    codelet: Codelet,
+    operands: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
+    sizes: Sizes,
+    placement: Placement,
+) -> Placement | None:
+    """Return the grid of least work, where much is computed that a placement spreads unevenly.
+
+    None unless it saves what it may cost to bring operands there and results back.
+    """
+    tiles = machine.chip.tiles_per_ipu
+    indexing = codelet.indexing(operands, results)
+    before = _work(machine, codelet, indexing, operands, results, placement)
+    moved = sum(x.elements * ELEMENT_TYPES[x.element_type].bits for x in (*operands, *results))
+    moving = exchange_price(machine, [arriving(machine, -(-moved // (8 * tiles)))]).cycles
+    if before <= _WORTH * moving:
+        return None
+    grids = _even_grids(sizes, tiles)
+    even = min(
+        grids, key=lambda x: _work(machine, codelet, indexing, operands, results, x), default=None
+    )
+    if even is None:
+        return None
+    work = _work(machine, codelet, indexing, operands, results, even)
+    return even if before - work > _WORTH * moving else None
+
+
+_EVEN_GRIDS = 8
+
+
+@lru_cache(1 << 10)
+def _even_grids(sizes: Sizes, tiles: int) -> tuple[Placement, ...]:
+    """Return the grids whose largest parts are smallest, the first dimensions cut most."""
+    labels = [n for n, size in enumerate(sizes) if size > 1]
+    if not labels:
+        return ()
+    blocks = np.meshgrid(*(_some_blocks(sizes[n], tiles) for n in labels), indexing="ij")
+    counts = [-(-sizes[n] // x) for n, x in zip(labels, blocks, strict=True)]
+    load = np.prod(blocks, axis=0, dtype=np.float64)
+    load[np.prod(counts, axis=0) > tiles] = np.inf
+    order = np.argsort(load, axis=None, kind="stable")[:_EVEN_GRIDS]
+    return tuple(
+        grid([(n, int(x.flat[at]), 1) for n, x in zip(labels, counts, strict=True)], sizes)
+        for at in order
+        if np.isfinite(load.flat[at])
+    )
+
+
+def _some_blocks(size: int, tiles: int) -> NDArray[np.int64]:
+    parts = range(1, min(size, tiles) + 1)
+    blocks = sorted({-(-size // n) for n in parts})
+    if len(blocks) > _MOST_BLOCKS:
+        step = -(-len(blocks) // _MOST_BLOCKS)
+        blocks = sorted({*blocks[: _MOST_BLOCKS // 2], *blocks[::step], blocks[-1]})
+    return np.array(blocks, np.int64)
 
 
 def _work(

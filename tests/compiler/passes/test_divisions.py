@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.interpret.participants import evaluate_everywhere
-from hloipu_compiler.passes.algebra.divisions import CheapenDivisions
+from hloipu_compiler.passes.algebra.repeats import CheapenDivisions
 from hloipu_compiler.passes.fusion.row_finding import sizes_of
 from hloipu_compiler.plan.plan import Plan
 from tests.support.passes import entry, opcodes, parsed

@@ -16,7 +16,7 @@ from hloipu_compiler.planners.placing import (
     default_placement,
     moved,
 )
-from hloipu_compiler.planners.spreading import finer
+from hloipu_compiler.planners.spreading import finer, more_even
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.core.constants import text_node
@@ -205,10 +205,14 @@ class Builder(Exchanging):
         sizes = [prod(leaf.shape) for leaf in operands]
         least = -(-default.tiles.count // 2)
         places = candidates(indexing, lying, self.preferences, least, sizes)
+        tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
+        result_tensors = tuple(Tensor(*x) for x in results)
+        shown = _shown(indexing, results)
+        first = places[0] if places else default
+        even = more_even(self.machine, codelet, tensors, result_tensors, shown, first)
+        if even is not None:
+            places = [*(places or [default]), even]
         if 2 * default.tiles.count <= self.tile_count:
-            shown = _shown(indexing, results)
-            tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
-            result_tensors = tuple(Tensor(*x) for x in results)
             spread = finer(self.machine, codelet, tensors, result_tensors, shown, default)
             if spread:
                 places = [*(places or [default]), *spread]
@@ -219,8 +223,8 @@ class Builder(Exchanging):
         placed = zip(operands, lying, strict=True)
         op = MovableOp(
             codelet,
-            tuple((Tensor(x.element_type, x.shape), m) for x, m in placed),
-            tuple(Tensor(*x) for x in results),
+            tuple((tensor, m) for tensor, (_, m) in zip(tensors, placed, strict=True)),
+            result_tensors,
             tuple(self.preferences),
             self.iterations,
             self.code_price,

@@ -113,6 +113,8 @@ class _Reader:
         self.rows = FlatRows(space, tuple(sorted(dimensions)))
         self.operands: dict[tuple[int, tuple[int, ...]], int] = {}
         """Value and labels -> number."""
+        self.nodes: dict[Node, int] = {}
+        """Readers may have come with copies of what they read."""
         self.constants: dict[Scalar, int] = {}
 
     def read(self, computation: Computation) -> FlatRows:
@@ -204,7 +206,10 @@ class _Reader:
         arguments = tuple(self._value(frame, i, level) for i in x.operands)
         kind = array_shape(x.shape).element_type.name
         is_full = level != self.rows.kept
-        return self._add(Op(Node(x.opcode, arguments, kind, node_parameters(x)), kind, is_full))
+        node = Node(x.opcode, arguments, kind, node_parameters(x))
+        if node not in self.nodes:
+            self.nodes[node] = self._add(Op(node, kind, is_full))
+        return self.nodes[node]
 
     def _reduction(self, frame: _Frame, x: Instruction) -> int:
         body = self.context.expression(x.attributes.called[0])

@@ -1,12 +1,28 @@
-"""Simplifies data movement: drops no-ops, joins pairs of moves."""
+"""Simplifies data movement: drops no-ops, joins pairs of moves, takes padding into windows.
 
-from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange
+Windows that read padding have it themselves: nothing is moved, and holes are not computed on.
+
+    p = f32[9,9] pad(x, zero), padding=0_0_1x0_0_1        x = f32[5,5] parameter(0)
+    r = f32[8,8] reduce-window(p, zero), window=2x2       r = f32[8,8] reduce-window(x, zero), …
+                                                              window={size=2x2 lhs_dilate=2x2}
+
+So JAX writes the gradients of pooling. Of a maximum's, the slice that cuts off what falls on the
+padding goes as well; where all that a window has is -inf, its gradient then falls on the first of
+its elements, not on the padding.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
-from hloipu_compiler.passes.framework.attribute_edits import carried
+from hloipu_compiler.passes.framework.attribute_edits import carried, without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule, with_operands
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 def static(shape: Shape) -> ArrayShape | None:
@@ -167,9 +183,7 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
 
 def _pad(draft: Draft, x: Instruction) -> int | None:
     """Drop a pad of nothing."""
-    given = x.attributes.get("padding", ())
-    rows = given if isinstance(given, tuple) else ()
-    if any(isinstance(row, PaddingDimension) and (row.low or row.high) for row in rows):
+    if any(row.low or row.high for row in _paddings(x)):
         return None
     return _operand_if_same(draft, x)
 
@@ -255,6 +269,88 @@ def _get_dimension_size(draft: Draft, x: Instruction) -> Instruction | None:
     return constant._replace(literal=Literal(str(shape.dimensions[dimensions[0]])))
 
 
+def _reduce_window(draft: Draft, x: Instruction) -> Instruction | None:
+    """Read what is padded with the value that windows start from."""
+    source = draft.made[x.operands[0]]
+    if len(x.operands) != 2 or source.opcode != "pad" or static(x.shape) is None:
+        return None
+    start, padding = (scalar_constant(draft.made[i]) for i in (x.operands[1], source.operands[1]))
+    if start is None or padding is None or start.tobytes() != padding.tobytes():
+        return None
+    window = _padded(x, _paddings(source))
+    if window is None:
+        return None
+    operands = (source.operands[0], x.operands[1])
+    return x._replace(operands=operands, attributes=_with_window(x.attributes, window))
+
+
+def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
+    """Choose among what is there, where padding is never greater and is cut off at the end."""
+    chosen, shape = draft.made[x.operands[0]], static(x.shape)
+    if chosen.opcode != "select-and-scatter" or shape is None or "sharding" in x.attributes:
+        return None
+    source = draft.made[chosen.operands[0]]
+    if source.opcode != "pad" or not _is_lowest(draft, chosen, source.operands[1]):
+        return None
+    before, rows = static(draft.shape(source.operands[0])), _paddings(source)
+    if before is None or before.dimensions != shape.dimensions:
+        return None
+    if any(
+        r.start != row.low or r.stride != 1 or row.interior
+        for r, row in zip(ranges(x), rows, strict=True)
+    ):
+        return None
+    window = _padded(chosen, rows)
+    from hloipu_runtime.kernels.windows_regions import peeled_element
+
+    if window is None or peeled_element(before.dimensions, window.dimensions) is not None:
+        return None  # XLA:CPU would choose otherwise among equals
+    return x._replace(
+        opcode="select-and-scatter",
+        operands=(source.operands[0], *chosen.operands[1:]),
+        attributes=_with_window(chosen.attributes, window),
+    )
+
+
+def _is_lowest(draft: Draft, chosen: Instruction, padding: int) -> bool:
+    """Whether padding is -inf and the greater element is chosen."""
+    value = scalar_constant(draft.made[padding])
+    if value is None or value.dtype.kind != "f" or not bool(np.isneginf(value).all()):
+        return False
+    region = draft.module.computation[chosen.attributes.text("select")]
+    root = region.instructions[region.root]
+    plain = [region.instructions[i].parameter_number for i in root.operands] == [0, 1]
+    return plain and root.opcode == "compare" and root.attributes.text("direction") in ("GE", "GT")
+
+
+def _paddings(pad: Instruction) -> list[PaddingDimension]:
+    given = pad.attributes.get("padding", ())
+    return [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
+
+
+def _padded(x: Instruction, rows: Sequence[PaddingDimension]) -> Window | None:
+    """Return a window with padding of its own besides; None where it could not have it."""
+    dimensions = x.attributes.window().dimensions or (WindowDimension(1),) * len(rows)
+    if any(row.low < 0 or row.high < 0 for row in rows) or len(dimensions) != len(rows):
+        return None
+    if any(w.base_dilation > 1 for w in dimensions):
+        return None
+    return Window(
+        tuple(
+            WindowDimension(
+                w.size, w.stride, w.pad_low + row.low, w.pad_high + row.high,
+                row.interior + 1, w.window_dilation, w.reversal,
+            )
+            for w, row in zip(dimensions, rows, strict=True)
+        )
+    )  # fmt: skip
+
+
+def _with_window(attributes: Attributes, window: Window) -> Attributes:
+    rest = without(attributes, {"window"})
+    return Attributes({"window": window, **dict(rest.items())}, attributes.called)
+
+
 MOVEMENT_RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -268,3 +364,5 @@ MOVEMENT_RULES: dict[str, Rule] = {
     "dynamic-update-slice": _dynamic_update_slice,
     "get-dimension-size": _get_dimension_size,
 }
+
+WINDOW_RULES: dict[str, Rule] = {"reduce-window": _reduce_window, "slice": _slice_of_chosen}

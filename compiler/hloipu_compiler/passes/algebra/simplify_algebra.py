@@ -11,7 +11,13 @@ from hloipu_compiler.passes.algebra.arithmetic import ARITHMETIC_RULES, commutat
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.algebra.fold_transposes import KERNEL_RULES, TRANSPOSE_RULES
 from hloipu_compiler.passes.algebra.indexing import INDEXING_RULES
-from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, became, same_value_shape, static
+from hloipu_compiler.passes.algebra.movement import (
+    MOVEMENT_RULES,
+    WINDOW_RULES,
+    became,
+    same_value_shape,
+    static,
+)
 from hloipu_compiler.passes.algebra.reshape_rules import RESHAPE_RULES
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL, without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
@@ -199,14 +205,14 @@ def _joined(first: Mapping[str, Rule], second: Mapping[str, Rule]) -> dict[str, 
 
 _RULES = _joined(
     {name: MOVEMENT_RULES[name] for name in ("reshape", "transpose", "broadcast")},
-    _joined(RESHAPE_RULES, TRANSPOSE_RULES),
+    {**_joined(RESHAPE_RULES, TRANSPOSE_RULES), **WINDOW_RULES},
 )
 
 
 @register
 @dataclass(frozen=True, slots=True)
 class AbsorbViews(Pass):
-    """Moves reshapes behind elementwise ops and reductions, takes transposes into products."""
+    """Moves reshapes behind elementwise ops and reductions, takes moves into what reads them."""
 
     name: ClassVar[str] = "absorb-views"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})

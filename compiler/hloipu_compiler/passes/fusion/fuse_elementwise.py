@@ -8,14 +8,15 @@ constant numbers that a group reads are copied into it, for they cost nothing th
     b = f32[9] broadcast(r), dimensions={}
     c = f32[9] add(a, b)
 
-Before, f16 is widened to f32 at each reader instead of once for all, so that no f32 is stored: to
-load it takes as many slots as to widen f16, and accumulators of sums take f16 in as it is.
+Before, what is cheaper to compute than to keep is computed at each reader: f16 widened to f32, so
+that no f32 is stored (to load it takes as many slots, and accumulators of sums take f16 in as it
+is), and a sum or product with what repeats, as a norm's mean or scale, where all readers fuse.
 
 Rounds of integers, as of hashes and generators of random bits, read each value twice: groups of two
 users become one, with several results, where all else that reads these comes after the group.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -246,13 +247,13 @@ def _body(
         shape = instructions[position].shape
         parameter = names.fresh(f"param.{number}")
         made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
-    converts: dict[tuple[int, Shape], int] = {}
+    same: dict[tuple[str, tuple[int, ...], Shape], int] = {}
     for position in (*sorted(copied), *members):
         x = instructions[position]
         operands = tuple(place[i] for i in x.operands)
-        if x.opcode == "convert":
+        if x.opcode == "convert" or x.opcode in _ONE_SLOT:
             # Each reader may have come with its own.
-            place[position] = converts.setdefault((operands[0], x.shape), len(made))
+            place[position] = same.setdefault((x.opcode, operands, x.shape), len(made))
             if place[position] < len(made):
                 continue
         place[position] = len(made)
@@ -271,10 +272,11 @@ def _is_number(x: Instruction) -> bool:
     return x.opcode == "constant" and isinstance(x.shape, ArrayShape) and not x.shape.dimensions
 
 
-def widened_at_readers(module: Module, plan: Plan) -> tuple[Module, Plan]:
-    """Return the module in which each elementwise op and reduction has what widens f16 for itself.
+def copied_to_readers(module: Module, plan: Plan) -> tuple[Module, Plan]:
+    """Return the module in which readers compute for themselves what costs less than keeping it.
 
-    Such copies become one again in one fused expression.
+    That is what widens f16, and at most `_MOST_COPIED` sums and products with what repeats.
+    Copies become one again in one fused expression.
     """
     return rewritten_in_place(module, plan, _rules)
 
@@ -286,16 +288,80 @@ def _rules(computation: Computation) -> dict[str, Rule]:
     return dict.fromkeys((*FUSIBLE, "reduce"), rule)
 
 
+_MOST_COPIED = 3
+"""Ops in all copies but one: stored and loaded, a value takes a store, a load, and a loop."""
+_ONE_SLOT = frozenset({"add", "subtract", "multiply", "negate"})
+"""Floats alone, a vector in a slot."""
+
+
 def _copied(draft: Draft, computation: Computation, x: Instruction) -> Instruction | None:
-    """Return an op that reads copies of what widens its operands, where others read that too."""
+    """Return an op that reads copies of operands that are not to be kept, if it has any."""
     copies: dict[int, int] = {}
     for old, new in zip(computation[x.name].operands, x.operands, strict=True):
-        if new not in copies and len(computation.users[old]) > 1 and _widens(draft, new):
-            source = draft.made[new]
-            copies[new] = draft.add(source, "convert", source.shape, source.operands)
+        users = computation.users[old]
+        if new in copies or len(users) < 2:
+            continue
+        chain = _chain(draft, new)
+        if chain is None:
+            continue
+        ops = sum(draft.made[at].opcode != "convert" for at in chain)
+        if ops and ((len(users) - 1) * ops > _MOST_COPIED or not _fuse(computation, old, users)):
+            chain = chain[:1] if _widens(draft, new) else []
+        if chain:
+            copies[new] = _again(draft, chain)
     if not copies:
         return None
     return with_operands(x, tuple(copies.get(i, i) for i in x.operands))
+
+
+def _fuse(computation: Computation, at: int, users: Sequence[int]) -> bool:
+    """Whether all users are ops of one region of the value's sizes, so that nobody keeps it."""
+    sizes = _sizes(computation.instructions[at])
+    for user in users:
+        y = computation.instructions[user]
+        if y.opcode != "reduce" and (y.opcode not in FUSIBLE or _sizes(y) != sizes):
+            return False
+    return at != computation.root
+
+
+def _chain(draft: Draft, at: int) -> list[int] | None:
+    """Return the ops to copy for a value, the last first, up to what is at least as narrow."""
+    chain: list[int] = []
+    width = _bits(draft.made[at])
+    while True:
+        x = draft.made[at]
+        if not _widens(draft, at):
+            source = static(x.shape)
+            if source is None or not source.element_type.is_float or x.opcode not in _ONE_SLOT:
+                break
+            if control_predecessors(x):
+                break
+        chain.append(at)
+        full = [i for i in {*x.operands} if not _repeats(draft.made[i])]
+        if len(full) != 1:
+            return None
+        (at,) = full
+    if not chain or _bits(draft.made[at]) > width:
+        return None
+    return chain
+
+
+def _bits(x: Instruction) -> int:
+    return x.shape.element_type.bits if isinstance(x.shape, ArrayShape) else 1 << 30
+
+
+def _repeats(x: Instruction) -> bool:
+    return x.opcode in ("broadcast", "constant")
+
+
+def _again(draft: Draft, chain: Sequence[int]) -> int:
+    """Append copies of ops, each of which reads the one behind it."""
+    before = after = -1
+    for at in reversed(chain):
+        x = draft.made[at]
+        operands = tuple(after if i == before else i for i in x.operands)
+        before, after = at, draft.add(x, x.opcode, x.shape, operands, x.attributes)
+    return after
 
 
 def _widens(draft: Draft, at: int) -> bool:
@@ -321,5 +387,5 @@ class FuseElementwise(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with fusions."""
-        module, plan = widened_at_readers(module, plan)
+        module, plan = copied_to_readers(module, plan)
         return elementwise_fused(module, self.most_ops, plan.ipus), plan

@@ -24,7 +24,7 @@ BroadcastVectorOuterByRow1D on whole vectors."""
 _COLUMNS, _COLUMN = 17, 8
 """Of going column by column: before the first one, and for each, as popops's
 BroadcastVectorInner1D (lib/popops/PerformanceEstimation.cpp)."""
-_COLUMN_REGISTERS = 6
+COLUMN_REGISTERS = 6
 """Vectors of a column that stay in registers, of the eight that there are (a0:1 to a14:15); the
 others are for what is loaded and computed. Assumed."""
 
@@ -119,7 +119,7 @@ class _Loop(NamedTuple):
             return []
         lanes = self._lanes
         columns = [n for n, x in enumerate(self.repeats) if x == (slices, rows, inner)]
-        room = _COLUMN_REGISTERS
+        room = COLUMN_REGISTERS
         resident = set()
         for number in columns:
             room -= over(lanes, vector_elements(self.expression.operand_types[number]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression
@@ -21,38 +22,62 @@ LONG_WINDOW = 8
 """Windows longer than this along one dimension are reduced by doubling: 2 log2 steps."""
 
 
+class Pooled(NamedTuple):
+    """What windows reduce on a tile."""
+
+    items: int
+    """Positions of windows."""
+    channels: int
+    """Elements at each position: all dimensions without windows."""
+    row: int
+    """Positions next to each other along the last dimension with windows."""
+
+
 def pooling_work(
     machine: Machine,
     tensors: Sequence[Tensor],
-    items: int,
-    channels: int,
+    pooled: Pooled,
     window: Sequence[int],
     monoid: str,
     body: Expression | None,
     *,
     backward: bool = False,
 ) -> TileWork:
-    """Return the work of `items` windows of `channels` each; `tensors` are all that is converted.
+    """Return the work of pooling; `tensors` are all that is converted.
 
-    The source has the maximum and the sum of floats; other reducers go by the price of a step.
+    Workers share the positions. For each row of a worker's positions, each element of the window
+    and each vector of channels there is a loop over the positions, which loads and stores what it
+    has so far; of short rows, all elements of the window at one position may be the loop, which is
+    assumed. The source has the maximum and the sum of floats; other reducers go by the price of a
+    step.
     """
-    if items * channels <= 0:
+    if pooled.items * pooled.channels <= 0:
         return TileWork(0)
     step = combining(machine, tensors[0].element_type, monoid, body)
     steps, is_long = _steps(window)
-    fixed = 7 if backward else 4 if monoid == "maximum" else 5
-    each = 3 + fixed + (5 if backward else 2 + step.slots) * steps
+    fixed = 3 + (7 if backward else 4 if monoid == "maximum" else 5)
+    each = 5 if backward else 2 + step.slots
     contexts = machine.tile.worker_contexts
-    vectors = over(items * over(channels, step.lanes), contexts)
-    positions = over(items, contexts)
-    worker = 17 + 13 + positions * 20 + vectors * each
+    vectors = over(pooled.channels, step.lanes)
+    positions = over(pooled.items, contexts)
+    run = min(positions, max(1, pooled.row))
+    rows = over(positions, run)
+    by_rows = vectors * positions + rows * (18 + steps * (22 + vectors * (fixed + each * run)))
+    by_positions = positions * 20
+    by_positions += over(pooled.items * vectors, contexts) * (fixed + each * steps)
+    worker = 46 + (10 if backward else 0) + min(by_rows, by_positions)
     cycles = 7 + contexts * worker + 6
     converted = sum(
         conversion_cycles(machine, tensor.element_type, tensor.elements)
         for tensor in tensors
         if tensor.element_type != "f16"
     )
-    assumed = step.assumed or is_long or monoid not in ("maximum", "minimum", "add")
+    assumed = (
+        step.assumed
+        or is_long
+        or by_positions < by_rows
+        or monoid not in ("maximum", "minimum", "add")
+    )
     return TileWork(cycles + converted, converted + (cycles if assumed else 0))
 
 

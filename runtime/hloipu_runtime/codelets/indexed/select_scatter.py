@@ -123,12 +123,9 @@ class SelectAndScatter(Codelet):
     ) -> TileWork:
         """Return the work of pooling backwards over the tile's source values."""
         window = dimensions_of(self.window)
-        items, channels = pooled(operands[1].shape, window)
-        sizes = [w.size for w in window]
         tensors = (*operands[:2], *results)
-        return pooling_work(
-            machine, tensors, items, channels, sizes, self.monoid, self.body, backward=True
-        )
+        there, sizes = pooled(operands[1].shape, window), [w.size for w in window]
+        return pooling_work(machine, tensors, there, sizes, self.monoid, self.body, backward=True)
 
 
 def _reaching(w: WindowDimension) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from hloipu_runtime.codelets.core.straight import Straight, run_calls
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.expression_code import expression_bytes
-from hloipu_runtime.codelets.costs.expression_loops import numbers_in
+from hloipu_runtime.codelets.costs.expression_loops import COLUMN_REGISTERS, numbers_in
 from hloipu_runtime.codelets.costs.issuing import (
     Issue,
     accumulated,
@@ -169,11 +169,20 @@ class FusedReduce(Codelet):
         )
         share = over(reduced.elements, machine.tile.worker_contexts)
         full = [x for x in operands[:count] if x.elements > 1]
+        along = {*self.dimensions}
+        # What repeats along all that is reduced stays in registers while a worker goes down.
+        columns = [
+            x for x, labels in zip(operands, self.labels, strict=False)
+            if x.elements > 1 and along.isdisjoint(labels)
+        ][:COLUMN_REGISTERS // 2]  # fmt: skip
+        long = [x for x in full if x not in columns]
         taking = taking_issue(machine, taken, self.monoid, 1, share)
         # As in any reduction, the first load is as wide as what is taken in.
         issue = taking.plus(Issue(main=taking.floats))
-        for x in full[1:]:
+        for x in long[1:]:
             issue = issue.plus(load_issue(x.element_type, share))
+        for x in columns:
+            issue = issue.plus(load_issue(x.element_type, min(share, x.elements)))
         numbers = numbers_in(
             self.expression, [n for n, x in enumerate(operands[:count]) if x.elements < 2]
         )

@@ -20,7 +20,7 @@ from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
-from hloipu_runtime.codelets.costs.windows import pooling_work, running_work
+from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
@@ -176,16 +176,9 @@ class ReduceWindow(Codelet):
             rows = results[0].elements // max(1, length)
             inner = prod(results[0].shape[running + 1 :])
             return running_work(machine, tensors, rows, length, self.monoid, self.body, inner)
-        items, channels = pooled(results[0].shape, dimensions_of(self.window))
-        sizes = [w.size for w in dimensions_of(self.window)]
+        shape, window = results[0].shape, dimensions_of(self.window)
         return pooling_work(
-            machine,
-            tensors,
-            items,
-            channels,
-            sizes,
-            self.monoid,
-            self.body,
+            machine, tensors, pooled(shape, window), taken_in(window), self.monoid, self.body
         )
 
 
@@ -199,7 +192,13 @@ def running_dimension(window: Sequence[WindowDimension], shape: Sizes) -> int:
     return long[0] if w.size >= size > 1 and w in reaching else -1
 
 
-def pooled(shape: Sizes, window: Sequence[WindowDimension]) -> tuple[int, int]:
-    """Return how many positions windows have in a result, and how many elements at each."""
-    items = prod(n for n, w in zip(shape, window, strict=True) if w != WindowDimension(1))
-    return items, prod(n for n, w in zip(shape, window, strict=True) if w == WindowDimension(1))
+def pooled(shape: Sizes, window: Sequence[WindowDimension]) -> Pooled:
+    """Return what there is of windows that have one element each in a result of this shape."""
+    items = [n for n, w in zip(shape, window, strict=True) if w != WindowDimension(1)]
+    channels = prod(n for n, w in zip(shape, window, strict=True) if w == WindowDimension(1))
+    return Pooled(prod(items), channels, items[-1] if items else 1)
+
+
+def taken_in(window: Sequence[WindowDimension]) -> list[int]:
+    """Return how many elements a window takes in along each dimension: those not in holes."""
+    return [-(-reach(w) // w.base_dilation) if w.window_dilation == 1 else w.size for w in window]

@@ -1,0 +1,320 @@
+"""Computes once what ops on many elements repeat: inverses of divisors, and factors of sums.
+
+A number that repeats is inverted once, and multiplied with, which takes a slot for a vector, where
+a division takes three for each element:
+
+    s = f32[8] reduce(e, zero), dimensions={1}       v = f32[8] divide(one, s)
+    b = f32[8,99] broadcast(s), dimensions={0}       b = f32[8,99] broadcast(v), dimensions={0}
+    d = f32[8,99] divide(e, b)                       d = f32[8,99] multiply(e, b)
+
+So does popnn's softmax (graphcore/poplibs: lib/popnn/NonLinearity.cpp, softmaxImpl). In f32
+quotients round twice: they are off by up to 1.5 units in the last place, and where the divisor is
+subnormal or its inverse, by more. f16 is multiplied as f32 and rounded once, so that its inverses
+neither overflow nor vanish. 1 / (1 + exp(-x)) is the logistic function, an instruction of the chip,
+which rounds once.
+
+Factors that repeat along a sum are taken out of it:
+
+    b = f16[8,99] broadcast(c), dimensions={0}        w = f32[8,99] convert(x)
+    p = f16[8,99] multiply(x, b)                      s = f32[8] reduce(w, zero), dimensions={1}
+    s = f16[8] reduce(p, zero), dimensions={1}        t = f32[8] multiply(s, convert(c))
+
+Gradients of norms sum one product with several such factors, and its negative: what is left is
+often one sum of them all. Sums of f16 are f32 until they have been multiplied, so that they
+overflow no sooner. Products of two values that both have elements of their own lose factors in f32
+only: in f16, what a factor kept small could overflow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.arithmetic import commutative_region, filled, is_value
+from hloipu_compiler.passes.algebra.movement import became, repeating, spread, static
+from hloipu_compiler.passes.framework.constant_values import scalar_constant
+from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten_in_place
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.element_types import F32
+from hloipu_runtime.frozen import dataclass
+
+_FEWEST_TIMES = 4
+"""That a divisor repeats: elements of a vector of f16."""
+
+
+_TYPES = frozenset({"f32", "f16"})
+"""Others are not computed in hardware: what they cost is bringing them to f32."""
+
+
+def _divide(draft: Draft, x: Instruction) -> Instruction | None:
+    argument = _logistic_argument(draft, x)
+    if argument is not None:
+        return became(x, "logistic", (argument,))
+    shape = static(x.shape)
+    spread = repeating(draft, x.operands[1])
+    if shape is None or spread is None or shape.element_type.name not in _TYPES:
+        return None
+    divisor = static(draft.shape(spread.operands[0]))
+    if divisor is None or divisor.element_count * _FEWEST_TIMES > shape.element_count:
+        return None
+    exact = _exact_inverse(draft, x, spread, shape)
+    if exact is not None:
+        return became(x, "multiply", (x.operands[0], exact))
+    inverse = _inverse(draft, x, spread, divisor)
+    if inverse is None:
+        return None
+    wide = ArrayShape(F32, shape.dimensions)
+    repeated = draft.add(x, spread.opcode, wide, (inverse,), spread.attributes)
+    if shape.element_type is F32:
+        return became(x, "multiply", (x.operands[0], repeated))
+    operand = draft.add(x, "convert", wide, x.operands[:1])
+    product = draft.add(x, "multiply", wide, (operand, repeated))
+    return became(x, "convert", (product,))
+
+
+def _exact_inverse(
+    draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShape
+) -> int | None:
+    """Return the inverse of a constant power of two, with which products are what quotients are."""
+    known = scalar_constant(draft.made[spread.operands[0]])
+    if known is None:
+        return None
+    (share,), (exponent,) = np.frexp(known.reshape(1).astype(np.float64))
+    least = -(2 ** (shape.element_type.exponent_bits - 1)) + 2
+    if abs(share) != 0.5 or not least < 2 - exponent < 2 - least:
+        return None
+    value = np.asarray(1 / known.astype(np.float64), known.dtype).reshape(())
+    few = ArrayShape(shape.element_type)
+    number = draft.add(x, "constant", few, literal=Literal(array=value))
+    return draft.add(x, spread.opcode, shape, (number,), spread.attributes)
+
+
+def _logistic_argument(draft: Draft, x: Instruction) -> int | None:
+    """Return x of 1 / (1 + exp(-x))."""
+    if not is_value(draft, x.operands[0], 1):
+        return None
+    total = draft.made[x.operands[1]]
+    if total.opcode != "add":
+        return None
+    for one, other in (total.operands, total.operands[::-1]):
+        power = draft.made[other]
+        if is_value(draft, one, 1) and power.opcode == "exponential":
+            negative = draft.made[power.operands[0]]
+            return negative.operands[0] if negative.opcode == "negate" else None
+    return None
+
+
+def _inverse(draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShape) -> int | None:
+    """Return the inverse in f32 of what is spread; None for one number, unless it is a constant."""
+    (divisor,) = spread.operands
+    few = ArrayShape(F32, shape.dimensions)
+    known = scalar_constant(draft.made[divisor])
+    if known is not None:
+        with np.errstate(divide="ignore"):
+            value = np.divide(np.float32(1), known.astype(np.float32))
+        array = np.asarray(value, np.float32).reshape(few.dimensions)
+        return draft.add(x, "constant", few, literal=Literal(array=array))
+    if not shape.rank:
+        return None
+    if shape.element_type is not F32:
+        divisor = draft.add(x, "convert", few, (divisor,))
+    return draft.add(x, "divide", few, (filled(draft, x, few, 1), divisor))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class CheapenDivisions(Pass):
+    """Multiplies by the inverse of a divisor of many elements; names the logistic function."""
+
+    name: ClassVar[str] = "cheapen-divisions"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with such divisions replaced, new ops on the IPUs of these."""
+        return rewritten_in_place(module, plan, lambda _: {"divide": _divide})
+
+
+_ZERO = Literal("0")
+
+
+class _Factor(NamedTuple):
+    """What a sum's terms are multiplied by: a value, and the dimensions that it follows."""
+
+    at: int
+    dimensions: tuple[int, ...]
+
+
+class _Terms(NamedTuple):
+    """What is summed: a value's elements, times factors that repeat along the sum."""
+
+    at: int
+    factors: tuple[_Factor, ...] = ()
+    is_negated: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.factors and not self.is_negated
+
+
+class _Sum:
+    """The rule for `reduce`, with the f32 addition that it uses."""
+
+    def __init__(self, module: Module) -> None:
+        known = (
+            c.name
+            for c in module.computations
+            if len(c.instructions) == 3
+            and c.instructions[c.root].shape == ArrayShape(F32)
+            and commutative_region(c) == "add"
+        )
+        self.region = next(known, "")
+        self.is_new = not self.region
+        self.sums: set[tuple[str, int, tuple[int, ...]]] = set()
+        """Computation, terms and dimensions of the sums that were written."""
+        if self.is_new:
+            self.region = Names(c.name for c in module.computations).fresh("sum")
+
+    def rule(self, draft: Draft, x: Instruction) -> Instruction | None:
+        """Return the sum's product with its factors, or None where it has none."""
+        shape, source = static(x.shape), static(draft.shape(x.operands[0]))
+        if shape is None or source is None or len(x.operands) != 2:
+            return None
+        if source.element_type.name not in ("f32", "f16") or not is_value(draft, x.operands[1], 0):
+            return None
+        if commutative_region(draft.module.computation[x.attributes.called[0]]) != "add":
+            return None
+        reduced = x.attributes.integers("dimensions")
+        kept = [d for d in range(source.rank) if d not in reduced]
+        terms = _terms(draft, x.operands[0], frozenset(kept))
+        key = draft.old.name, terms.at, tuple(reduced)
+        if terms.is_plain and (key not in self.sums or source.element_type is F32):
+            return None
+        if not _pays(draft, x.operands[0], terms.at):
+            return None
+        self.sums.add(key)
+        few = ArrayShape(F32, shape.dimensions)
+        at = _wide(draft, x, terms.at, ArrayShape(F32, source.dimensions))
+        zero = draft.add(x, "constant", ArrayShape(F32), literal=_ZERO)
+        how = Attributes({"dimensions": reduced, "to_apply": self.region}, (self.region,))
+        total = draft.add(x, "reduce", few, (at, zero), how)
+        for factor in terms.factors:
+            total = draft.add(x, "multiply", few, (total, _few(draft, x, factor, kept, few)))
+        if terms.is_negated:
+            total = draft.add(x, "negate", few, (total,))
+        return became(x, "convert", (total,))
+
+    def doubled(self, draft: Draft, x: Instruction) -> Instruction | None:
+        """Double what repeats in place of each product with it: of f32, as in f16 it may overflow.
+
+        So comes the gradient of a square that is written as a product.
+        """
+        product, shape = draft.made[x.operands[0]], static(x.shape)
+        if x.operands[0] != x.operands[1] or product.opcode != "multiply" or shape is None:
+            return None
+        for one, other in (product.operands, product.operands[::-1]):
+            repeated = repeating(draft, one)
+            few = static(draft.shape(repeated.operands[0])) if repeated is not None else None
+            if repeated is not None and few is not None and few.element_type is F32:
+                twice = draft.add(x, "add", few, repeated.operands * 2)
+                again = draft.add(x, repeated.opcode, shape, (twice,), repeated.attributes)
+                return became(x, "multiply", (other, again))
+        return None
+
+    def region_added(self, module: Module) -> Module:
+        """Return the module with the addition, where it had none."""
+        if not self.is_new:
+            return module
+        one, other = (
+            Instruction(name, "parameter", ArrayShape(F32), parameter_number=n)
+            for n, name in enumerate(("left", "right"))
+        )
+        total = Instruction("total", "add", ArrayShape(F32), (0, 1))
+        region = Computation(self.region, (one, other, total), 2)
+        computations = (region, *module.computations)
+        return replace(module, computations=computations, entry_position=module.entry_position + 1)
+
+
+def _terms(draft: Draft, at: int, kept: frozenset[int]) -> _Terms:
+    """Return what a sum of a value comes to."""
+    x = draft.made[at]
+    if x.opcode == "negate":
+        found = _terms(draft, x.operands[0], kept)
+        return found._replace(is_negated=not found.is_negated)
+    if x.opcode == "convert":
+        before = static(draft.shape(x.operands[0]))
+        if before is not None and before.element_type.name == "f16":
+            found = _terms(draft, x.operands[0], kept)
+            return _Terms(at) if found.is_plain else found
+    if x.opcode != "multiply":
+        return _Terms(at)
+    for one, other in (x.operands, x.operands[::-1]):
+        repeated = repeating(draft, one)
+        dimensions = repeated.attributes.integers("dimensions") if repeated else ()
+        if repeated is not None and kept.issuperset(dimensions):
+            found = _terms(draft, other, kept)
+            factor = _Factor(repeated.operands[0], dimensions)
+            return found._replace(factors=(*found.factors, factor))
+    shape = static(x.shape)
+    if shape is None or shape.element_type is not F32:
+        return _Terms(at)
+    left, right = (_terms(draft, operand, kept) for operand in x.operands)
+    if left.is_plain and right.is_plain:
+        return _Terms(at)
+    operands = sorted(_wide(draft, x, each.at, shape) for each in (left, right))
+    product = draft.add(x, "multiply", shape, operands)
+    negated = left.is_negated is not right.is_negated
+    return _Terms(product, (*left.factors, *right.factors), negated)
+
+
+def _wide(draft: Draft, like: Instruction, at: int, shape: ArrayShape) -> int:
+    known = static(draft.shape(at))
+    if known is not None and known.element_type is F32:
+        return at
+    return draft.add(like, "convert", shape, (at,))
+
+
+def _few(
+    draft: Draft, like: Instruction, factor: _Factor, kept: Sequence[int], shape: ArrayShape
+) -> int:
+    """Return a factor in f32, with an element for each sum."""
+    source = static(draft.shape(factor.at))
+    dimensions = source.dimensions if source is not None else ()
+    at = _wide(draft, like, factor.at, ArrayShape(F32, dimensions))
+    return spread(draft, like, at, shape, tuple(kept.index(d) for d in factor.dimensions))
+
+
+def _pays(draft: Draft, product: int, terms: int) -> bool:
+    """Whether nothing is stored in addition: terms of one reader would get a second one.
+
+    That is where the product has other readers, so that it is computed all the same.
+    """
+    old = draft.old
+    readers = [len(old.users[old.position[name]]) if (name := draft.made[at].name) in old.position
+               else 1 for at in (product, terms)]  # fmt: skip
+    is_elementwise = Trait.ELEMENTWISE in OPS[draft.made[terms].opcode].traits
+    return readers[0] < 2 or readers[1] > 1 or not is_elementwise
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class FactorSums(Pass):
+    """Multiplies a sum, in place of its terms, by what repeats along it."""
+
+    name: ClassVar[str] = "factor-sums"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with such sums rewritten, new ops on the IPUs of these."""
+        sums = _Sum(module)
+        rules: dict[str, Rule] = {"reduce": sums.rule, "add": sums.doubled}
+        after, plan = rewritten_in_place(module, plan, lambda _: rules)
+        return (module if after is module else sums.region_added(after)), plan
