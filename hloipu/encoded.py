@@ -46,7 +46,8 @@ def plain_step(
     """
     module = defined(module, given, config)
     bare = annotations_removed(module)
-    flat = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
+    read = module if _keeps(module, given, config) else bare
+    flat = flat_step(read, _count(given), is_cut=_is_cut(bare, given))
     if flat is not None:
         plain, said = with_shardings_written(flat.module, given, config)
         return plain, [*said, *_notes(module, given, config)[1], *flat.stated.lines()]

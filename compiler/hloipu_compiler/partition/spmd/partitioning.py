@@ -5,7 +5,7 @@ divided alike, also where the text says nothing of the result, or another thing.
 arrays, so that only the collectives change by it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -19,7 +19,7 @@ from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
-from hloipu_compiler.partition.spmd.localizing import Localizing, entry_splits
+from hloipu_compiler.partition.spmd.localizing import Localizing, Queue, entry_splits
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
@@ -36,7 +36,8 @@ from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
+from hloipu_runtime.program.program import Queue as HostQueue
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, STREAM, Divided, Partitioning
 
 _KEPT = ("input_output_alias", "buffer_donor", "replica_count")
 """What the header says of numbers of parameters and results, which stay."""
@@ -51,8 +52,22 @@ class Partitioned:
     """The same, with small collectives apart: what is cut is merged when it has been cut."""
     partitioning: Partitioning
     axes: DeviceAxes
+    queues: Mapping[Queue, tuple[Divided, ...]]
+    """What queues of the text's own carry, numbered from 0 in each."""
     notes: tuple[str, ...] = ()
     """What of the text is followed otherwise than it is written, for people."""
+
+    def with_streams(self, queues: Sequence[HostQueue]) -> Partitioning:
+        """Return how all arrays are divided, those that a program's own queues carry as well."""
+        arrays, first = list(self.partitioning.arrays), 0
+        for queue in queues:
+            opcode = "infeed" if queue.to_device else "outfeed"
+            names = (queue.name, queue.name.removesuffix(f".{opcode}"))
+            each = next((self.queues[opcode, n] for n in names if (opcode, n) in self.queues), ())
+            if not queue.places:
+                arrays += [replace(x, number=first + x.number) for x in each]
+            first += len(queue.streams)
+        return replace(self.partitioning, arrays=tuple(arrays))
 
     @property
     def line(self) -> str:
@@ -122,7 +137,8 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
-    local = Localizing(module, known).module_made(made)
+    localizing = Localizing(module, known)
+    local = localizing.module_made(made)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:
         local = _for_replicas(local, replicas, known.axes.device_count)
@@ -136,7 +152,12 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     ]
     axes = known.axes
     partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
-    return Partitioned(together, local, partitioning, axes, tuple(_notes(stated)))
+    queues = {
+        # A token is no array that is carried.
+        queue: tuple(_divided(STREAM, sizes[:-1], splits[:-1]))
+        for queue, (sizes, splits) in localizing.queues.items()
+    }
+    return Partitioned(together, local, partitioning, axes, queues, tuple(_notes(stated)))
 
 
 def _notes(stated: Stated) -> Iterator[str]:

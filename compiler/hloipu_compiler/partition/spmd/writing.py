@@ -105,6 +105,10 @@ class Writer:
             x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         ):
             results = self._calling(x, given, wanted)
+        elif x.opcode == "infeed":
+            results = self._fed(x, wanted)
+        elif x.opcode == "outfeed":
+            results = self._sent(x, given)
         else:
             results = self._computed(key, x, given, wanted)
         if not is_identity(x):
@@ -140,6 +144,28 @@ class Writer:
         positions = self._unpacked(x, at, shape)
         return [Block(i, split) for i, split in zip(positions, wanted, strict=True)]
 
+    def _fed(self, x: Instruction, wanted: Splits) -> list[Block]:
+        """Take blocks from a queue, of which the host sends each device its own."""
+        sizes = tuple(leaf.dimensions for leaf in leaves_of(x.shape))
+        splits = self.whole.queue_splits(x, sizes, wanted)
+        shape = self._local(x.shape, splits)
+        operands = tuple(self.blocks[i][0].at for i in x.operands)
+        attributes = without(x.attributes, STATED)
+        at = self.draft.append(x._replace(shape=shape, operands=operands, attributes=attributes))
+        pairs = zip(self._unpacked(x, at, shape), splits, strict=True)
+        return [Block(i, split) for i, split in pairs]
+
+    def _sent(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
+        """Hand blocks to a queue, of which the host makes whole arrays."""
+        wholes = self._operand_leaves(x)
+        sizes = tuple(leaf.dimensions for leaf in wholes)
+        splits = self.whole.queue_splits(x, sizes, tuple(block.split for block in given))
+        leaves = iter(self._moved(x, given, wholes, splits))
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
+        attributes = without(x.attributes, (*STATED, "outfeed_shape"))
+        at = self.draft.append(x._replace(operands=tuple(packed), attributes=attributes))
+        return [Block(at, ())]
+
     def _local(self, shape: Shape, splits: Splits) -> Shape:
         return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
 
@@ -170,7 +196,8 @@ class Writer:
         outside = region.outside(inside)
         if outside is None:
             raise self.whole.refusal(
-                x, f"{x.name}, whose manual axes are minor to others of a dimension,"
+                x, f"{x.name}, whose manual axes are minor to others of a dimension,",
+                "let the manual axes be the first ones of each dimension",
             )
         if region.enters:
             moved = self._moved(x, given, self._operand_leaves(x), outside)
