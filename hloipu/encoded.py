@@ -23,13 +23,15 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, "FlatStep | None"]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
-    Or if a loop of its entry reads queues. `given`: the options of the call, which come before what
+    Or if a loop of its entry reads queues; the step has annotations that divide arrays. `given`: the options of the call, which come before what
     the module says. Raises what `verify` raises, FormulaError E0530 and E0531, and PoplarError
     E0540 to E0549.
     """
     verify(module)
-    module = annotations_removed(defined(module, given))
-    return module, flat_step(module, _count(given), is_cut=True)
+    module = defined(module, given)
+    bare = annotations_removed(module)
+    read = module if _keeps(module, given, None) else bare
+    return bare, flat_step(read, _count(given), is_cut=True)
 
 
 def plain_step(

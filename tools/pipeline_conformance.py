@@ -92,7 +92,9 @@ def main() -> int:
     parser.add_argument("--concurrent", type=int, default=60, help="so many with towers")
     parser.add_argument("--sharded", type=int, default=80, help="so many with ops on IPUs by name")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
-    parser.add_argument("--exact", type=int, default=5, help="every so many, on tiles as well; 0: none")
+    parser.add_argument(
+        "--exact", type=int, default=5, help="every so many, on tiles as well; 0: none"
+    )
     parser.add_argument("--only", default="", help="run those whose name has this in it")
     add_where(parser)
     asked = parser.parse_args()

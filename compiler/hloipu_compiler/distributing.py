@@ -42,7 +42,9 @@ def begun(module: Module, request: CompileRequest) -> Compilation:
     divided = None
     if request.partition and is_divided(annotated):
         if encoded is not None:
-            raise _not_divided_with(annotated, "Graphcore's encoding")
+            step = flat_step(annotated, cut.micro_batches)
+            annotated = annotated if step is None else step.module
+        request = replace(request, wrapping=wrapping, pipelining=cut)
         divided = _divided(annotated, module, request)
         _, module = _plain(divided.module, None)
     if divided is None:

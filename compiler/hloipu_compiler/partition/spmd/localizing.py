@@ -32,10 +32,7 @@ from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
 
-
-_ALIKE = COLLECTIVES | frozenset(
-    "custom-call infeed outfeed rng rng-get-and-update-state".split()
-)
+_ALIKE = COLLECTIVES | frozenset("custom-call infeed outfeed rng rng-get-and-update-state".split())
 """Opcodes with effects that every device may have: those of custom calls are flags of their own.
 
 Queues hand each device its blocks; random numbers without a state are drawn whole, from the state

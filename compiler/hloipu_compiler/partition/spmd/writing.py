@@ -5,6 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.factors import FactorKind
@@ -61,11 +65,28 @@ class Writer:
     def written(self, results: Splits) -> Computation:
         """Return the computation, whose results are split so."""
         for position, x in enumerate(self.old.instructions):
+            first = len(self.draft.made)
             self.blocks.append(self._written((self.old.name, position), x))
+            self._mark(x, first)
         x = self.old.instructions[self.old.root]
         leaves = self._moved(x, self.blocks[self.old.root], leaves_of(x.shape), results)
         root = self._packed(x, x.shape, iter(leaves))
         return replace(self.old, instructions=tuple(self.draft.made), root=root)
+
+    def _mark(self, x: Instruction, first: int) -> None:
+        """Give all that was written for an op, from `first` on, what the op says of other things.
+
+        Such as its stage: collectives that fetch its operands are part of that.
+        """
+        said = x.attributes.text("frontend_attributes")
+        words = {k: v for k, v in read_frontend_attributes(said).items() if k[:8] != "xla.sdy."}
+        if not words:
+            return
+        marks = frontend_attributes_text(words)
+        for position in range(first, len(self.draft.made)):
+            made = self.draft.made[position]
+            attributes = made.attributes.replaced(frontend_attributes=marks)
+            self.draft.made[position] = made._replace(attributes=attributes)
 
     def _moved(
         self,
@@ -196,7 +217,8 @@ class Writer:
         outside = region.outside(inside)
         if outside is None:
             raise self.whole.refusal(
-                x, f"{x.name}, whose manual axes are minor to others of a dimension,",
+                x,
+                f"{x.name}, whose manual axes are minor to others of a dimension,",
                 "let the manual axes be the first ones of each dimension",
             )
         if region.enters:

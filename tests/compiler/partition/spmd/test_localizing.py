@@ -177,9 +177,9 @@ def test_devices_have_their_blocks_of_the_result(case: str) -> None:
 
 
 def test_effects_are_refused() -> None:
-    body = f"{X}{ROWS}\n  ROOT r = f32[12,8] rng(c, c), distribution=rng_uniform"
-    body = body.replace("ROOT", "c = f32[] constant(0)\n  ROOT")
+    body = f"{X}{ROWS}\n  t = token[] after-all()\n  s = (f32[12,8], u32[], token[]) send(p, t)"
+    body += ", channel_id=1, is_host_transfer=true\n  ROOT r = f32[12,8] negate(p)"
     module = parse(f"HloModule m\nENTRY e {{\n  {body}\n}}")
     with pytest.raises(UnsupportedError) as refused:
         check_on_devices(module, [], [])
-    assert refused.value.code == "E0479"
+    assert (refused.value.code, "send" in refused.value.hint) == ("E0479", True)
