@@ -23,9 +23,9 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, "FlatStep | None"]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
-    Or if a loop of its entry reads queues; the step has annotations that divide arrays. `given`: the options of the call, which come before what
-    the module says. Raises what `verify` raises, FormulaError E0530 and E0531, and PoplarError
-    E0540 to E0549.
+    Or if a loop of its entry reads queues; the step has annotations that divide arrays. `given`:
+    the options of the call, which come before what the module says. Raises what `verify` raises,
+    FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
     module = defined(module, given)

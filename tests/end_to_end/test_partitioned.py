@@ -369,11 +369,11 @@ def test_queues_of_the_text_carry_blocks(mode: Any, replicas: int, tmp_path: Pat
 
 
 def test_steps_in_the_encoding_of_graphcore_are_divided() -> None:
-    halves = "sharding={devices=[2]<=[2]}"
+    first, halves = "ENTRY main {\n  w0 = f32[2] parameter", "sharding={devices=[2]<=[2]}"
     text = changed(
         ("infeed(ready),", "infeed(ready), sharding={{devices=[2]<=[2]}, {replicated}},"),
-        ("ENTRY main {\n  w0 = f32[2] parameter(0)", f"ENTRY main {{\n  w0 = f32[2] parameter(0), {halves}"),
-    )  # fmt: skip
+        (f"{first}(0)", f"{first}(0), {halves}"),
+    )
     program = hloipu.compile(text)
     assert (program.program.partitions, program.program.ipus) == (2, 2)  # two stages on each
     with program.session(infeeds={"x": np.stack(elements())}, state=WEIGHTS) as session:
