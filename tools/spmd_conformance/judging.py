@@ -22,7 +22,7 @@ from hloipu_runtime.kernels.core.storage import user_dtype
 from tests.support.blocks import block_of, padded_block
 from tools.spmd_conformance.traffic import Traffic, traffic_of
 
-_TOLERANCE = {"bf16": 3e-2, "f16": 3e-3, "f32": 1e-4}
+_TOLERANCE = {"bf16": 3e-2, "f16": 3e-3, "f32": 1e-4, "c64": 1e-4}
 """Of the largest value, by the coarsest type of a program: sums in another order, and products of a
 few hundred terms."""
 _MESSAGE = 64.0
@@ -105,7 +105,8 @@ def differing(
             ours = found[device][number][tuple(map(slice, theirs.shape))]
             if ours.shape != theirs.shape:
                 return f"result {number} of device {device} has sizes {ours.shape}"
-            apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+            wide = np.complex128 if whole.dtype.kind == "c" else np.float64
+            apart = np.abs(ours.astype(wide) - theirs.astype(wide))
             if not np.all((apart <= bound) | (np.isnan(ours) & np.isnan(theirs))):
                 return f"result {number} of device {device} is {np.max(apart):.3g} off"
             own = np.ascontiguousarray(ours).tobytes()
