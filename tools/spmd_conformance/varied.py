@@ -100,12 +100,12 @@ def cached(cache: Array, rows: Array) -> Array:
     return lax.fori_loop(0, 4, write, (cache, jnp.zeros_like(rows[:, 0])))
 
 
-@jax.custom_vjp
-def clipped(x: Array, w: Array) -> Array:
+def _clipped(x: Array, w: Array) -> Array:
     """Multiply, with a gradient that is clipped."""
     return x @ w
 
 
+clipped = jax.custom_vjp(_clipped)
 clipped.defvjp(
     lambda x, w: (x @ w, (x, w)),
     lambda kept, g: (jnp.clip(g, -1, 1) @ kept[1].T, kept[0].T @ jnp.clip(g, -1, 1)),

@@ -29,6 +29,7 @@ from hloipu_compiler.partition.spmd.writing import Writer
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
 
@@ -73,7 +74,8 @@ def for_one_device(
     Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
     each device outside of a manual region.
     """
-    return with_merged_collectives(Localizing(module, known, paths).module_made(results))
+    local = Localizing(module, known, paths).module_made(results)
+    return with_merged_collectives(gathers_before_loops(local))
 
 
 class Localizing:

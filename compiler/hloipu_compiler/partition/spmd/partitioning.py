@@ -31,6 +31,7 @@ from hloipu_compiler.partition.spmd.reading import (
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.inline_calls import inlined
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
@@ -113,25 +114,30 @@ def _is_divided(module: Module) -> bool:
     return True
 
 
-def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Partitioned:
+def partitioned(
+    module: Module, state: StatePairs = (), replicas: int = 1, *, gathers_early: bool = True
+) -> Partitioned:
     """Return a verified module that `is_divided` as the program of every partition.
 
     `state`: numbers of the parameters that stay on the device, and of the results that are their
     next values; what the header aliases is such as well. Each replica has its own partitions, which
-    meet each other alone. Raises UnsupportedError E0479 for ops that cannot be written for each
-    partition, UsageError E0477 for a module that is partitioned already.
+    meet each other alone. `gathers_early`: what a loop gathers and does not change is gathered
+    before it, and whole for as long as it runs. Raises UnsupportedError E0479 for ops that cannot
+    be written for each partition, UsageError E0477 for a module that is partitioned already.
     """
     pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
     ordered = tuple(sorted(pairs))
-    key = Same(module), ordered, replicas
-    return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas))
+    key = Same(module), ordered, replicas, gathers_early
+    return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas, gathers_early))
 
 
 PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 """Modules partitioned; retries, trials of a search and advice begin with the same ones."""
 
 
-def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
+def _partitioned(
+    module: Module, state: StatePairs, replicas: int, gathers_early: bool
+) -> Partitioned:
     require_whole(module)
     module = ready_to_divide(module)
     stated = stated_shardings(module)
@@ -139,6 +145,8 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     given, made = entry_splits(module, known, state)
     localizing = Localizing(module, known)
     local = localizing.module_made(made)
+    if gathers_early:
+        local = gathers_before_loops(local)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:
         local = _for_replicas(local, replicas, known.axes.device_count)
