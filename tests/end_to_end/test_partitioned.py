@@ -409,6 +409,24 @@ def test_stages_that_the_text_states_are_kept() -> None:
     assert {"b.1"} <= {variable.origin for variable in program.variables if variable.ipu == 1}
 
 
+@pytest.mark.parametrize("wanted", ["{devices=[1,4]<=[4]}", "{{devices=[1,4]<=[4]}}"])
+def test_shardings_of_calls_are_followed(wanted: str) -> None:
+    is_tuple = wanted.startswith("{{")
+    shape = "(f32[8,4])" if is_tuple else "f32[8,4]"
+    root = "n = f32[8,4] negate(p)\n  ROOT r = (f32[8,4]) tuple(n)" if is_tuple else (
+        "ROOT n = f32[8,4] negate(p)"
+    )  # fmt: skip
+    text = (
+        f"HloModule m\nf {{\n  p = f32[8,4] parameter(0)\n  {root}\n}}\n"
+        f"ENTRY e {{\n  p = f32[8,4] parameter(0)\n"
+        f"  ROOT c = {shape} call(p), to_apply=f, sharding={wanted}\n}}"
+    )
+    program = hloipu.compile(text)
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    assert program.program.partitions == 4
+    assert_close(program.run(x).outputs, [-x])
+
+
 def test_one_device_of_several_is_all_and_it_is_said() -> None:
     text = (
         f"HloModule m\nENTRY e {{\n  {X}  n = f32[8,4] negate(p), sharding={{maximal device=3}}\n"

@@ -13,9 +13,9 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.annotations import is_border
-from hloipu_compiler.ir.attributes import Raw, ReplicaGroups, Value
+from hloipu_compiler.ir.attributes import Attributes, Raw, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import leaves_of
+from hloipu_compiler.ir.shapes import TupleShape, leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
@@ -23,6 +23,7 @@ from hloipu_compiler.partition.spmd.localizing import Localizing, Queue, entry_s
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
+    CONSTRAINT,
     Stated,
     partitioned_already,
     require_whole,
@@ -30,6 +31,8 @@ from hloipu_compiler.partition.spmd.reading import (
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.passes.batch_indices import with_batch_indices
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
@@ -185,7 +188,28 @@ def ready_to_divide(module: Module) -> Module:
     Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
     not divide their values alike; indices that only count are no reason to fetch other rows.
     """
-    return with_batch_indices(inlined(made_synchronous(module)))
+    return with_batch_indices(inlined(_with_stated_calls(made_synchronous(module))))
+
+
+def _with_stated_calls(module: Module) -> Module:
+    """Return the module with shardings of calls, which are inlined, on what reads their results."""
+
+    def called(draft: Draft, x: Instruction) -> int | None:
+        if "sharding" not in x.attributes:
+            return None
+        said = Attributes({"sharding": x.attributes["sharding"]})
+        bare = x._replace(attributes=without(x.attributes, ("sharding",)))
+        at = draft.append(bare._replace(name=draft.fresh_name(x.name)))
+        if not isinstance(x.shape, TupleShape):
+            said = said.replaced(custom_call_target=CONSTRAINT)
+            return draft.add(x, "custom-call", x.shape, (at,), said)
+        parts = [
+            draft.add(x, "get-tuple-element", shape, (at,), Attributes({"index": i}))
+            for i, shape in enumerate(x.shape.elements)
+        ]
+        return draft.add(x, "tuple", x.shape, parts, said)
+
+    return with_each(module, lambda c: rewritten(module, c, {"call": called}))
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:
