@@ -143,6 +143,7 @@ fuzz: install ## N mutants of real dumps through parser, verifier and printer
 	$(BIN)/python -m tools.fuzz_parser --count $(N) $(if $(DUMPS),--dumps $(DUMPS))
 
 PROGRAMS ?= $(if $(filter command line,$(origin N)),$(N),2000)
+TILES ?= 10
 .PHONY: fuzz-programs
 fuzz-programs: install ## N random programs against XLA:CPU
 	$(BIN)/python -m tools.fuzz_programs --count $(PROGRAMS)
@@ -203,8 +204,8 @@ sharding-table: install ## docs/sharding-table.md anew: divided programs on 2 to
 	JAX_PLATFORMS=cpu $(BIN)/python -m tools.sharding_table --page docs/sharding-table.md
 
 .PHONY: spmd-conformance
-spmd-conformance: install ## 248 sharded JAX programs, Shardy on and off: values against JAX's, bytes against XLA's (2 minutes)
-	$(BIN)/python -m tools.spmd_conformance
+spmd-conformance: install ## 295 sharded JAX programs, Shardy on and off: values against JAX's, of every TILESth on tiles too (0: of none), bytes against XLA's (3 minutes)
+	$(BIN)/python -m tools.spmd_conformance --tiles $(TILES)
 
 .PHONY: trainers
 trainers: install ## 125 training steps as people write them, with libraries and without, against JAX (30 minutes)

@@ -23,13 +23,15 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 def read_encoded(module: Module, given: Mapping[str, object]) -> tuple[Module, "FlatStep | None"]:
     """Return a module without annotations, and as a plain step if it is in Graphcore's encoding.
 
-    Or if a loop of its entry reads queues. `given`: the options of the call, which come before what
-    the module says. Raises what `verify` raises, FormulaError E0530 and E0531, and PoplarError
-    E0540 to E0549.
+    Or if a loop of its entry reads queues; the step has annotations that divide arrays. `given`:
+    the options of the call, which come before what the module says. Raises what `verify` raises,
+    FormulaError E0530 and E0531, and PoplarError E0540 to E0549.
     """
     verify(module)
-    module = annotations_removed(defined(module, given))
-    return module, flat_step(module, _count(given), is_cut=True)
+    module = defined(module, given)
+    bare = annotations_removed(module)
+    read = module if _keeps(module, given, None) else bare
+    return bare, flat_step(read, _count(given), is_cut=True)
 
 
 def plain_step(
@@ -46,7 +48,8 @@ def plain_step(
     """
     module = defined(module, given, config)
     bare = annotations_removed(module)
-    flat = flat_step(bare, _count(given), is_cut=_is_cut(bare, given))
+    read = module if _keeps(module, given, config) else bare
+    flat = flat_step(read, _count(given), is_cut=_is_cut(bare, given))
     if flat is not None:
         plain, said = with_shardings_written(flat.module, given, config)
         return plain, [*said, *_notes(module, given, config)[1], *flat.stated.lines()]

@@ -82,7 +82,7 @@ def leaner_options(
     with phase("memory"):
         has_room = made.memory_plan.has_room_for_code
         lacking = lacking_bytes(made)
-    if _gathers_once(made, options):
+    if _gathers_once(module, made, options):
         options = replace(options, gather_weights="micro-batch")
         yield options
     if options.recompute == "auto" and not options.passes and has_room:
@@ -222,10 +222,12 @@ def _is_cut(made: CompiledProgram) -> bool:
     return any(isinstance(x, Pipeline) for x in steps)
 
 
-def _gathers_once(made: CompiledProgram, options: Options) -> bool:
-    """Whether micro-batches of a divided module read weights that are whole throughout a batch."""
-    is_divided = made.program.partitioning is not None
-    return is_divided and options.micro_batches > 1 and options.gather_weights == "auto"
+def _gathers_once(module: Module, made: CompiledProgram, options: Options) -> bool:
+    """Whether micro-batches or loops of a divided module may read weights gathered before them."""
+    if made.program.partitioning is None or options.gather_weights != "auto":
+        return False
+    has_loop = any(x.opcode == "while" for c in module.computations for x in c.instructions)
+    return options.micro_batches > 1 or has_loop
 
 
 def lacking_bytes(program: CompiledProgram) -> int:

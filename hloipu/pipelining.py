@@ -34,10 +34,12 @@ _CUTTING = (
 """Options that say how a step is cut, and do not ask for it."""
 
 
-def _cutting_flags(options: Options) -> str:
-    """Return which options say how a step is to be cut, as flags."""
+def _cutting_flags(made: Compilation, options: Options) -> str:
+    """Return which options say how a step is to be cut, as flags; those that have no effect."""
     usual = Options()
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
+    if made.partitioned is not None and "gather_weights" in said:  # loops gather, too
+        said.remove("gather_weights")
     if options.recompute in ("blocks", "full"):  # cheap values are made again of any module
         said.append("recompute")
     return ", ".join("--" + name.replace("_", "-") for name in said)
@@ -79,7 +81,10 @@ def cut_lines(module: Module, made: Compilation, options: Options) -> list[str]:
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return lines
-    lines, idle = partition_lines + _uncut_replicas(module, made.plan), _cutting_flags(options)
+    lines, idle = (
+        partition_lines + _uncut_replicas(module, made.plan),
+        _cutting_flags(made, options),
+    )
     lines += _key_lines(made, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
@@ -133,7 +138,7 @@ def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[st
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
         "no weights that micro-batches gather": ["gather_weights"]
-        if made.partitioned is None or cut.micro_batches == 1
+        if made.partitioned is None
         else [],
         one: ["shard_optimizer"] if trains and not cut.whole else [],
         f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(made.program, options),

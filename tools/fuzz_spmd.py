@@ -34,7 +34,7 @@ from tests.support.arrays import Array
 from tests.support.blocks import check_on_devices
 from tests.support.random_shardings import MESHES, with_random_shardings
 from tools.fuzz_programs.program import generate
-from tools.mapping import add_where, mapped, where_of
+from tools.mapping import add_where, mapped, positive, where_of
 
 OUT = Path("out/fuzz_spmd")
 TOLERANCE = 2e-3
@@ -336,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=5, help="longest that one may take")
+    parser.add_argument("--seconds", type=positive, default=5, help="longest that one may take")
     parser.add_argument("--out", type=Path, default=OUT)
     add_where(parser)
     options = parser.parse_args(arguments)

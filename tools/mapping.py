@@ -71,6 +71,14 @@ def add_where(parser: argparse.ArgumentParser, workers: int = 2) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of Dask: its workers in place")
 
 
+def positive(text: str) -> float:
+    """Return a number of seconds that an option states; for `type=` of `add_argument`."""
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return seconds
+
+
 def where_of(
     asked: argparse.Namespace, *, seconds: float | None = None, memory_bytes: int | None = None
 ) -> Where:

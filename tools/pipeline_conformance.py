@@ -92,14 +92,17 @@ def main() -> int:
     parser.add_argument("--concurrent", type=int, default=60, help="so many with towers")
     parser.add_argument("--sharded", type=int, default=80, help="so many with ops on IPUs by name")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
-    parser.add_argument("--exact", type=int, default=5, help="every so many, on tiles as well")
+    parser.add_argument(
+        "--exact", type=int, default=5, help="every so many, on tiles as well; 0: none"
+    )
     parser.add_argument("--only", default="", help="run those whose name has this in it")
     add_where(parser)
     asked = parser.parse_args()
     every = trials(asked.count, asked.concurrent, asked.sharded, asked.seed)
     chosen = [trial for trial in every if asked.only in trial.name]
     began, found, shown = time.monotonic(), Counter[str](), 0
-    cases = [(trial, number % asked.exact == 0) for number, trial in enumerate(chosen)]
+    nth = asked.exact
+    cases = [(trial, nth > 0 and number % nth == 0) for number, trial in enumerate(chosen)]
     exact = sum(on_tiles for _, on_tiles in cases)
     for name, result in mapped(_judged, cases, _lost, where_of(asked)):
         found[result.partition(":")[0]] += 1

@@ -15,6 +15,7 @@ from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import flat_step, is_divided, says_anything, with_call_marks
 from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.plan.participants import meets_others, participants_for
+from hloipu_compiler.plan.pipelining import BATCH
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.roles import required_wrapping, wrapping_of
 from hloipu_compiler.plan.wrapping import looped
@@ -42,7 +43,9 @@ def begun(module: Module, request: CompileRequest) -> Compilation:
     divided = None
     if request.partition and is_divided(annotated):
         if encoded is not None:
-            raise _not_divided_with(annotated, "Graphcore's encoding")
+            step = flat_step(annotated, cut.micro_batches)
+            annotated = annotated if step is None else step.module
+        request = replace(request, wrapping=wrapping, pipelining=cut)
         divided = _divided(annotated, module, request)
         _, module = _plain(divided.module, None)
     if divided is None:
@@ -96,7 +99,8 @@ def _divided(annotated: Module, bare: Module, request: CompileRequest) -> "Parti
     with doing("partitioning"):
         try:
             pairs = [(x.parameter, x.result) for x in state]
-            return partitioned(annotated, pairs, request.replicas or 1)
+            early = request.pipelining.gather_weights == BATCH
+            return partitioned(annotated, pairs, request.replicas or 1, gathers_early=early)
         except UnsupportedError as error:
             error.hint += "; --partition off compiles it as if there were no annotations"
             raise

@@ -473,7 +473,8 @@ def _finished(current: Compilation) -> Compilation:
             program, keys=keys.folded, replicas=plan.replicas, partitions=plan.partitions
         )
     if current.partitioned is not None:
-        program = replace(program, partitioning=current.partitioned.partitioning)
+        partitioning = current.partitioned.with_streams(program.queues)
+        program = replace(program, partitioning=partitioning)
     return replace(current, lowered=program, keys=keys)
 
 

@@ -56,8 +56,9 @@ class PlainOptions(TypedDict, total=False):
     """Make cheap values again in place of keeping them, or all of a cut step's blocks or stages
     from their inputs; auto: what costs least of it where nothing else fits."""
     gather_weights: Literal["batch", "micro-batch", "auto"]
-    """Gather weights that are divided, and scatter their gradients, once a batch, with both whole
-    in between, or in each micro-batch; auto: once, unless that does not fit."""
+    """Gather weights that are divided, and scatter their gradients, once a batch (or before a loop
+    that does not change them), with both whole in between, or in each micro-batch (or each time);
+    auto: once, unless that does not fit."""
     shard_optimizer: bool
     """Keep on each replica one part of the state that elementwise updates read."""
     offload: Literal["on", "off", "auto"]

@@ -246,8 +246,9 @@ class Options:
         str,
         _wraps(
             Choice(("batch", "micro-batch", "auto")),
-            "Gather weights that are divided, and scatter their gradients, once a batch, with both "
-            "whole in between, or in each micro-batch; auto: once, unless that does not fit.",
+            "Gather weights that are divided, and scatter their gradients, once a batch (or before "
+            "a loop that does not change them), with both whole in between, or in each micro-batch "
+            "(or each time); auto: once, unless that does not fit.",
         ),
     ] = "auto"
     shard_optimizer: Annotated[

@@ -13,6 +13,7 @@ from hloipu.step_elements import OF_CUTTING, elements_per_step
 from hloipu.text import HloInput, read_source
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.passes.remove_annotations import annotations_removed
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, result_arrays
 from hloipu_compiler.plan.roles import wrapping_of
 from hloipu_compiler.plan.wrapping import EntryArray, WrappingRequest
@@ -119,6 +120,7 @@ def training_programs(
             from hloipu_compiler.hlo.printing.printer import print_module
 
             text = print_module(module)
+        module = annotations_removed(module)
         request = replace(stated.wrapping(request), loop=1)
     found = wrapping_of(module, request)
     if found is None or not (asked or found.feeds):

@@ -17,6 +17,8 @@ from hloipu_runtime.errors import HloipuError, MismatchError
 from hloipu_runtime.program.blocks import Blocks
 from tests.support.arrays import Array
 from tests.support.command_line import run
+from tests.support.poplar_small import WEIGHTS, changed, elements
+from tests.support.poplar_small import trained as small_trained
 
 pytest.importorskip("jax")
 from jax.sharding import PartitionSpec as P
@@ -279,9 +281,10 @@ ENTRY e {
 
 X = "p = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}\n"
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "a feed of its own": (
-        f"  {X}  t = token[] after-all()\n  o = token[] outfeed(p, t)\n"
-        "  ROOT n = f32[8,4] negate(p)", {}, "E0479",
+    "arrays of two sizes in one queue": (
+        f"  {X}  q = f32[2,4] slice(p), slice={{[0:2], [0:4]}}\n  t = token[] after-all()\n"
+        "  o = token[] outfeed(p, t)\n  u = token[] outfeed(q, o)\n  ROOT n = f32[8,4] negate(p)",
+        {}, "E0479",
     ),
     "ops on IPUs of their own": (
         f'  {X}  ROOT n = f32[8,4] negate(p), frontend_attributes={{ipu_shard="1"}}', {}, "E0481",
@@ -302,6 +305,126 @@ def test_what_cannot_be_is_refused(case: str) -> None:
         hloipu.compile(text, **options)
     assert caught.value.code == code
     assert caught.value.hint
+
+
+FED = """HloModule m
+body {
+  s = (s32[], f32[8,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  w = f32[8,4] get-tuple-element(s), index=1
+  t = token[] after-all()
+  f = ((f32[8,4], f32[6]), token[]) infeed(t), infeed_config="data", sharding={{devices=[4,1]<=[4]}, {devices=[4]<=[4]}, {maximal device=0}}
+  d = (f32[8,4], f32[6]) get-tuple-element(f), index=0
+  a = f32[8,4] get-tuple-element(d), index=0
+  b = f32[6] get-tuple-element(d), index=1
+  c = f32[4] slice(b), slice={[1:5]}
+  e = f32[8,4] broadcast(c), dimensions={1}
+  m = f32[8,4] multiply(a, e)
+  n = f32[8,4] add(w, m)
+  u = token[] outfeed(n, t), outfeed_config="sums", outfeed_shape=f32[8,4]
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  ROOT r = (s32[], f32[8,4]) tuple(j, n)
+}
+condition {
+  s = (s32[], f32[8,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  k = s32[] constant(3)
+  ROOT c = pred[] compare(i, k), direction=LT
+}
+ENTRY e {
+  p = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
+  z = s32[] constant(0)
+  s = (s32[], f32[8,4]) tuple(z, p)
+  w = (s32[], f32[8,4]) while(s), body=body, condition=condition
+  ROOT n = f32[8,4] get-tuple-element(w), index=1
+}"""  # noqa: E501
+"""A loop that adds up what a queue feeds."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_queues_of_the_text_carry_blocks(mode: Any, replicas: int, tmp_path: Path) -> None:
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    rows = np.stack([x + n for n in range(6)])
+    factors = np.arange(36, dtype=np.float32).reshape(6, 6)
+    sums = x + np.cumsum(rows * factors[:, None, 1:5], 0, dtype=np.float32)[:3]
+    if replicas == 1:
+        program = hloipu.compile(FED)
+        assert [each.shape for each in program.program.queues[0].streams] == [(2, 4), (2,)]
+        program.save(tmp_path / "p.ipux")
+        session = load(tmp_path / "p.ipux").session(
+            infeeds={"data": (rows, factors)}, constants=[x], mode=mode
+        )
+    else:  # an iteration of the loop is a step, then: replicas take turns
+        program = hloipu.compile(FED, replicas=2, role={"0": "carry"}, loop=1)
+        taken = np.repeat(rows[:3], 2, 0), np.repeat(factors[:3], 2, 0)
+        session = program.session(infeeds={"data": taken}, state=[x], mode=mode)
+    with session:
+        session.run(1 if replicas == 1 else 3)
+        found = session.stream("sums").drain()
+    assert program.program.partitions == 4
+    each = [e.element if hasattr(e, "element") else e[-1] for e in found]
+    assert_close(each, sums if replicas == 1 else np.stack([sums, sums], 1))
+
+
+def test_steps_in_the_encoding_of_graphcore_are_divided() -> None:
+    first, halves = "ENTRY main {\n  w0 = f32[2] parameter", "sharding={devices=[2]<=[2]}"
+    text = changed(
+        ("infeed(ready),", "infeed(ready), sharding={{devices=[2]<=[2]}, {replicated}},"),
+        (f"{first}(0)", f"{first}(0), {halves}"),
+    )
+    program = hloipu.compile(text)
+    assert (program.program.partitions, program.program.ipus) == (2, 2)  # two stages on each
+    with program.session(infeeds={"x": np.stack(elements())}, state=WEIGHTS) as session:
+        session.run(program.program.steps_per_run)
+        assert_close([*session.state().values()], small_trained()[0])
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_random_numbers_are_those_of_one_device(kind: str) -> None:
+    text = (
+        f"HloModule m\nENTRY e {{\n  {X}  z = f32[] constant(0)\n  o = f32[] constant(2)\n"
+        f"  a = f32[8,4] rng(z, o), distribution=rng_{kind}\n  b = f32[8,4] rng(z, o), "
+        f"distribution=rng_{kind}\n  c = f32[8,4] multiply(a, p)\n"
+        "  ROOT d = f32[8,4] add(c, b), sharding={devices=[1,4]<=[4]}\n}"
+    )
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    (whole,) = hloipu.compile(text, partition="off").run(x).outputs
+    for mode in MODES:
+        np.testing.assert_array_equal(hloipu.compile(text).run(x, mode=mode).outputs[0], whole)
+
+
+def test_stages_that_the_text_states_are_kept() -> None:
+    first, second = (f'frontend_attributes={{ipu_stage="{n}"}}' for n in (0, 1))
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    text = (
+        "HloModule m\nENTRY e {\n  w = f32[8,8] parameter(0), sharding={devices=[1,2]<=[2]}\n"
+        "  v = f32[8,8] parameter(1), sharding={devices=[2,1]<=[2]}\n  x = f32[4,8] parameter(2)\n"
+        f"  a = f32[4,8] dot(x, w), {dims}, {first}\n  b = f32[4,8] tanh(a), {second}\n"
+        f"  ROOT c = f32[4,8] dot(b, v), {dims}, {second}\n}}"
+    )
+    program = hloipu.compile(text, feed={"x": (2,)}, micro_batches=2, stages=2).program
+    assert program.partitions == 2
+    assert {"b.1"} <= {variable.origin for variable in program.variables if variable.ipu == 1}
+
+
+@pytest.mark.parametrize("wanted", ["{devices=[1,4]<=[4]}", "{{devices=[1,4]<=[4]}}"])
+def test_shardings_of_calls_are_followed(wanted: str) -> None:
+    is_tuple = wanted.startswith("{{")
+    shape = "(f32[8,4])" if is_tuple else "f32[8,4]"
+    root = "n = f32[8,4] negate(p)\n  ROOT r = (f32[8,4]) tuple(n)" if is_tuple else (
+        "ROOT n = f32[8,4] negate(p)"
+    )  # fmt: skip
+    text = (
+        f"HloModule m\nf {{\n  p = f32[8,4] parameter(0)\n  {root}\n}}\n"
+        f"ENTRY e {{\n  p = f32[8,4] parameter(0)\n"
+        f"  ROOT c = {shape} call(p), to_apply=f, sharding={wanted}\n}}"
+    )
+    program = hloipu.compile(text)
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    assert program.program.partitions == 4
+    assert_close(program.run(x).outputs, [-x])
 
 
 def test_one_device_of_several_is_all_and_it_is_said() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.partition.spmd.localizing import for_one_device
@@ -44,7 +45,7 @@ ENTRY e_spmd {{
 
 
 def test_programs_have_jax_values_and_no_more_bytes_than_xla() -> None:
-    found = {each.name: each for each in outcomes("shardy", tuple(MOST_BYTES))}
+    found = {each.name: each for each in outcomes("shardy", tuple(MOST_BYTES), tiles=5)}
     assert set(found) == set(MOST_BYTES)
     assert {name: each.fault for name, each in found.items() if each.fault} == {}
     above = {n: e.ratio for n, e in found.items() if (e.ratio or 9) > MOST_BYTES[n] + 0.01}
@@ -79,6 +80,16 @@ def test_the_judge_sees_a_sum_that_is_left_out(
         local = real(module, known)
         return replace(local, computations=tuple(map(changed, local.computations)))
 
+    on_tiles = {**record, "on_tiles": True}
+    assert judged(on_tiles, "gspmd").fault == ""
+    real_compile = hloipu.compile
+
+    def other(text: str, **options: Any) -> Any:
+        return real_compile(text.replace("constant(0)", "constant(1)"), **options)
+
+    monkeypatch.setattr(hloipu, "compile", other)
+    fault = judged(on_tiles, "gspmd").fault
+    assert fault == "result 0 in the functional mode on tiles is not JAX's"
     monkeypatch.setattr(judging, "for_one_device", wrong)
     monkeypatch.setattr(judging, "verify", lambda module: None)
     assert "result 0 of device 0 is " in judged(record, "gspmd").fault

@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.fuzz_blocks.cases import case
 from tools.fuzz_blocks.draws import SCALES
 from tools.fuzz_blocks.trial import FAILURES, LATE, Outcome, judged, lost
-from tools.mapping import add_where, mapped, where_of
+from tools.mapping import add_where, mapped, positive, where_of
 
 SECONDS = 30
 """Longest that one case may take; the usual one takes less than one."""
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_where(parser, workers=0)
     parser.add_argument("--case", type=int, action="append", help="only this one; repeatable")
     parser.add_argument("--scale", choices=sorted(SCALES), default="real")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="longest of one case")
+    parser.add_argument("--seconds", type=positive, default=SECONDS, help="longest of one case")
     parser.add_argument("--keep", type=Path, default=Path("out/blocks"), help="failures go here")
     parser.add_argument("--text", action="store_true", help="print the text of --case, and stop")
     asked = parser.parse_args(arguments)

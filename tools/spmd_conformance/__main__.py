@@ -1,11 +1,12 @@
 """Divide sharded JAX programs, run them on as many participants, and count what they send.
 
     python -m tools.spmd_conformance [--only TEXT] [--dialect shardy|gspmd] [--worst N]
-                                     [--table FILE] [--workers N] [--scheduler ADDRESS]
+                                     [--table FILE] [--tiles N] [--workers N] [--scheduler ADDRESS]
 
 Every program is lowered by JAX for virtual devices, with Shardy and without. hloipu's program of
 one device runs on all of them in the evaluator, against what JAX computes on its devices; the bytes
-that a device sends are compared with those of XLA's own program of one device.
+that a device sends are compared with those of XLA's own program of one device. Of every so many,
+`--tiles`, compiled programs run on tiles too, functional and exact.
 """
 
 import argparse
@@ -29,10 +30,19 @@ ROOT = Path(__file__).parents[2]
 DIALECTS = ("shardy", "gspmd")
 
 
-def outcomes(dialect: str, names: Sequence[str] = (), where: Where = HERE) -> Iterator[Judged]:
-    """Yield the judgement of each program in one dialect, as JAX lowers them in one child."""
+def outcomes(
+    dialect: str, names: Sequence[str] = (), where: Where = HERE, tiles: int = 0
+) -> Iterator[Judged]:
+    """Yield the judgement of each program in one dialect, as JAX lowers them in one child.
+
+    `tiles`: of every so many, on tiles too; 0: of none.
+    """
     judge, lost = partial(judged, dialect=dialect), partial(_lost, dialect=dialect)
-    yield from mapped(judge, _lowered(dialect, names), lost, where)
+    records = (
+        {**record, "on_tiles": tiles > 0 and number % tiles == 0}
+        for number, record in enumerate(_lowered(dialect, names))
+    )
+    yield from mapped(judge, records, lost, where)
 
 
 def _lost(record: Mapping[str, Any], said: str, dialect: str) -> Judged:
@@ -109,6 +119,7 @@ def main() -> int:
     parser.add_argument("--dialect", choices=DIALECTS, help="one partitioner's texts alone")
     parser.add_argument("--worst", type=int, default=40, help="how many of the dearest to list")
     parser.add_argument("--table", type=Path, help="write all outcomes to this file as JSON")
+    parser.add_argument("--tiles", type=int, default=0, help="every so many, on tiles too; 0: none")
     add_where(parser)
     asked = parser.parse_args()
     names: list[str] = []
@@ -118,7 +129,7 @@ def main() -> int:
         names = [p.name for part in PARTS.values() for p in part if asked.only in p.name]
     began, judgements = time.perf_counter(), []
     for dialect in (asked.dialect,) if asked.dialect else DIALECTS:
-        judgements += list(outcomes(dialect, names, where_of(asked)))
+        judgements += list(outcomes(dialect, names, where_of(asked), asked.tiles))
     print(summary(judgements, asked.worst))
     print(f"{time.perf_counter() - began:.0f} s")
     if asked.table:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.graph import Module
@@ -22,7 +23,7 @@ from hloipu_runtime.kernels.core.storage import user_dtype
 from tests.support.blocks import block_of, padded_block
 from tools.spmd_conformance.traffic import Traffic, traffic_of
 
-_TOLERANCE = {"bf16": 3e-2, "f16": 3e-3, "f32": 1e-4}
+_TOLERANCE = {"bf16": 3e-2, "f16": 3e-3, "f32": 1e-4, "c64": 1e-4}
 """Of the largest value, by the coarsest type of a program: sums in another order, and products of a
 few hundred terms."""
 _MESSAGE = 64.0
@@ -51,7 +52,7 @@ class Judged:
 
 
 def judged(record: Mapping[str, Any], dialect: str) -> Judged:
-    """Judge a program as the child process of JAX printed it."""
+    """Judge a program as the child process of JAX printed it, on tiles too where that is asked."""
     name, part = record["name"], record["part"]
     if "fault" in record:
         return Judged(name, part, dialect, f"JAX: {record['fault']}")
@@ -70,6 +71,8 @@ def judged(record: Mapping[str, Any], dialect: str) -> Judged:
         if record["arrays"]:
             with np.load(BytesIO(record["arrays"])) as arrays:
                 fault = differing(module, known, local, dict(arrays))
+                if record.get("on_tiles") and not fault:
+                    fault = differing_on_tiles(record["text"], dict(arrays))
     except HloipuError as error:
         fault = f"refused: {error}"
     except (TypeError, ValueError, LookupError, ArithmeticError, AssertionError):  # a defect
@@ -105,12 +108,37 @@ def differing(
             ours = found[device][number][tuple(map(slice, theirs.shape))]
             if ours.shape != theirs.shape:
                 return f"result {number} of device {device} has sizes {ours.shape}"
-            apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+            wide = np.complex128 if whole.dtype.kind == "c" else np.float64
+            apart = np.abs(ours.astype(wide) - theirs.astype(wide))
             if not np.all((apart <= bound) | (np.isnan(ours) & np.isnan(theirs))):
                 return f"result {number} of device {device} is {np.max(apart):.3g} off"
             own = np.ascontiguousarray(ours).tobytes()
             if first.setdefault(_block(known, device, split), own) != own:
                 return f"result {number} of device {device} is not what its replicas have"
+    return ""
+
+
+def differing_on_tiles(text: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """Return where values of a compiled program, in either mode, are not JAX's; empty: nowhere.
+
+    On a small machine, if the program fits that; memory is poisoned in the exact mode. Whole
+    numbers have no other bits; floats that are summed tile by tile are within a tolerance.
+    """
+    given = [value for name, value in arrays.items() if name.startswith("argument")]
+    program = hloipu.compile(text, target="tiny")
+    if not program.fits:
+        program = hloipu.compile(text)
+    kinds = [port.dtype for port in program.inputs]
+    given = [value.astype(kind) for value, kind in zip(given, kinds, strict=True)]
+    results = [value for name, value in arrays.items() if name.startswith("result")]
+    for mode in ("functional", "exact"):
+        outputs = program.run(*given, mode=mode, poison=mode == "exact").outputs
+        for number, (ours, whole) in enumerate(zip(outputs, results, strict=True)):
+            coarsest = max(t for kind, t in _TOLERANCE.items() if kind in text or kind == "f32")
+            bound = coarsest * max(1.0, float(np.abs(whole).max(initial=0.0)))
+            bound = bound if whole.dtype.kind in "fc" else 0.0
+            if not np.allclose(np.asarray(ours, whole.dtype), whole, 0.0, bound, equal_nan=True):
+                return f"result {number} in the {mode} mode on tiles is not JAX's"
     return ""
 
 

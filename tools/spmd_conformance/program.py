@@ -35,11 +35,13 @@ class Program:
     """The axes of each dimension of the only result; empty: nothing is said."""
     runs: bool = True
     """Whether values are compared; bytes alone where sizes are those of real models."""
+    alone: bool = False
+    """Whether values are those of one device, since XLA's of several are others."""
 
 
-def mesh_of(text: str) -> Mesh:
-    """Return a mesh of the first devices, with axes a, b, c."""
-    sizes = [int(n) for n in text.split("x")]
+def mesh_of(text: str, *, alone: bool = False) -> Mesh:
+    """Return a mesh of the first devices, with axes a, b, c; `alone`: each of one device."""
+    sizes = [1 if alone else int(n) for n in text.split("x")]
     devices = np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
     return Mesh(devices, tuple("abc"[: len(sizes)]), axis_types=(AxisType.Auto,) * len(sizes))
 
@@ -76,4 +78,7 @@ def drawn(stated: jax.ShapeDtypeStruct, limit: int, number: int) -> np.ndarray:
     draws, dtype = np.random.default_rng(number), stated.dtype
     if dtype.kind in "iub":
         return np.asarray(draws.integers(0, limit, stated.shape), dtype)
-    return np.asarray(draws.standard_normal(stated.shape), dtype)
+    values = draws.standard_normal(stated.shape)
+    if dtype.kind == "c":
+        values = values + 1j * draws.standard_normal(stated.shape)
+    return np.asarray(values, dtype)

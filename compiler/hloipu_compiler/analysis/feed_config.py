@@ -6,6 +6,8 @@ feed's name (graphcore/tensorflow: tensorflow/compiler/plugin/poplar, `PoplarFee
 
 from typing import NamedTuple
 
+from hloipu_compiler.ir.graph import Instruction
+
 LAST = 1
 _NAME, _MODE, _TYPES, _DEPTH = 2, 3, 4, 5
 _VARINT, _BYTES = 0, 2
@@ -27,6 +29,11 @@ def feed_name(config: str) -> str:
     """Return the name that a configuration gives to its queue, or nothing."""
     found = feed_config(config)
     return found.name
+
+
+def queue_name(x: Instruction) -> str:
+    """Return the name of the queue that an infeed or an outfeed goes by: its own or its opcode."""
+    return feed_name(x.attributes.text(f"{x.opcode}_config")) or x.opcode
 
 
 def feed_config(config: str) -> FeedConfig:

@@ -10,6 +10,9 @@ from hloipu_compiler.ir.ops import COLLECTIVES
 PER_MICRO_BATCH = "hloipu.per_micro_batch"
 """Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
 
+FED = "hloipu.fed"
+"""Frontend attribute of a parameter that was an infeed: its `sharding=` counts as that did."""
+
 # Sources: openxla/xla: xla/service/sharding_propagation.cc, xla/service/spmd/spmd_partitioner.cc
 # (Sharding, InspectSharding, shard barriers), xla/service/spmd/shardy/constants.h (xla.sdy.*),
 # xla/hlo/transforms/host_offloader.h and xla/service/host_memory_offload_annotations.h

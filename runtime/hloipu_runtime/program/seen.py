@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Port, Program, Queue, StatePort
-from hloipu_runtime.program.stacks import PARAMETER, RESULT, Array, Numbering, Stack
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, STREAM, Array, Numbering, Stack
 from hloipu_runtime.program.state_parts import user_shape
 
 if TYPE_CHECKING:
@@ -149,13 +150,16 @@ def _seen(program: Program) -> Seen:
     moved: dict[str, str] = {}
     own: Mapping[int, Blocks] = {}
     theirs: Mapping[int, Blocks] = {}
+    carried: Mapping[int, Blocks] = {}
     if program.partitioning is not None:
         from hloipu_runtime.program.blocks import blocks_by_number
 
         own = blocks_by_number(program.partitioning, PARAMETER)
         theirs = blocks_by_number(program.partitioning, RESULT)
+        carried = blocks_by_number(program.partitioning, STREAM)
     blocks: dict[str, Blocks] = {}
     parameters = _whole(_ports(program, program.parameters, given, split, moved), own, blocks)
+    firsts = accumulate((len(x.streams) for x in program.queues), initial=0)
     loaded = len(_ports(program, program.parameters[: len(program.loaded)], given, {}, {}))
     return Seen(
         parameters,
@@ -166,9 +170,11 @@ def _seen(program: Program) -> Seen:
             _whole_queue(
                 _queue(x, given if x.to_device else numbering, split),
                 own if x.to_device else theirs,
+                first,
+                carried,
                 blocks,
             )
-            for x in program.queues
+            for x, first in zip(program.queues, firsts, strict=False)
         ),
         split,
         moved,
@@ -224,12 +230,17 @@ def _whole_port(port: Port, blocks: "Blocks | None", found: "dict[str, Blocks]")
 
 
 def _whole_queue(
-    queue: Queue, by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
+    queue: Queue,
+    by_place: "Mapping[int, Blocks]",
+    first: int,
+    by_stream: "Mapping[int, Blocks]",
+    found: "dict[str, Blocks]",
 ) -> Queue:
-    if not queue.places or not by_number:
-        return queue
-    pairs = zip(queue.streams, queue.places, strict=True)
-    ports = tuple(_whole_port(port, by_number.get(place), found) for port, place in pairs)
+    """Return a queue of whole arrays; `first`: the number of its first stream."""
+    numbers = queue.places or range(first, first + len(queue.streams))
+    by_number = by_place if queue.places else by_stream
+    pairs = zip(queue.streams, numbers, strict=True)
+    ports = tuple(_whole_port(port, by_number.get(number), found) for port, number in pairs)
     return replace(queue, streams=ports)
 
 

@@ -17,6 +17,8 @@ from hloipu_runtime.program.mapping import Sizes
 Array = np.ndarray[Any, Any]
 PARAMETER, RESULT = "parameter", "result"
 KINDS = (PARAMETER, RESULT)
+STREAM = "stream"
+"""Of a queue that neither feeds parameters nor takes results; all queues' streams are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,10 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A parameter or a result, and the axes of the mesh that divide it."""
+    """A parameter, a result or what a stream carries, and the axes of the mesh that divide it."""
 
     kind: str
-    """`parameter` or `result`."""
+    """`parameter`, `result` or `stream`."""
     number: int
     shape: Sizes
     """Of the whole array."""
@@ -79,7 +81,7 @@ class Partitioning:
     order: Sizes
     """The partition at each place of the mesh; empty: places are partitions."""
     arrays: tuple[Divided, ...]
-    """All parameters, then all results; those that are not divided have no axes."""
+    """All parameters, all results, then streams; those that are not divided have no axes."""
 
 
 class Whole(NamedTuple):

@@ -8,7 +8,7 @@ import pytest
 
 from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.program.proof.blocks import block_faults
-from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, STREAM, Divided, Partitioning
 from hloipu_runtime.program_io.text.parser import parse_program
 from tests.support.program_texts import TEXTS
 
@@ -55,6 +55,7 @@ WRONG = {
     "no such axis": Partitioning((2, 2), (), (Divided(PARAMETER, 0, (4, 4), ((2,), ())),)),
     "another rank": Partitioning((2, 2), (), (Divided(PARAMETER, 0, (4,), ((0,), ())),)),
     "another shape": Partitioning((2, 2), (), (Divided(RESULT, 0, (8, 4), ((0,), (1,))),)),
+    "no stream": Partitioning((2, 2), (), (Divided(STREAM, 9, (4, 4), ((0,), (1,))),)),
     "no port": Partitioning((2, 2), (), (Divided("port", 0, (4, 4), ((0,), (1,))),)),
 }
 

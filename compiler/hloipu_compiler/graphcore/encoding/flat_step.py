@@ -19,6 +19,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
 )
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.attributes import Alias, Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
@@ -168,7 +169,7 @@ class Ending:
     def _parameter(self, position: int) -> int | None:
         """Return the module's parameter that a value is, if only moved."""
         at = position
-        while self.made[at].opcode in _SAME_VALUE:
+        while self.made[at].opcode in _SAME_VALUE or is_identity(self.made[at]):
             at = self.made[at].operands[0]
         shape, whole = self.made[position].shape, self.made[at].shape
         if at >= self.parameters or not _are_alike(shape, whole):

@@ -4,7 +4,9 @@ What makes a step of Graphcore's encoding is gone afterwards: calls are marks on
 are the gradients that they add up, counters are state, and queues feed parameters and take results.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import repeat
 
 from hloipu_compiler.analysis.feed_config import feed_config
 from hloipu_compiler.graphcore.encoding.core.call_config import (
@@ -17,6 +19,7 @@ from hloipu_compiler.graphcore.encoding.core.call_config import (
 from hloipu_compiler.graphcore.encoding.core.custom_ops import attributes_of
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op, flat
+from hloipu_compiler.graphcore.encoding.core.sheet import divides, division_of
 from hloipu_compiler.graphcore.encoding.core.traces import (
     BACKWARD_PHASE,
     FORWARD_PHASE,
@@ -35,11 +38,17 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     Value,
 )
 from hloipu_compiler.graphcore.encoding.summing import SummingWriter
+from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
+from hloipu_compiler.hlo.attributes.sharding import read_sharding
+from hloipu_compiler.ir.annotations import FED
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.verify.sharding_forms import leaf_shardings
 from hloipu_runtime.element_types import S32
 
 COUNTS = ArrayShape(S32)
+_OF_A_QUEUE = frontend_attributes_text({FED: "true"})
 _PHASES = {
     STAGE: FORWARD_PHASE,
     BACKWARD: BACKWARD_PHASE,
@@ -59,7 +68,7 @@ class FlatWriter(SummingWriter):
         arguments = []
         for position in old.parameters:
             x = old.instructions[position]
-            arguments.append(self.parameter(x.name, x.shape))
+            arguments.append(self.parameter(x.name, x.shape, attributes=division_of(x)))
             made = self.made[-1]
             self.made[-1] = made._replace(metadata=x.metadata, start=x.start, end=x.end)
         return self.computation(old, arguments, OUTSIDE)
@@ -192,7 +201,7 @@ class FlatWriter(SummingWriter):
             )
         said = feed_config(x.attributes.text("infeed_config"))
         queue = Queue(said.name or "infeed", [])
-        value = self._parameters(x, x.shape, queue)
+        value = self._parameters(x, x.shape, queue, self._divisions(x))
         known = [feed for feed in self.feeds if feed.name == queue.name]
         if known:
             raise PoplarError(
@@ -203,12 +212,29 @@ class FlatWriter(SummingWriter):
         self.feeds.append(queue)
         return value
 
-    def _parameters(self, x: Instruction, shape: Shape, queue: Queue) -> Value:
+    def _divisions(self, x: Instruction) -> Iterator[Attributes]:
+        """Yield what an infeed says of the division of each of its arrays."""
+        text = x.attributes.text("sharding")
+        if "[" not in text:
+            return repeat(NO_ATTRIBUTES)
+        each = (str(sharding) for sharding in leaf_shardings(read_sharding(text), x.shape))
+        return (
+            Attributes({"sharding": Raw(said), "frontend_attributes": _OF_A_QUEUE})
+            if divides(said)
+            else NO_ATTRIBUTES
+            for said in each
+        )
+
+    def _parameters(
+        self, x: Instruction, shape: Shape, queue: Queue, divisions: Iterator[Attributes]
+    ) -> Value:
         if isinstance(shape, TupleShape):
-            return Made(tuple(self._parameters(x, part, queue) for part in shape.elements))
+            parts = (self._parameters(x, part, queue, divisions) for part in shape.elements)
+            return Made(tuple(parts))
+        division = next(divisions)
         if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
             return Token()
-        at = self.parameter(f"{x.name}.{len(queue.positions)}", shape)
+        at = self.parameter(f"{x.name}.{len(queue.positions)}", shape, attributes=division)
         queue.positions.append(at)
         self.traces[at] = Trace(fed=True)
         return at

@@ -7,7 +7,7 @@ as Graphcore's backend prints it (graphcore/tensorflow: tensorflow/compiler/plug
 
 from collections.abc import Sequence
 
-from hloipu_compiler.analysis.feed_config import feed_name
+from hloipu_compiler.analysis.feed_config import queue_name
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
@@ -46,7 +46,7 @@ def _queue(context: LoweringContext, opcode: str, kinds: Sequence[tuple[str, Siz
     """Return the queue of an op; CodegenError E0472 where its ops take different arrays."""
     builder: Builder = context.builder
     to_device = opcode == "infeed"
-    name = feed_name(context.attributes.text(f"{opcode}_config")) or opcode
+    name = queue_name(context.instruction)
     known = builder.queues.get(name)
     if known is not None and known.to_device is not to_device:
         name = f"{name}.{opcode}"

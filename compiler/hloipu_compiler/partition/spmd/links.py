@@ -313,8 +313,14 @@ def _rank(x: Instruction) -> int:
 
 
 def _direction(x: Instruction) -> Direction:
-    if x.attributes.text("custom_call_target") != "xla.sdy.PropagationBarrier":
-        return Direction.BOTH
+    """Return where a barrier lets shardings through.
+
+    GSPMD's own: openxla/xla `xla/service/spmd/shard_barrier_partitioner.h`.
+    """
+    target = x.attributes.text("custom_call_target")
+    if target != "xla.sdy.PropagationBarrier":
+        gspmd = {"ShardBarrierFrom": Direction.BACKWARD, "ShardBarrierTo": Direction.FORWARD}
+        return gspmd.get(target, Direction.BOTH)
     said = read_frontend_attributes(x.attributes.text("frontend_attributes"))
     number = said.get("xla.sdy.allowed_direction", "0").split(":")[0].strip()
     named = {"1": Direction.FORWARD, "2": Direction.BACKWARD, "3": Direction.BOTH}

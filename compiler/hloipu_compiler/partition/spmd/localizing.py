@@ -11,6 +11,7 @@ slow. Dimensions that axes do not divide have padding in their last blocks.
 from dataclasses import replace
 from itertools import count
 
+from hloipu_compiler.analysis.feed_config import queue_name
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -28,8 +29,21 @@ from hloipu_compiler.partition.spmd.writing import Writer
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
+
+_ALIKE = COLLECTIVES | frozenset("custom-call infeed outfeed rng rng-get-and-update-state".split())
+"""Opcodes with effects that every device may have: those of custom calls are flags of their own.
+
+Queues hand each device its blocks; random numbers without a state are drawn whole, from the state
+of the program, which is the same on all devices.
+"""
+
+
+Queue = tuple[str, str]
+"""The opcode and the name of a queue that ops of the text move arrays through."""
+Sizes = tuple[tuple[int, ...], ...]
 
 
 def entry_splits(
@@ -60,7 +74,8 @@ def for_one_device(
     Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
     each device outside of a manual region.
     """
-    return with_merged_collectives(Localizing(module, known, paths).module_made(results))
+    local = Localizing(module, known, paths).module_made(results)
+    return with_merged_collectives(gathers_before_loops(local))
 
 
 class Localizing:
@@ -75,6 +90,8 @@ class Localizing:
         """Old names that a new computation has."""
         self.combiners: dict[tuple[str, str], Computation] = {}
         self.names = Names(module.computation)
+        self.queues: dict[Queue, tuple[Sizes, Splits]] = {}
+        """Sizes and splits of the arrays that queues carry, as their first op has them."""
         self.channels = count(1)
         self.regions = regions_of(module, known)
         self.manual = manual_parts(module, self.regions)
@@ -83,7 +100,9 @@ class Localizing:
     def module_made(self, results: Splits | None = None) -> Module:
         """Return the program of one device."""
         if self.known.axes.device_count > MOST_LISTED:
-            raise self.refusal(None, f"a program for {self.known.axes.device_count:,} devices")
+            what = f"a program for {self.known.axes.device_count:,} devices"
+            hint = f"take a mesh of {MOST_LISTED:,} devices at most"
+            raise self.refusal(None, what, hint)
         for computation in self.module.computations:
             for position, x in enumerate(computation.instructions):
                 self._check(computation.name, position, x)
@@ -160,6 +179,18 @@ class Localizing:
         """Return the shardings of a computation's results, leaf by leaf."""
         return self.splits(name, self.module.computation[name].root)
 
+    def queue_splits(self, x: Instruction, sizes: Sizes, splits: Splits) -> Splits:
+        """Return how an infeed's or an outfeed's arrays are divided: as others' of its queue.
+
+        Raises UnsupportedError E0479 where ops of one queue move arrays of other sizes.
+        """
+        queue = (x.opcode, queue_name(x))
+        known, splits = self.queues.setdefault(queue, (sizes, splits))
+        if known != sizes:
+            what = f"{x.opcode} {x.name}, whose arrays have other sizes than others of its queue,"
+            raise self.refusal(x, what, "give each queue its own name in the configuration")
+        return splits
+
     def combiner(self, opcode: str, kind: ElementType) -> str:
         """Return the name of a computation that applies an op to two scalars."""
         key = (opcode, kind.name)
@@ -173,23 +204,24 @@ class Localizing:
         return self.combiners[key].name
 
     def _check(self, name: str, position: int, x: Instruction) -> None:
-        acts = Trait.SIDE_EFFECT in OPS[x.opcode].traits and x.opcode != "custom-call"
+        acts = Trait.SIDE_EFFECT in OPS[x.opcode].traits and x.opcode not in _ALIKE
         acts = acts or x.attributes.flag("custom_call_has_side_effect")
-        acts = acts and x.opcode not in COLLECTIVES and not is_border(x)
+        acts = acts and not is_border(x)
         is_python = x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         if is_python and not x.attributes.called:
-            raise self.refusal(x, f"{x.name}, which a Python function is to partition,")
+            hint = "lower the function without custom_partitioning, or give that a body in HLO"
+            raise self.refusal(x, f"{x.name}, which a Python function is to partition,", hint)
         outside = x.opcode in PER_DEVICE and not self.manual.get((name, position))
-        if (acts or outside or x.opcode == "rng") and not is_identity(x):
-            raise self.refusal(x, f"{x.opcode} {x.name}")
+        if outside:
+            hint = "move it into a manual region (shard_map), or leave the annotations out"
+            raise self.refusal(x, f"{x.opcode} {x.name}, outside of a manual region,", hint)
+        if acts and not is_identity(x):
+            what = x.attributes.text("custom_call_target") or x.opcode
+            hint = f"take {what} out of the module: what it does would be done on each device"
+            raise self.refusal(x, f"{x.opcode} {x.name}, which acts once for all devices,", hint)
 
-    def refusal(self, x: Instruction | None, what: str) -> UnsupportedError:
+    def refusal(self, x: Instruction | None, what: str, hint: str) -> UnsupportedError:
         """Return an error about what cannot be written for each device."""
-        error = UnsupportedError(
-            "E0479",
-            f"{what} cannot be written for each device",
-            hint="partition only modules without effects, whose collectives are in manual "
-            f"regions, for {MOST_LISTED:,} devices at most",
-        )
+        error = UnsupportedError("E0479", f"{what} cannot be written for each device", hint=hint)
         error.span = self.module.span(x) if x else None
         return error

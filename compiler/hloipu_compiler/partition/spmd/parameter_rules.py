@@ -69,8 +69,8 @@ def matched_arrays(
 
     Arrays are the parameters', then the results'.
     `sizes`: of the mesh's axes. Raises UsageError E0487 for a rule that holds for nothing, E0488
-    for one that has axes that the mesh has not, more dimensions than an array, or blocks that do
-    not divide it evenly.
+    for one that has axes that the mesh has not, more dimensions than an array, or more blocks than
+    a dimension has elements.
     """
     arrays = entry_arrays(module)
     names = names_of_arrays(module)
@@ -178,10 +178,10 @@ def _check_fits(rule: Rule, array: EntryArray, sizes: Mapping[str, int]) -> None
         )
     for d, (axes, size) in enumerate(zip(spec, array.shape, strict=False)):
         blocks = prod(sizes[axis] for axis in axes if axis != OPEN)
-        if size % blocks:
+        if blocks > max(1, size):
             raise UsageError(
                 "E0488",
                 f"the shard rule {pattern!r} cuts dimension {d} of {array} into {blocks} blocks, "
-                f"which do not divide its size, {size}",
-                hint="take axes whose sizes divide it, or another dimension",
+                f"and it has {size} elements",
+                hint="take smaller axes, or another dimension",
             )

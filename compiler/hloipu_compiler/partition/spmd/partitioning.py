@@ -5,7 +5,7 @@ divided alike, also where the text says nothing of the result, or another thing.
 arrays, so that only the collectives change by it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -13,16 +13,17 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.annotations import is_border
-from hloipu_compiler.ir.attributes import Raw, ReplicaGroups, Value
+from hloipu_compiler.ir.attributes import Attributes, Raw, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import leaves_of
+from hloipu_compiler.ir.shapes import TupleShape, leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
-from hloipu_compiler.partition.spmd.localizing import Localizing, entry_splits
+from hloipu_compiler.partition.spmd.localizing import Localizing, Queue, entry_splits
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
+    CONSTRAINT,
     Stated,
     partitioned_already,
     require_whole,
@@ -30,13 +31,17 @@ from hloipu_compiler.partition.spmd.reading import (
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.passes.batch_indices import with_batch_indices
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.passes.inline_calls import inlined
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.stacks import PARAMETER, RESULT, Divided, Partitioning
+from hloipu_runtime.program.program import Queue as HostQueue
+from hloipu_runtime.program.stacks import PARAMETER, RESULT, STREAM, Divided, Partitioning
 
 _KEPT = ("input_output_alias", "buffer_donor", "replica_count")
 """What the header says of numbers of parameters and results, which stay."""
@@ -51,8 +56,22 @@ class Partitioned:
     """The same, with small collectives apart: what is cut is merged when it has been cut."""
     partitioning: Partitioning
     axes: DeviceAxes
+    queues: Mapping[Queue, tuple[Divided, ...]]
+    """What queues of the text's own carry, numbered from 0 in each."""
     notes: tuple[str, ...] = ()
     """What of the text is followed otherwise than it is written, for people."""
+
+    def with_streams(self, queues: Sequence[HostQueue]) -> Partitioning:
+        """Return how all arrays are divided, those that a program's own queues carry as well."""
+        arrays, first = list(self.partitioning.arrays), 0
+        for queue in queues:
+            opcode = "infeed" if queue.to_device else "outfeed"
+            names = (queue.name, queue.name.removesuffix(f".{opcode}"))
+            each = next((self.queues[opcode, n] for n in names if (opcode, n) in self.queues), ())
+            if not queue.places:
+                arrays += [replace(x, number=first + x.number) for x in each]
+            first += len(queue.streams)
+        return replace(self.partitioning, arrays=tuple(arrays))
 
     @property
     def line(self) -> str:
@@ -98,31 +117,39 @@ def _is_divided(module: Module) -> bool:
     return True
 
 
-def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Partitioned:
+def partitioned(
+    module: Module, state: StatePairs = (), replicas: int = 1, *, gathers_early: bool = True
+) -> Partitioned:
     """Return a verified module that `is_divided` as the program of every partition.
 
     `state`: numbers of the parameters that stay on the device, and of the results that are their
     next values; what the header aliases is such as well. Each replica has its own partitions, which
-    meet each other alone. Raises UnsupportedError E0479 for ops that cannot be written for each
-    partition, UsageError E0477 for a module that is partitioned already.
+    meet each other alone. `gathers_early`: what a loop gathers and does not change is gathered
+    before it, and whole for as long as it runs. Raises UnsupportedError E0479 for ops that cannot
+    be written for each partition, UsageError E0477 for a module that is partitioned already.
     """
     pairs = {(x.parameter, x.result) for x in aliased(module)} | set(state)
     ordered = tuple(sorted(pairs))
-    key = Same(module), ordered, replicas
-    return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas))
+    key = Same(module), ordered, replicas, gathers_early
+    return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas, gathers_early))
 
 
 PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
 """Modules partitioned; retries, trials of a search and advice begin with the same ones."""
 
 
-def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitioned:
+def _partitioned(
+    module: Module, state: StatePairs, replicas: int, gathers_early: bool
+) -> Partitioned:
     require_whole(module)
     module = ready_to_divide(module)
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
-    local = Localizing(module, known).module_made(made)
+    localizing = Localizing(module, known)
+    local = localizing.module_made(made)
+    if gathers_early:
+        local = gathers_before_loops(local)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:
         local = _for_replicas(local, replicas, known.axes.device_count)
@@ -136,7 +163,12 @@ def _partitioned(module: Module, state: StatePairs, replicas: int) -> Partitione
     ]
     axes = known.axes
     partitioning = Partitioning(axes.sizes, axes.devices, tuple(arrays))
-    return Partitioned(together, local, partitioning, axes, tuple(_notes(stated)))
+    queues = {
+        # A token is no array that is carried.
+        queue: tuple(_divided(STREAM, sizes[:-1], splits[:-1]))
+        for queue, (sizes, splits) in localizing.queues.items()
+    }
+    return Partitioned(together, local, partitioning, axes, queues, tuple(_notes(stated)))
 
 
 def _notes(stated: Stated) -> Iterator[str]:
@@ -156,7 +188,28 @@ def ready_to_divide(module: Module) -> Module:
     Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
     not divide their values alike; indices that only count are no reason to fetch other rows.
     """
-    return with_batch_indices(inlined(made_synchronous(module)))
+    return with_batch_indices(inlined(_with_stated_calls(made_synchronous(module))))
+
+
+def _with_stated_calls(module: Module) -> Module:
+    """Return the module with shardings of calls, which are inlined, on what reads their results."""
+
+    def called(draft: Draft, x: Instruction) -> int | None:
+        if "sharding" not in x.attributes:
+            return None
+        said = Attributes({"sharding": x.attributes["sharding"]})
+        bare = x._replace(attributes=without(x.attributes, ("sharding",)))
+        at = draft.append(bare._replace(name=draft.fresh_name(x.name)))
+        if not isinstance(x.shape, TupleShape):
+            said = said.replaced(custom_call_target=CONSTRAINT)
+            return draft.add(x, "custom-call", x.shape, (at,), said)
+        parts = [
+            draft.add(x, "get-tuple-element", shape, (at,), Attributes({"index": i}))
+            for i, shape in enumerate(x.shape.elements)
+        ]
+        return draft.add(x, "tuple", x.shape, parts, said)
+
+    return with_each(module, lambda c: rewritten(module, c, {"call": called}))
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:

@@ -24,7 +24,7 @@ from hloipu_compiler.interpret.planning.sdy_text import (
     read_meshes,
     read_shardings,
 )
-from hloipu_compiler.ir.annotations import SHARDY_IN, SHARDY_OUT, is_border
+from hloipu_compiler.ir.annotations import FED, SHARDY_IN, SHARDY_OUT, is_border
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import leaves_of
@@ -167,7 +167,7 @@ class _Reader:
     def _read(self, key: Key, x: Instruction) -> None:
         target = x.attributes.text("custom_call_target")
         if x.opcode == "outfeed":
-            return  # What is said is of its operands, and effects are refused.
+            return  # It takes the blocks that its operands have.
         if not self.is_shardy:
             text = x.attributes.text("sharding")
             if text:
@@ -176,13 +176,13 @@ class _Reader:
                 if group:
                     self.groups[key] = group.split()[-1]
             return
-        if x.opcode == "infeed":
+        if x.opcode not in ("infeed", "parameter", "custom-call"):
+            return
+        said = read_frontend_attributes(x.attributes.text("frontend_attributes"))
+        if x.opcode == "infeed" or FED in said:
             if text := x.attributes.text("sharding"):
                 self.given[key] = self._cached(text, x)
             return
-        if x.opcode != "parameter" and x.opcode != "custom-call":
-            return
-        said = read_frontend_attributes(x.attributes.text("frontend_attributes"))
         if target == GROUP:
             self.groups[key] = said.get("xla.sdy.sharding_group_id", "").split(":")[0].strip()
         name = {SHARDY_IN: "xla.sdy.in_shardings", SHARDY_OUT: "xla.sdy.out_shardings"}

@@ -5,6 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hloipu_compiler.hlo.attributes.frontend_attributes import (
+    frontend_attributes_text,
+    read_frontend_attributes,
+)
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.factors import FactorKind
@@ -61,11 +65,28 @@ class Writer:
     def written(self, results: Splits) -> Computation:
         """Return the computation, whose results are split so."""
         for position, x in enumerate(self.old.instructions):
+            first = len(self.draft.made)
             self.blocks.append(self._written((self.old.name, position), x))
+            self._mark(x, first)
         x = self.old.instructions[self.old.root]
         leaves = self._moved(x, self.blocks[self.old.root], leaves_of(x.shape), results)
         root = self._packed(x, x.shape, iter(leaves))
         return replace(self.old, instructions=tuple(self.draft.made), root=root)
+
+    def _mark(self, x: Instruction, first: int) -> None:
+        """Give all that was written for an op, from `first` on, what the op says of other things.
+
+        Such as its stage: collectives that fetch its operands are part of that.
+        """
+        said = x.attributes.text("frontend_attributes")
+        words = {k: v for k, v in read_frontend_attributes(said).items() if k[:8] != "xla.sdy."}
+        if not words:
+            return
+        marks = frontend_attributes_text(words)
+        for position in range(first, len(self.draft.made)):
+            made = self.draft.made[position]
+            attributes = made.attributes.replaced(frontend_attributes=marks)
+            self.draft.made[position] = made._replace(attributes=attributes)
 
     def _moved(
         self,
@@ -105,6 +126,10 @@ class Writer:
             x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         ):
             results = self._calling(x, given, wanted)
+        elif x.opcode == "infeed":
+            results = self._fed(x, wanted)
+        elif x.opcode == "outfeed":
+            results = self._sent(x, given)
         else:
             results = self._computed(key, x, given, wanted)
         if not is_identity(x):
@@ -140,6 +165,28 @@ class Writer:
         positions = self._unpacked(x, at, shape)
         return [Block(i, split) for i, split in zip(positions, wanted, strict=True)]
 
+    def _fed(self, x: Instruction, wanted: Splits) -> list[Block]:
+        """Take blocks from a queue, of which the host sends each device its own."""
+        sizes = tuple(leaf.dimensions for leaf in leaves_of(x.shape))
+        splits = self.whole.queue_splits(x, sizes, wanted)
+        shape = self._local(x.shape, splits)
+        operands = tuple(self.blocks[i][0].at for i in x.operands)
+        attributes = without(x.attributes, STATED)
+        at = self.draft.append(x._replace(shape=shape, operands=operands, attributes=attributes))
+        pairs = zip(self._unpacked(x, at, shape), splits, strict=True)
+        return [Block(i, split) for i, split in pairs]
+
+    def _sent(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
+        """Hand blocks to a queue, of which the host makes whole arrays."""
+        wholes = self._operand_leaves(x)
+        sizes = tuple(leaf.dimensions for leaf in wholes)
+        splits = self.whole.queue_splits(x, sizes, tuple(block.split for block in given))
+        leaves = iter(self._moved(x, given, wholes, splits))
+        packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
+        attributes = without(x.attributes, (*STATED, "outfeed_shape"))
+        at = self.draft.append(x._replace(operands=tuple(packed), attributes=attributes))
+        return [Block(at, ())]
+
     def _local(self, shape: Shape, splits: Splits) -> Shape:
         return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
 
@@ -170,7 +217,9 @@ class Writer:
         outside = region.outside(inside)
         if outside is None:
             raise self.whole.refusal(
-                x, f"{x.name}, whose manual axes are minor to others of a dimension,"
+                x,
+                f"{x.name}, whose manual axes are minor to others of a dimension,",
+                "let the manual axes be the first ones of each dimension",
             )
         if region.enters:
             moved = self._moved(x, given, self._operand_leaves(x), outside)

@@ -6,7 +6,7 @@ from math import prod
 from hloipu_runtime.program.blocks import blocks_by_number
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of
-from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, Numbering, Partitioning
+from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, STREAM, Numbering, Partitioning
 from hloipu_runtime.program.state_parts import user_shape
 
 
@@ -30,7 +30,7 @@ def _form_faults(partitioning: Partitioning, partitions: int) -> Iterator[tuple[
     for x in partitioning.arrays:
         place = f"the blocks of {x.kind[:40]} {x.number}"
         used = [axis for axes in x.axes for axis in axes]
-        if x.kind not in KINDS or x.number < 0 or (x.kind, x.number) in met:
+        if x.kind not in (*KINDS, STREAM) or x.number < 0 or (x.kind, x.number) in met:
             yield place, "there is no such array, or it is there twice"
         if len(x.axes) != len(x.shape) or min(x.shape, default=0) < 0:
             yield place, "they have another number of dimensions"
@@ -52,6 +52,10 @@ def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple
         shapes += [(kind, number, port.shape) for number, port in pairs]
     numberings = {kind: Numbering(program.stacks, kind) for kind in KINDS}
     blocks = {kind: blocks_by_number(partitioning, kind) for kind in KINDS}
+    streams = [port for queue in program.queues for port in queue.streams]
+    for number, carried in blocks_by_number(partitioning, STREAM).items():
+        if number >= len(streams) or carried.block_shape != streams[number].shape:
+            yield f"the blocks of stream {number}", "no queue has a stream of their shape"
     for kind, number, shape in shapes:
         stack, users = numberings[kind].stack_of(number), numberings[kind].users(number)
         own = blocks[kind].get(users)

@@ -17,7 +17,7 @@ from hloipu_runtime.program.program import (
     Value,
     Variable,
 )
-from hloipu_runtime.program.stacks import KINDS, Divided, Partitioning, Stack
+from hloipu_runtime.program.stacks import KINDS, STREAM, Divided, Partitioning, Stack
 from hloipu_runtime.program_io.text.constants_text import read_constant
 from hloipu_runtime.program_io.text.geometry import read_sizes, read_spans, read_tiles
 from hloipu_runtime.program_io.text.reading import Names
@@ -185,7 +185,7 @@ class _Parser:
         order = read_sizes(cursor) if cursor.take("order") else ()
         arrays = []
         while not cursor.take("}"):
-            kind = self._port_kind()
+            kind = self._port_kind((*KINDS, STREAM))
             number = cursor.integer()
             cursor.expect("of")
             shape = read_sizes(cursor)
@@ -193,10 +193,10 @@ class _Parser:
             arrays.append(Divided(kind, number, shape, tuple(read_sizes(cursor) for _ in shape)))
         return Partitioning(mesh, order, tuple(arrays))
 
-    def _port_kind(self) -> str:
-        kind = next((kind for kind in KINDS if self.cursor.take(kind)), "")
+    def _port_kind(self, kinds: tuple[str, ...] = KINDS) -> str:
+        kind = next((kind for kind in kinds if self.cursor.take(kind)), "")
         if not kind:
-            self.cursor.wrong(" or ".join(KINDS))
+            self.cursor.wrong(" or ".join(kinds))
         return kind
 
     def _variable(self) -> None:

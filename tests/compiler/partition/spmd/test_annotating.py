@@ -66,6 +66,15 @@ CASES: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], dict[str, int]]] = {
     ),
     "open": (MLP, MESH, (("x", (("data", "?"), ("?",))), ("w1", ((), ("model",)))),
              {"all-reduce": 1}),
+    "sizes that do not divide": (
+        MLP, (("data", 3), ("model", 5)),
+        (("x", (("data",),)), ("w1", ((), ("model",))), ("w2", (("model",),))), {"all-reduce": 1},
+    ),
+    "three axes": (
+        MLP, (("data", 2), ("model", 2), ("rest", 2)),
+        (("x", (("data",), ("rest",))), ("w1", (("rest",), ("model",))), ("w2", (("model",),))),
+        {"all-reduce": 2},
+    ),
     "a result": (MLP, MESH, (("w2", ((), ("model",))), ("out_0", (("data",), ("model",)))),
                  {}),
     "a result of tiles": (TILED, MESH, (("out_*", (("data",), ("model",))),), {}),
@@ -102,7 +111,7 @@ FAULTS: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], str, str]] = {
     "no such axis": (MLP, MESH, (("x", (("dat",),)),), "E0488", "'dat'"),
     "an axis twice": (MLP, MESH, (("x", (("data",), ("data",))),), "E0488", "twice"),
     "too many dimensions": (MLP, MESH, (("b1", ((), ())),), "E0488", "has 1"),
-    "uneven": (MLP, (("data", 3),), (("x", (("data",),)),), "E0488", "into 3 blocks"),
+    "too many blocks": (MLP, (("data", 9),), (("x", (("data",),)),), "E0488", "into 9 blocks"),
     "written for each device": (
         "HloModule m\nENTRY e_spmd { ROOT p = f32[4] parameter(0) }", MESH, (), "E0477", "already"),
 }  # fmt: skip

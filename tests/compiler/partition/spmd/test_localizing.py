@@ -8,6 +8,7 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.partition.spmd.partitioning import partitioned
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.blocks import check_on_devices
@@ -176,10 +177,50 @@ def test_devices_have_their_blocks_of_the_result(case: str) -> None:
     assert {k: n for k, n in kinds.items() if k in COLLECTIVES} == meetings
 
 
+GATHERING = """HloModule m
+step {
+  t = (s32[], f32[16,8], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  x = f32[16,8] get-tuple-element(t), index=1
+  w = f32[8,8] get-tuple-element(t), index=2
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  h = f32[16,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[16,8] sine(h)
+  ROOT r = (s32[], f32[16,8], f32[8,8]) tuple(j, s, w)
+}
+less {
+  t = (s32[], f32[16,8], f32[8,8]) parameter(0)
+  i = s32[] get-tuple-element(t), index=0
+  n = s32[] constant(TRIPS)
+  ROOT r = pred[] compare(i, n), direction=LT
+}
+ENTRY e {
+  p = f32[16,8] parameter(0), sharding={devices=[4,1]<=[4]}
+  q = f32[8,8] parameter(1), sharding={devices=[4,1]<=[4]}
+  z = s32[] constant(0)
+  t = (s32[], f32[16,8], f32[8,8]) tuple(z, p, q)
+  w = (s32[], f32[16,8], f32[8,8]) while(t), condition=less, body=step
+  ROOT g = f32[16,8] get-tuple-element(w), index=1
+}"""
+
+
+@pytest.mark.parametrize(("trips", "gathers_early"), [(3, True), (1, True), (3, False)])
+def test_loops_gather_before_them_what_they_do_not_change(trips: int, gathers_early: bool) -> None:
+    module = parse(GATHERING.replace("TRIPS", str(trips)))
+    verify(module)
+    draws = np.random.default_rng(1)
+    arguments = [draws.standard_normal(n).astype(np.float32) for n in ((16, 8), (8, 8))]
+    check_on_devices(module, arguments, evaluate_participants(module, [arguments])[0])
+    made = partitioned(module, gathers_early=gathers_early).module
+    inside = {c.name for c in made.computations for x in c.instructions if x.opcode == "all-gather"}
+    assert inside == ({made.entry.name} if gathers_early and trips > 1 else {"step"})
+
+
 def test_effects_are_refused() -> None:
-    body = f"{X}{ROWS}\n  ROOT r = f32[12,8] rng(c, c), distribution=rng_uniform"
-    body = body.replace("ROOT", "c = f32[] constant(0)\n  ROOT")
+    body = f"{X}{ROWS}\n  t = token[] after-all()\n  s = (f32[12,8], u32[], token[]) send(p, t)"
+    body += ", channel_id=1, is_host_transfer=true\n  ROOT r = f32[12,8] negate(p)"
     module = parse(f"HloModule m\nENTRY e {{\n  {body}\n}}")
     with pytest.raises(UnsupportedError) as refused:
         check_on_devices(module, [], [])
-    assert refused.value.code == "E0479"
+    assert (refused.value.code, "send" in refused.value.hint) == ("E0479", True)

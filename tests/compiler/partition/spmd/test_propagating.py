@@ -158,6 +158,13 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
         + "  ROOT z = f32[16,8] negate(r)\n",
         {"r": A, "z": A},
     ),
+    "GSPMD's barriers": (
+        parameters('[{"a"}, {}]', '[{"a"}, {}]')
+        + '  f = f32[16,8] custom-call(p0), custom_call_target="ShardBarrierFrom"\n'
+        '  t = f32[16,8] custom-call(p1), custom_call_target="ShardBarrierTo"\n'
+        "  y = f32[16,8] negate(f)\n  ROOT z = f32[16,8] negate(t)\n",
+        {"f": NONE, "y": NONE, "t": A, "z": A},
+    ),
     "groups are alike": (
         parameters('[{"a"}, {}]') + "  y = f32[16,8] parameter(1)\n"
         + GROUP.format("p0") + GROUP.format("y") + "  ROOT z = f32[16,8] negate(y)\n",

@@ -8,7 +8,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
 )
-from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, Value
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -17,6 +17,8 @@ from hloipu_compiler.passes.framework.names import Names
 _KEY = "frontend_attributes"
 _SHARDING = "sharding"
 _DROPPED = frozenset({_SHARDING, "control-predecessors"})
+SHARDY = "xla.sdy."
+"""How the words of Shardy's annotations begin."""
 _CONFIGURES = (
     "CALL_CONFIG_TYPE",
     "PIPELINE_",
@@ -67,9 +69,12 @@ class Sheet:
         self.made.append(Instruction(name, opcode, shape, tuple(operands), attributes))
         return len(self.made) - 1
 
-    def parameter(self, name: str, shape: Shape, number: int = 0) -> int:
+    def parameter(
+        self, name: str, shape: Shape, number: int = 0, attributes: Attributes = NO_ATTRIBUTES
+    ) -> int:
         """Append a parameter."""
-        x = Instruction(self.names.fresh(name), "parameter", shape, parameter_number=number)
+        name = self.names.fresh(name)
+        x = Instruction(name, "parameter", shape, (), attributes, parameter_number=number)
         self.made.append(x)
         return len(self.made) - 1
 
@@ -142,11 +147,28 @@ class Sheet:
         return self.add(f"{x.name}.one", "reshape", ArrayShape(x.shape.element_type), (value,))
 
 
+def divides(sharding: str) -> bool:
+    """Whether the text of a sharding divides arrays between devices, and names none for an op."""
+    return "[" in sharding and "maximal" not in sharding
+
+
+def division_of(x: Instruction) -> Attributes:
+    """Return what a parameter says of its division, and nothing else."""
+    said = read_frontend_attributes(x.attributes.text(_KEY))
+    words = {key: text for key, text in said.items() if key.startswith(SHARDY)}
+    found: dict[str, Value] = {_KEY: frontend_attributes_text(words)} if words else {}
+    if divides(x.attributes.text(_SHARDING)):
+        found[_SHARDING] = x.attributes[_SHARDING]
+    return Attributes(found) if found else NO_ATTRIBUTES
+
+
 def marked(
     attributes: Attributes, marks: dict[str, str], dropped: frozenset[str] = _DROPPED
 ) -> Attributes:
     """Return attributes with marks in place of what places ops in Graphcore's way."""
     kept = {key: value for key, value in attributes.items() if key not in dropped}
+    if divides(attributes.text(_SHARDING)):
+        kept[_SHARDING] = attributes[_SHARDING]
     said = read_frontend_attributes(attributes.text(_KEY))
     words = {key: text for key, text in said.items() if not key.startswith(_CONFIGURES)}
     words = marks | words
