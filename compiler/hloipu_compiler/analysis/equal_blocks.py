@@ -96,8 +96,7 @@ class _Text:
         letters: list[int] = []
         weights: list[int] = []
         alive: list[int] = []
-        self.back: list[tuple[int, ...]] = []
-        """For each letter, how many letters before it its operands are; 0: they are none."""
+        back: list[tuple[int, ...]] = []
         numbers: dict[object, int] = {}
         for which, computation in enumerate(computations):
             number_of: dict[int, int] = {}
@@ -107,7 +106,7 @@ class _Text:
                 weighs = -1 if at == computation.root or x.opcode == "constant" else weight(x)
                 key = _letter(computation, x) if weighs >= 0 else (which, at)
                 number = number_of[at] = len(letters)
-                self.back.append(tuple(number - number_of.get(i, number) for i in x.operands))
+                back.append(tuple(number - number_of.get(i, number) for i in x.operands))
                 letters.append(numbers.setdefault(key, len(numbers)))
                 weights.append(max(0, weighs))
                 self.places.append((which, at))
@@ -115,8 +114,15 @@ class _Text:
             letters.append(numbers.setdefault((which, "end"), len(numbers)))
             weights.append(0)
             alive.append(0)
-            self.back.append(())
+            back.append(())
             self.places.append((which, -1))
+        counts = np.array([len(each) for each in back], np.int64)
+        self.operands_from = np.concatenate([[0], counts.cumsum()])
+        """Where the operands of each letter begin; letters that are alike have as many."""
+        self.reader = np.repeat(np.arange(len(back)), counts)
+        """Of each operand, the letter that reads it."""
+        self.back = np.array([n for each in back for n in each], np.int64)
+        """Of each operand, how many letters before its reader it is; 0: it is none."""
         self.letters = np.array(letters, np.int64)
         self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
         self.alive = np.array(alive, np.int64)
@@ -184,13 +190,12 @@ class _Text:
 
     def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
         """Return most blocks whose operands from within are the same within each."""
-        groups: dict[object, list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         for start in starts:
-            links = tuple(
-                tuple(n if n <= number else 0 for n in back)
-                for number, back in enumerate(self.back[start : start + length])
-            )
-            groups.setdefault(links, []).append(start)
+            some = slice(*self.operands_from[[start, start + length]])
+            back = self.back[some]
+            links = np.where(back <= self.reader[some] - start, back, 0)
+            groups.setdefault(links.tobytes(), []).append(start)
         largest: list[int] = max(groups.values(), key=len, default=[])
         return tuple(largest)
 

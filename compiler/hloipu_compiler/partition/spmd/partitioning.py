@@ -112,7 +112,7 @@ def partitioned(module: Module, state: StatePairs = (), replicas: int = 1) -> Pa
     return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas))
 
 
-PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
+PARTITIONED_MEMO: Memo[Partitioned] = Memo(4)
 """Modules partitioned; retries, trials of a search and advice begin with the same ones."""
 
 
