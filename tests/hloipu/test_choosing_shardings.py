@@ -112,6 +112,19 @@ def test_it_is_near_the_best_of_all(
         assert best.candidate.flags().startswith(best.candidate.sharding.flags())
 
 
+def test_arrays_are_divided_where_no_trial_with_whole_ones_fits() -> None:
+    module = hloipu.verify(two_products(64, 64))
+
+    def tried(some: Module, options: Options) -> CompiledProgram:
+        if some is module:
+            raise UnsupportedError("E0475", "whole arrays do not fit after all")
+        return compile_once(some, options)
+
+    choice = chosen(module, asked(4, 64, 2, None), tried)
+    assert choice.is_tried
+    assert choice.best.candidate.sharding is not None
+
+
 @pytest.mark.parametrize(
     ("ipus", "given", "message"),
     [

@@ -10,6 +10,7 @@ meshes of two axes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, product
 from math import prod
 from typing import NamedTuple, TypeVar
@@ -143,12 +144,15 @@ class _Searching:
         key = (mesh, choice)
         if key in self.tried:
             return self.tried[key]
-        if not always and (self.left <= 0 or self.search.is_over() or not self._fits(*key)):
+        if not always and (self.left <= 0 or not self._fits(*key)):
             return None
-        self.left -= 1
         telling("shardings", self.most - self.left, self.most)
-        self.tried[key] = self.space.candidate(mesh, choice)
-        return self.tried[key]
+        priced = partial(self.space.candidate, mesh, choice)
+        candidate = priced() if always else self.search.tried(priced)
+        if candidate is not None:
+            self.left -= 1
+            self.tried[key] = candidate
+        return candidate
 
     def _fits(self, mesh: MeshSizes, choice: Choice) -> bool:
         """Whether a mesh has the axes of a choice, and they divide every dimension evenly."""

@@ -30,6 +30,7 @@ from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.watching import telling
 
 
 def entry_splits(
@@ -134,6 +135,7 @@ class Localizing:
         """Return a computation on blocks; a second one of a name has a name of its own."""
         key = (name, given, results)
         if key not in self.made:
+            telling("computations on blocks")
             made = Writer(self, self.module.computation[name], given).written(results)
             is_first = name not in self.written
             self.written.add(name)
