@@ -40,7 +40,7 @@ _MOST_PAIRS = 200
 """Ways to change two classes together that are tried of each start. Assumed."""
 MOST_OPS = 300_000
 """Ops that are written for a device and priced, all candidates together: half a minute."""
-_LEAST, _MOST = 40, 3_000
+_LEAST, _MOST = 40, 500
 """Candidates of a search, whatever they cost."""
 
 
