@@ -42,6 +42,8 @@ _SLOWER = 1.1
 _NEARLY_ALL = 0.9
 """Of the rate of so many IPUs that never wait: shardings are not looked at where a way with whole
 arrays is as fast. Assumed."""
+_SHARE = 0.5
+"""Of the time that is left, for whole arrays, and then for shardings apart from cuts. Assumed."""
 _FEW, _MORE = 2, 3
 """Shardings that are looked at beside cuts, where something fits without, and where nothing does.
 Assumed."""
@@ -91,17 +93,40 @@ def chosen(
     raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than devices
     that are named have.
     """
-    looked = _looked_at(module, options)
+    search, divides = current_search(), _may_divide(module, options)
+    with search.part(_SHARE if divides else 1.0):
+        looked = _looked_at(module, options)
     found, notes = looked.found, tuple[str, ...]()
-    if options.plan == "auto" and options.partition == "auto" and looked.is_whole:
-        with current_search().improving():
+    if divides:
+        with search.improving():
             more, notes = _with_shardings(module, options, looked)
         found = [*found, *more]
     choice = Choice(module, best_of(found), choice_of(found), len(found), notes=notes)
     if tried is None:
         return choice
-    with current_search().improving():
-        return _with_trials(choice, found, options, tried, looked.step.machine)
+    machine = looked.step.machine
+    with search.improving():
+        choice = _with_trials(choice, found, options, tried, machine)
+        if choice.is_tried or not divides or len(found) > len(looked.found):
+            return choice
+        # No way with whole arrays fits after all, whatever estimates say.
+        found = [replace(x, fits=False) for x in found]
+        more, notes = _with_shardings(module, options, replace(looked, found=found))
+        if not more:
+            return choice
+        found = [*found, *more]
+        choice = Choice(module, best_of(found), choice_of(more), len(found), notes=notes)
+        return _with_trials(choice, more, options, tried, machine)
+
+
+def _may_divide(module: Module, options: Options) -> bool:
+    """Whether shardings are to be looked for: of a module that one participant has for itself."""
+    is_asked = options.plan == "auto" and options.partition == "auto"
+    return (
+        is_asked
+        and participants(module, compile_request(options))[1] == 1
+        and not meets_others(module)
+    )
 
 
 @dataclass(frozen=True)
@@ -112,8 +137,6 @@ class _Looked:
     ipus: int
     """That each partition may take."""
     found: list[Estimate]
-    is_whole: bool
-    """Whether one participant has the module for itself."""
 
 
 def _looked_at(module: Module, options: Options) -> _Looked:
@@ -121,8 +144,7 @@ def _looked_at(module: Module, options: Options) -> _Looked:
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants(module, compile_request(options))
-    meets = meets_others(module)
-    if replicas * partitions > 1 and meets:
+    if replicas * partitions > 1 and meets_others(module):
         given = replace(given, replicas=replicas)
     step = priced(module, options)
     require_forward_ops(len(step.loads.ahead), 1)
@@ -140,7 +162,7 @@ def _looked_at(module: Module, options: Options) -> _Looked:
     if ipus > 1:
         candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
     found = looked_at(step, each, candidates, given, current_search())
-    return _Looked(step, each, found, partitions == 1 and not meets)
+    return _Looked(step, each, found)
 
 
 def _with_shardings(
@@ -156,8 +178,10 @@ def _with_shardings(
     rate = max((x.per_second for x in whole.found if x.fits), default=0.0)
     if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
         return found, ()
+    stages = len(whole.step.loads.ahead)
     try:
-        beside = shardings_beside_cuts(module, options, len(whole.step.loads.ahead), fits=rate > 0)
+        with search.part(_SHARE):
+            beside = shardings_beside_cuts(module, options, stages, fits=rate > 0)
     except UnsupportedError as error:
         return found, (f"no shardings: {error}",)
     for some in beside[: _FEW if rate else _MORE]:

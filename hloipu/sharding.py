@@ -10,6 +10,7 @@ from hloipu.places import system_ipus
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.errors import UsageError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 _MOST_ROWS = 12
+_WRITTEN: Memo[Module] = Memo(4)
+"""Modules annotated: estimates and trials of a search begin with the same ones."""
 _HEAD = ("runs/s", "needed on an IPU", "links", "fits", "flags")
 
 
@@ -78,7 +81,10 @@ def _found(module: Module, options: Options) -> Annotated:
 
 def with_sharding(module: Module, sharding: Sharding | None) -> Module:
     """Return a verified module with a mesh and rules written into it; None: as it is."""
-    return module if sharding is None else annotated(module, sharding.mesh, sharding.rules).module
+    if sharding is None:
+        return module
+    mesh, rules = sharding.mesh, sharding.rules
+    return _WRITTEN.of((Same(module), mesh, rules), lambda: annotated(module, mesh, rules).module)
 
 
 def shardings_beside_cuts(

@@ -122,7 +122,7 @@ def interruptible() -> Iterator[None]:
     search, before = Search(), signal.getsignal(signal.SIGINT)
 
     def met(number: int, frame: FrameType | None) -> None:
-        if not search.improves or search.ended:
+        if not search.improves or search.is_over():
             signal.default_int_handler(number, frame)
         search.end("interrupted")
         os.write(2, _ENDING)  # what else writes there may be in the middle of it

@@ -90,6 +90,8 @@ class Search:
         self._clock = clock
         self._start = clock()
         self._seconds = seconds
+        self._part: float | None = None
+        self._is_over = False
         self._improving = 0
 
     @property
@@ -106,12 +108,29 @@ class Search:
         finally:
             self._improving -= 1
 
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """Have looking in the block end when that share of the time is over that is left."""
+        outer, limit = self._part, self._seconds
+        if limit is not None:
+            gone = self._clock() - self._start
+            self._part = gone + share * ((limit if outer is None else outer) - gone)
+        try:
+            yield
+        finally:
+            self._part = outer
+
     def is_over(self) -> bool:
         """Whether looking is to end."""
         limit = self._seconds
-        if not self.ended and limit is not None and self._clock() - self._start >= limit:
-            self.ended = f"its time of {limit:g} s was up"
-        return bool(self.ended)
+        if self._is_over or limit is None:
+            return self._is_over
+        gone = self._clock() - self._start
+        self._is_over = gone >= limit
+        if not self._is_over and (self._part is None or gone < self._part):
+            return False
+        self.ended = self.ended or f"its time of {limit:g} s was up"
+        return True
 
     def limit(self, seconds: float | None) -> None:
         """Let it take so many seconds from its start; None: as long as it takes."""
@@ -119,6 +138,7 @@ class Search:
 
     def end(self, why: str) -> None:
         """Have it end as soon as work tells how far it is."""
+        self._is_over = True
         self.ended = self.ended or why
 
     def tried(self, work: Callable[[], T]) -> T | None:

@@ -101,7 +101,7 @@ def test_trials_end() -> None:
 
     choice = chosen(module, asked(), tried)
     assert not choice.is_tried
-    assert len(count) <= 4
+    assert len(count) <= 8  # four with whole arrays, four with blocks
 
 
 def test_without_trials_the_fastest_by_estimate_is_taken() -> None:

@@ -112,6 +112,32 @@ def test_it_is_near_the_best_of_all(
         assert best.candidate.flags().startswith(best.candidate.sharding.flags())
 
 
+def test_arrays_are_divided_where_no_trial_with_whole_ones_fits() -> None:
+    module = hloipu.verify(two_products(64, 64))
+
+    def tried(some: Module, options: Options) -> CompiledProgram:
+        if some is module:
+            raise UnsupportedError("E0475", "whole arrays do not fit after all")
+        return compile_once(some, options)
+
+    choice = chosen(module, asked(4, 64, 2, None), tried)
+    assert choice.is_tried
+    assert choice.best.candidate.sharding is not None
+
+
+def test_partitions_are_as_far_apart_as_they_have_stages() -> None:
+    products = [f"h{n} = f32[256,512] dot(h{n - 1}, w), {DOT}" for n in range(1, 5)]
+    text = "HloModule m\nENTRY e {\n h0 = f32[256,512] parameter(0)\n"
+    text += " w = f32[512,512] parameter(1)\n " + "\n ".join(products[:-1])
+    text += f"\n ROOT {products[-1]}\n}}\n"
+    sharding = Sharding((("model", 4),), (("w", (("model",), ())),))
+    module = with_sharding(hloipu.verify(text), sharding)
+    options = replace(asked(1, 256, 8, None), plan="none", stages=4)
+    row = sweep(module, options, {"stages": ["4"]}).best
+    taken = step_times(compile_once(module, options).costs).iteration_cycles
+    assert row.update_cycles == pytest.approx(taken, rel=0.05)  # 0.85 if they were neighbours
+
+
 @pytest.mark.parametrize(
     ("ipus", "given", "message"),
     [

@@ -50,6 +50,20 @@ def test_work_ends_when_its_time_is_up(
     assert heard
 
 
+def test_a_part_of_the_time_ends_before_the_rest() -> None:
+    clock = Clock()
+    search = Search(10, clock)
+    log: list[str] = []
+    with search.part(0.5):
+        assert search.tried(lambda: work(clock, 6, log)) is None
+        with search.part(0.5):
+            assert search.tried(lambda: work(clock, 0, log)) is None
+    assert search.tried(lambda: work(clock, 2, log)) == "answer"
+    assert search.ended == "its time of 10 s was up"
+    assert search.tried(lambda: work(clock, 6, log)) is None
+    assert search.is_over()
+
+
 def test_no_handler_of_errors_keeps_work_that_is_to_end() -> None:
     search = Search()
 

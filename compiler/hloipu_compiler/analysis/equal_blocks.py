@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
+from hloipu_runtime.watching import telling
 
 Weight = Callable[[Instruction], int]
 """What an instruction is worth saving, in bytes of code; below 0: it cannot be in a block."""
@@ -142,6 +143,7 @@ class _Text:
         ]
         waiting = nsmallest(_MOST_STRETCHES, waiting)
         while waiting:
+            telling("equal blocks")
             _, number, stretch, choice = heappop(waiting)
             if choice is not None and not choice.has_borders:
                 choice = self._placed(choice, stretch.length)

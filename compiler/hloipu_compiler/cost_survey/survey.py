@@ -5,7 +5,7 @@ and *arrays*, each of which is touched at some of these points. From that follow
 cut the step takes (`stage_memory`), without compiling it.
 """
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -39,6 +39,18 @@ class CopyOfWeight(NamedTuple):
     """Of making it once."""
     ops: tuple[int, ...]
     """That read it; each makes it."""
+
+
+class Meeting(NamedTuple):
+    """A collective among participants."""
+
+    op: int
+    """Of the entry; -1: none."""
+    times: float
+    """For each micro-batch, or for each update."""
+    is_of_update: bool
+    cycles_on: Callable[[int], int]
+    """Of one execution, by the IPUs that each participant has: so far apart are those that meet."""
 
 
 class Codes:
@@ -113,6 +125,18 @@ class Survey:
     """Bytes of the fullest tile to those of an average one. Assumed where there is no program."""
     copies: tuple[CopyOfWeight, ...] = ()
     """Made in each micro-batch, among the arrays and the cycles; once, where there is room."""
+    meetings: tuple[Meeting, ...] = ()
+    """Among the cycles, of participants with one IPU each."""
+
+    def on_ipus(self, count: int) -> "Survey":
+        """Return the survey if each participant has so many IPUs."""
+        cycles, update_op, update = list(self.cycles), list(self.update_op), self.update_cycles
+        for op, times, is_of_update, cycles_on in self.meetings:
+            more = times * (cycles_on(count) - cycles_on(1))
+            update += more if is_of_update else 0.0
+            if op >= 0:
+                (update_op if is_of_update else cycles)[op] += more
+        return replace(self, cycles=cycles, update_op=update_op, update_cycles=update, meetings=())
 
     @property
     def ops_of_touches(self) -> Numbers:

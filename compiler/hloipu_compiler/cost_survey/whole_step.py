@@ -5,8 +5,8 @@ saves, copies of weights that stay, and what ops share.
 """
 
 from collections import Counter
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from hloipu_compiler.cost_survey.program_bytes import (
     on_all_tiles,
     own_code,
 )
-from hloipu_compiler.cost_survey.survey import Codes, Survey, weights_read
+from hloipu_compiler.cost_survey.survey import Codes, Meeting, Survey, weights_read
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.plan.pipelining import OFF, PipelineRequest
-from hloipu_runtime.costs.costs import Costs, Pipelined, blocks_inside
+from hloipu_runtime.costs.collecting import collective_cost
+from hloipu_runtime.costs.costs import Costs, Pipelined, StepCost, blocks_inside
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.step_costs import step_charges
@@ -32,6 +33,7 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import kept_bytes, rounded
 from hloipu_runtime.memory.regions import Item, Region
+from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (
     Call,
@@ -115,6 +117,8 @@ class _Surveying:
     ) -> None:
         self.machine = machine
         self.program = program
+        self.known: dict[tuple[object, ...], int] = {}
+        """Cycles of collectives."""
         self.read = weights_read(module.entry, phases, fed)
         self.position = module.entry.position
         self.works = {
@@ -143,7 +147,7 @@ class _Surveying:
         liveness = liveness_of(self.program)
         charges = charges_of(self.program, self.machine, self.forms).ipus[0]
         points = self._points(liveness.region)
-        cycles, update, update_op = self._cycles(costs)
+        cycles, update, update_op, meetings = self._cycles(costs)
         arrays = self._arrays(liveness, points, charges)
         touched = np.array(arrays.touches, np.int64).reshape(-1, 3)
         kept_at = np.array(arrays.kept_touches, np.int64).reshape(-1, 2)
@@ -161,6 +165,7 @@ class _Surveying:
             self._update_bytes(liveness, points), own, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
             *self.read, update_op, touched[:, 2], fullest_to_mean=self._fullest_to_mean(liveness),
+            meetings=tuple(meetings),
         )  # fmt: skip
 
     def _fullest_to_mean(self, liveness: Liveness) -> float:
@@ -186,18 +191,26 @@ class _Surveying:
 
     # --- cycles -----------------------------------------------------------------------------------
 
-    def _cycles(self, costs: Costs) -> tuple[list[float], float, list[float]]:
-        """Return the cycles of each op for each micro-batch, and of an update: in all, by op."""
+    def _cycles(self, costs: Costs) -> tuple[list[float], float, list[float], list[Meeting]]:
+        """Return the cycles of each op for each micro-batch, and of an update: in all, by op.
+
+        And the collectives that are a part of these.
+        """
         counts = estimate(self.program, self.machine, 1, costs).counts.counts
         owner, within = self._owners(costs)
         cycles = [0.0] * self.count
+        meetings: list[Meeting] = []
         update, last = 0.0, 0
         update_op = [0.0] * self.count
         for number, block in enumerate(costs.blocks):
             for step in (costs.steps[n] for n in block.steps):
                 if step.kind in _HOST or step.kind == "slots":
                     continue
+                is_meeting = isinstance(step.step, Collective) and self.program.participants > 1
                 if number not in within:
+                    if is_meeting:
+                        op = self.position.get(step.shares[0][0], -1)
+                        meetings.append(Meeting(op, counts[number], True, self._apart(step)))
                     update += counts[number] * step.spent.total.cycles
                     for name, charge in step.shares:
                         if name in self.position:
@@ -207,7 +220,24 @@ class _Surveying:
                     known = owner.get(number, -1)
                     last = known if known >= 0 else self.works.get(name, last)
                     cycles[last] += counts[number] / MICRO_BATCHES * charge.cycles
-        return cycles, update, update_op
+                if is_meeting:
+                    times = counts[number] / MICRO_BATCHES
+                    meetings.append(Meeting(last, times, False, self._apart(step)))
+        return cycles, update, update_op, meetings
+
+    def _apart(self, cost: StepCost) -> Callable[[int], int]:
+        """Return what tells the cycles of a collective by the IPUs of each participant."""
+        step, known = cost.step, self.known
+        assert isinstance(step, Collective)
+
+        def cycles_on(ipus: int) -> int:
+            key = (ipus, step.form, cost.moved_bytes, cost.tiles)
+            if key not in known:
+                program = replace(self.program, ipus=ipus, places=())
+                known[key] = collective_cost(program, step, self.machine).spent.total.cycles
+            return known[key]
+
+        return cycles_on
 
     def _owners(self, costs: Costs) -> tuple[dict[int, int], set[int]]:
         """Return the loops of the entry that blocks are in, and the blocks of micro-batches."""

@@ -55,6 +55,7 @@ from hloipu_runtime.program.steps import (
     function_path,
 )
 from hloipu_runtime.program.uses import used
+from hloipu_runtime.watching import telling
 
 
 def step_charges(program: Program, machine: Machine, forms: Forms | None = None) -> Costs:
@@ -101,6 +102,7 @@ class _Walk:
 
         `closing` gives a step that each execution pays besides, from the IPUs that take part.
         """
+        telling("costs of steps")
         new_block = _Block(self)
         new_block.sequence(body, path)
         if closing is not None:

@@ -177,10 +177,11 @@ class Step:
             if key not in self.known.cuts:
                 self.known.cuts[key] = self._cuts(schedule, budget, recompute, ipus)
             cuts = self.known.cuts[key]
-        made = (stages, cuts, candidate.recompute)
+        apart = candidate.ipus if self.partitions > 1 else 1
+        made = (stages, cuts, candidate.recompute, apart)
         if made not in self.known.made:
             ahead = self.marked or by_cuts(self.loads.ahead, cuts)
-            self.known.made[made] = self._made(candidate, schedule, ahead)
+            self.known.made[made] = self._made(candidate, schedule, ahead, apart)
         return self.known.made[made]
 
     def _cuts(
@@ -202,9 +203,13 @@ class Step:
             kept[ipus[stage] if ipus else stage] += round(each.memory_bytes)
         return cuts if max(kept.values()) <= budget.memory_bytes else found(budget)
 
-    def _made(self, candidate: Candidate, schedule: Schedule, ahead: Mapping[int, int]) -> Cut:
+    def _made(
+        self, candidate: Candidate, schedule: Schedule, ahead: Mapping[int, int], apart: int
+    ) -> Cut:
+        """Return what a cut comes to; `apart`: IPUs from one participant to the next."""
         stages = candidate.stages
         form, ahead = self.forms.at(ahead, stages)
+        form = form.on_ipus(apart)
         entry, phases = form.module.entry, form.phases
         of_op = whole_stages(entry, phases, ahead, stages)
         again: dict[int, dict[int, int]] = {}

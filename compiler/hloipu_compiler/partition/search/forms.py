@@ -6,7 +6,7 @@ itself, when a cut first asks for it.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -50,6 +50,16 @@ class Form:
     reads: Reads
     loads: Loads
     """Bytes of weights and gradients alone."""
+    known: "dict[int, Form]" = field(default_factory=dict, repr=False)
+    """The same by the IPUs of each participant."""
+
+    def on_ipus(self, count: int) -> "Form":
+        """Return the form if each participant has so many IPUs."""
+        if count == 1 or not self.survey.meetings:
+            return self
+        if count not in self.known:
+            self.known[count] = replace(self, survey=self.survey.on_ipus(count), known={})
+        return self.known[count]
 
     @cached_property
     def survey_of_beside(self) -> Survey:

@@ -10,6 +10,7 @@ meshes of two axes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, product
 from math import prod
 from typing import NamedTuple, TypeVar
@@ -39,7 +40,7 @@ _MOST_PAIRS = 200
 """Ways to change two classes together that are tried of each start. Assumed."""
 MOST_OPS = 300_000
 """Ops that are written for a device and priced, all candidates together: half a minute."""
-_LEAST, _MOST = 40, 3_000
+_LEAST, _MOST = 40, 500
 """Candidates of a search, whatever they cost."""
 
 
@@ -143,12 +144,15 @@ class _Searching:
         key = (mesh, choice)
         if key in self.tried:
             return self.tried[key]
-        if not always and (self.left <= 0 or self.search.is_over() or not self._fits(*key)):
+        if not always and (self.left <= 0 or not self._fits(*key)):
             return None
-        self.left -= 1
         telling("shardings", self.most - self.left, self.most)
-        self.tried[key] = self.space.candidate(mesh, choice)
-        return self.tried[key]
+        priced = partial(self.space.candidate, mesh, choice)
+        candidate = priced() if always else self.search.tried(priced)
+        if candidate is not None:
+            self.left -= 1
+            self.tried[key] = candidate
+        return candidate
 
     def _fits(self, mesh: MeshSizes, choice: Choice) -> bool:
         """Whether a mesh has the axes of a choice, and they divide every dimension evenly."""

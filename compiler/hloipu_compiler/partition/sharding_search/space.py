@@ -16,6 +16,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
+from hloipu_compiler.partition.spmd.cuts import Cuts
 from hloipu_compiler.partition.spmd.links import Links, StatePairs, links_of
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.parameter_rules import MeshSizes, Spec
@@ -81,8 +82,8 @@ class Space:
         self.links: dict[bool, Links] = {}
         """Of the module, without and with results that are divided."""
         self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
-        self.paths: dict[tuple[int, ...], Paths] = {}
-        """Of meshes with these parts: steps from one sharding to another are the same on all."""
+        self.shared: dict[tuple[int, ...], tuple[Paths, Cuts]] = {}
+        """Of meshes with these parts: steps between shardings, and how ops are divided for them."""
         self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
 
     @cached_property
@@ -160,8 +161,8 @@ class Space:
             self.links[said_of_results] = links
         known = propagated(self.module, whole, system.state, links)
         results = entry_splits(self.module, known, system.state)[1]
-        paths = self.paths.setdefault(axes.sizes, Paths(axes))
-        local = for_one_device(self.module, known, results, paths)
+        paths, cuts = self.shared.setdefault(axes.sizes, (Paths(axes), {}))
+        local = for_one_device(self.module, known, results, paths, cuts)
         spent = self.prices.spent(local)
         specs = [
             said.get(number)

@@ -15,6 +15,7 @@ Source: openxla/shardy `shardy/dialect/sdy/transforms/export/explicit_reshards_u
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -74,7 +75,7 @@ _WHOLE_RESULTS = frozenset("dynamic-slice topk".split())
 """Opcodes whose result is whole along what only they have in blocks."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cut:
     """One op of the old program and the parts that divide each factor of its rule."""
 
@@ -97,7 +98,7 @@ class Cut:
         """Whether the op changes its first operand at indices."""
         return "scatter_dims_to_operand_dims" in self.x.attributes
 
-    @property
+    @cached_property
     def splits(self) -> list[Split]:
         """The split of each operand and result, leaf by leaf."""
         opcode, found = self.x.opcode, []
@@ -125,7 +126,7 @@ class Cut:
             largest = max(largest, prod(shape.dimensions) / blocks)
         return largest / ELEMENTS_PER_BYTE
 
-    @property
+    @cached_property
     def partial(self) -> Axes:
         """The parts along which devices hold partial results."""
         kinds = (REDUCTION, INDEXED) if self.x.opcode in _MASKED_READS else (REDUCTION,)
@@ -155,6 +156,10 @@ class Cut:
                     size = self.shapes[array].dimensions[d]
                     found.append(Along(d, size, parts, self.axes.extent(parts)))
         return found
+
+
+Cuts = dict[tuple[str, int, tuple[State, ...]], Cut]
+"""How ops are divided, by their computation, position, and states of operands and results."""
 
 
 def cut_of(

@@ -18,7 +18,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS, Trait
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.partition.spmd.axes import MOST_LISTED
-from hloipu_compiler.partition.spmd.cuts import fitting
+from hloipu_compiler.partition.spmd.cuts import Cuts, fitting
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.manual import PER_DEVICE, manual_parts, regions_of
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
@@ -32,6 +32,7 @@ from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
 from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.watching import telling
 
 _ALIKE = COLLECTIVES | frozenset("custom-call infeed outfeed rng rng-get-and-update-state".split())
 """Opcodes with effects that every device may have: those of custom calls are flags of their own.
@@ -65,23 +66,30 @@ def for_one_device(
     known: Propagated,
     results: Splits | None = None,
     paths: Paths | None = None,
+    cuts: Cuts | None = None,
 ) -> Module:
     """Return the program of one device of a verified module, whose parameters are blocks.
 
-    `results`: how the entry's results are to be divided; None: as propagation says. `paths`: of a
-    mesh of the same parts, with steps that were searched for before.
+    `results`: how the entry's results are to be divided; None: as propagation says. `paths` and
+    `cuts`: of a mesh of the same parts, what was searched for before; they grow.
 
     Raises UnsupportedError E0479 for what has to be done once for all devices, or is written for
     each device outside of a manual region.
     """
-    local = Localizing(module, known, paths).module_made(results)
+    local = Localizing(module, known, paths, cuts).module_made(results)
     return with_merged_collectives(gathers_before_loops(local))
 
 
 class Localizing:
     """The module in the making."""
 
-    def __init__(self, module: Module, known: Propagated, paths: Paths | None = None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        known: Propagated,
+        paths: Paths | None = None,
+        cuts: Cuts | None = None,
+    ) -> None:
         self.module, self.known = module, known
         self.paths = paths or Paths(known.axes)
         self.made: dict[tuple[str, Splits, Splits], Computation] = {}
@@ -93,6 +101,7 @@ class Localizing:
         self.queues: dict[Queue, tuple[Sizes, Splits]] = {}
         """Sizes and splits of the arrays that queues carry, as their first op has them."""
         self.channels = count(1)
+        self.cuts: Cuts = {} if cuts is None else cuts
         self.regions = regions_of(module, known)
         self.manual = manual_parts(module, self.regions)
         """Of ops in manual regions the manual parts, as bits."""
@@ -145,6 +154,7 @@ class Localizing:
         """Return a computation on blocks; a second one of a name has a name of its own."""
         key = (name, given, results)
         if key not in self.made:
+            telling("computations on blocks")
             made = Writer(self, self.module.computation[name], given).written(results)
             is_first = name not in self.written
             self.written.add(name)

@@ -134,7 +134,7 @@ def partitioned(
     return PARTITIONED_MEMO.of(key, lambda: _partitioned(module, ordered, replicas, gathers_early))
 
 
-PARTITIONED_MEMO: Memo[Partitioned] = Memo(2)
+PARTITIONED_MEMO: Memo[Partitioned] = Memo(4)
 """Modules partitioned; retries, trials of a search and advice begin with the same ones."""
 
 

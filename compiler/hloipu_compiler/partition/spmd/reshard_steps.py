@@ -18,7 +18,7 @@ tried: those whose dimensions begin as they are to end. Sources: openxla/shardy
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from heapq import heappop, heappush
-from math import lcm, prod
+from math import gcd, lcm, prod
 from typing import NamedTuple
 
 from hloipu_compiler.ir.shapes import ArrayShape
@@ -83,8 +83,12 @@ class Paths:
         self.known: dict[tuple[tuple[int, ...], State, Split], Steps] = {}
 
     def steps(self, sizes: Sequence[int], old: State, new: Split) -> Steps:
-        """Return the steps with the fewest bytes from one sharding to another."""
-        key = (tuple(sizes), old, new)
+        """Return the steps with the fewest bytes from one sharding to another.
+
+        Of sizes those factors matter alone that they have in common with numbers of blocks.
+        """
+        count = self.axes.device_count
+        key = (tuple([gcd(size, count) for size in sizes]), old, new)
         if key not in self.known:
             self.known[key] = cheapest_steps(self.axes, *key)
         return self.known[key]

@@ -272,7 +272,10 @@ class Writer:
         cut, waits = delayed(self.module, self.old, x, given, self.axes, self.readers)
         if cut is None:
             states = [*(block.state for block in given), *map(State, wanted)]
-            cut = cut_of(self.module, self.old, x, states, self.whole.paths)
+            known, seen = self.whole.cuts, (*key, tuple(states))
+            if seen not in known or x.opcode in COLLECTIVES:
+                known[seen] = cut_of(self.module, self.old, x, states, self.whole.paths)
+            cut = known[seen]
         each = zip(given, self._operand_leaves(x), cut.splits, strict=False)
         operands = [
             block.at if waits and block.partial else self.on.moved(x, block, shape, split)
