@@ -90,7 +90,11 @@ def some_values(element_type: str, count: int, generator: np.random.Generator) -
     any_bits = generator.integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype)
     if dtype.kind != "f":
         small = generator.integers(0, 70, count).astype(dtype)
-        return np.where(generator.random(count) < 0.5, any_bits, small)
+        limits = np.iinfo(dtype)
+        special = np.array([0, 1, 2, limits.min, limits.max]).astype(dtype)
+        special = np.append(special, ~dtype.type(0))  # -1 where there are signs
+        mixed = np.where(generator.random(count) < 0.5, any_bits, small)
+        return np.where(generator.random(count) > 0.8, generator.choice(special, count), mixed)
     moderate = (
         np.exp2(generator.uniform(-20, 8, count)) * generator.choice([-1, 1], count)
     ).astype(dtype)

@@ -53,6 +53,8 @@ class CallWriter:
         if tuple(labels) == tuple(range(rank - len(shape), rank)):
             return operand
         wanted = arranged(np.broadcast_to(np.zeros(()), shape), labels, rank, 0).shape
+        if list(labels) == sorted(labels):
+            return self.reshaped(operand, wanted)
         return self.view(partial(arranged, labels=labels, rank=rank, axes=0), operand, wanted)
 
     def view(self, function: Callable[[Array], Array], number: int, shape: Sizes) -> int:
@@ -130,6 +132,7 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     is_numpys = (flat or len(along) == 1) and is_plain(seen, axis)
     if not is_numpys or kind not in ("f32", "f64") or monoid not in ("add", "minimum", "maximum"):
         return general
+    keeps = seen == shape
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
     start, sums = float(identity(monoid, storage_dtype(kind))), monoid == "add"
@@ -137,12 +140,14 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     def run(x: Array, init: Array) -> Array:
         if not x.flags.c_contiguous:
             return general(x, init)
-        found = np.asarray(reduce_along(x.reshape(seen), axis)).reshape(left)
+        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, None, None, keeps)
+        if not keeps:
+            found = np.asarray(found).reshape(left)
         if sums:
             return np.asarray(ufunc(init, found))
         # Which of two zeros wins an extremum numpy leaves open.
         if init.item() != start or count_nonzero(found) != found.size:
             return general(x, init)
-        return np.asarray(found)
+        return found
 
     return run

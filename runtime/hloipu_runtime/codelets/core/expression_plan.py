@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, Plain, Step
+from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
     Move,
@@ -36,7 +36,11 @@ Shape = tuple[int, ...]
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
     """Return a step as a function of arrays; numbers become arrays."""
     count = len(arguments)
-    if isinstance(step, Choice) and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
+    if (
+        isinstance(step, Choice | OrZero)
+        and shape == arguments[0] != ()
+        and prod(shape) < FEW_CHOICES
+    ):
         return np.where
     if isinstance(step, Plain) and shape:
         return step.ufunc
@@ -157,10 +161,11 @@ class Plan:
         for move in self.moves:
             shape_here = known[move.number]
             function = _called(move.step, [known[x] for x in move.arguments], shape_here)
+            takes_out = move.writes_out and function is not np.where
             calls.append(
                 Call(function, move.arguments, move.number, shape_here, move.dtype,
-                     is_fresh=move.writes_out or function is np.where,
-                     takes_out=move.writes_out, in_place=move.writes_out)
+                     is_fresh=takes_out or function is np.where,
+                     takes_out=takes_out, in_place=takes_out)
             )  # fmt: skip
         results = []
         for number in self.results:

@@ -252,8 +252,10 @@ def _bitcast(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[
 def _unary(
     of_floats: str, writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]
 ) -> int | None:
-    """Add an op of floats that may keep them on the grid; see `unary`."""
-    if not _is_float(types[0]):
+    """Add an op of floats that may keep them on the grid, or one of integers; see `unary`."""
+    if ELEMENT_TYPES[types[0]].is_integer and node.op in _OF_INTEGERS:
+        return writer.op(_OF_INTEGERS[node.op], types[0], *given)
+    if not _is_float(types[0]) or not of_floats:
         return None
     value = writer.op(of_floats, storage_type(types[0]), *given)
     if node.op in unary_kernels.ON_GRID and types[0] in ("f16", "bf16"):
@@ -261,10 +263,10 @@ def _unary(
     return writer.rounded(value, types[0])
 
 
-def _negate(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]) -> int | None:
-    if ELEMENT_TYPES[types[0]].is_integer:
-        return writer.op("negate", types[0], *given)
-    return _unary("fneg", writer, node, given, types)
+_OF_INTEGERS = {
+    "abs": "size", "count-leading-zeros": "leading_zeros", "negate": "negate", "popcnt": "ones",
+    "sign": "integer_sign",
+}  # fmt: skip
 
 
 def _is_finite(
@@ -338,6 +340,8 @@ def _transcendental(
     writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]
 ) -> int | None:
     """Add a step of numpy's, and rounding as an instruction."""
+    if node.op == "remainder" and ELEMENT_TYPES[types[0]].is_integer:
+        return writer.op("rest", types[0], *given)
     if not _is_float(types[0]):
         return None
     return writer.rounded(_by_numpy(writer, node.op, storage_type(types[0]), *given), types[0])
@@ -346,7 +350,7 @@ def _transcendental(
 LOWERINGS: dict[str, Lowering] = {
     **{op: partial(_arithmetic, *names) for op, names in {
         "add": ("fadd", "add", "or"), "subtract": ("fsub", "sub", "xor"),
-        "multiply": ("fmul", "mul", "and"), "divide": ("fdiv", "", ""),
+        "multiply": ("fmul", "mul", "and"), "divide": ("fdiv", "quotient", ""),
         "and": ("", "and", "and"), "or": ("", "or", "or"), "xor": ("", "xor", "xor"),
         "not": ("", "not", "not"),
         "shift-left": ("", "shift:shl", ""),
@@ -354,8 +358,9 @@ LOWERINGS: dict[str, Lowering] = {
         "shift-right-arithmetic": ("", "shift:ashr", ""),
     }.items()},
     **{op: partial(_unary, name) for op, name in {
-        "abs": "fabs", "ceil": "ceil", "floor": "floor", "round-nearest-even": "rint",
-        "round-nearest-afz": "round_away", "sign": "sign", "sqrt": "sqrt",
+        "abs": "fabs", "ceil": "ceil", "floor": "floor", "negate": "fneg",
+        "round-nearest-even": "rint", "round-nearest-afz": "round_away", "sign": "sign",
+        "sqrt": "sqrt", "count-leading-zeros": "", "popcnt": "",
     }.items()},
     **dict.fromkeys(sorted(TRANSCENDENTAL), _transcendental),
     "maximum": partial(_extremum, "max"),
@@ -367,7 +372,6 @@ LOWERINGS: dict[str, Lowering] = {
     "erf": _erf,
     "is-finite": _is_finite,
     "logistic": _logistic,
-    "negate": _negate,
     "rsqrt": _reciprocal_root,
     "select": _select,
 }  # fmt: skip

@@ -264,14 +264,15 @@ def are_kernels(shape: Sizes, along: Sizes) -> bool:
 def as_rows(x: Array, shape: Sizes, kept: int, *, is_full: bool) -> Array | None:
     """Return an array that broadcasts to a shape as rows of columns, or of one element.
 
-    The first `kept` dimensions are rows. None where it covers the shape, but not in the order of
-    memory: numpy adds up in that order.
+    The first `kept` dimensions are rows, which may be one that repeats. None where it covers the
+    shape, but not in the order of memory: numpy adds up in that order.
     """
     rows, columns = prod(shape[:kept]), prod(shape[kept:])
     if not is_full:
         return np.broadcast_to(x.reshape(x.shape[:kept]), shape[:kept]).reshape(rows, 1)
     if x.shape == shape and not x.flags.c_contiguous:
-        strides = [s for s, n in zip(x.strides, shape, strict=True) if n > 1]
+        sizes = enumerate(zip(x.strides, shape, strict=True))
+        strides = [s for d, (s, n) in sizes if n > 1 and (s or d >= kept)]
         if strides[-1] != x.itemsize or strides != sorted(strides, reverse=True):
             return None
     if all(n == 1 for n in x.shape[:kept]):

@@ -10,7 +10,7 @@ side; one that wants another waits for them.
 
 import os
 from functools import cache
-from threading import Condition
+from threading import Condition, Lock
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,9 @@ def _libraries() -> tuple[Any, ...]:
 class _Process:
     """What is known of BLAS's threads in this process."""
 
-    changed = Condition()
+    lock = Lock()
+    """Of everything here; entered more cheaply than the condition that has it."""
+    changed = Condition(lock)
     single: bool | None = None
     """What was set last; None: what whoever called us had set."""
     products = 0
@@ -47,8 +49,8 @@ class _Process:
 def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> Array:
     """Return `np.matmul` of two operands, on one thread or on all as a product of `flops` asks."""
     single = flops < ONE_THREAD_FLOPS
-    changed = _Process.changed
-    with changed:
+    lock = _Process.lock
+    with lock:
         if _Process.single is not single:
             _wait_and_set(single=single)
         _Process.products += 1
@@ -56,10 +58,10 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
         product: Array = np.matmul(a, b, out=out)
         return product
     finally:
-        with changed:
+        with lock:
             _Process.products -= 1
             if _Process.waiting and not _Process.products:
-                changed.notify_all()
+                _Process.changed.notify_all()
 
 
 def begin_with_blas_threads() -> None:
@@ -108,7 +110,8 @@ def _set(*, single: bool) -> None:
 
 def _forget() -> None:
     """Begin anew in a child, which has no thread but the one that forked."""
-    _Process.changed = Condition()
+    _Process.lock = Lock()
+    _Process.changed = Condition(_Process.lock)
     _Process.single = None
     _Process.products = _Process.waiting = 0
 

@@ -23,6 +23,10 @@ def _divide(x: Array, y: Array, out: Array, element: ElementType) -> None:
     For n-bit operands a quotient that is no integer is at least 1/|y| from one, 2^-n relative to
     itself, which half a unit in the last place of f32 (n = 16) or f64 (n = 32) does not bridge.
     """
+    divisor = 0 if any(y.strides) or not y.size else int(y.flat[0])
+    if divisor > 0:
+        np.floor_divide(_towards_zero(x, divisor), y, out=out)
+        return
     if x.dtype.itemsize == 8:
         quotient = _divide_64(x, y)
     else:
@@ -31,6 +35,18 @@ def _divide(x: Array, y: Array, out: Array, element: ElementType) -> None:
     zero = y == 0
     np.copyto(out, quotient, casting="unsafe")
     out[zero] = -1 if out.dtype.kind == "i" else np.iinfo(out.dtype).max
+
+
+def _towards_zero(x: Array, divisor: int) -> Array:
+    """Return the dividends whose floored quotients are those of `x` cut towards zero.
+
+    numpy divides whole arrays by one number in vector registers, but rounds down.
+    """
+    if x.dtype.kind == "u":
+        return x
+    lifted = np.right_shift(x, x.dtype.type(8 * x.dtype.itemsize - 1))  # -1 of negative ones
+    np.bitwise_and(lifted, x.dtype.type(divisor - 1), out=lifted)
+    return np.add(lifted, x, out=lifted)
 
 
 def _divide_64(x: Array, y: Array) -> Array:

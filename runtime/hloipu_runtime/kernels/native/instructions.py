@@ -277,6 +277,56 @@ def _integer_negate(g: Given) -> str:
     return g.text.new(f"sub {g.kind} 0, {g.values[0]}")
 
 
+def _size(g: Given) -> str:
+    """Write the absolute value; the lowest number of all stays what it is."""
+    (x,) = g.values
+    if g.type[0] == "u":
+        return x
+    negative = g.text.new(f"icmp slt {g.kind} {x}, 0")
+    return g.text.new(f"select i1 {negative}, {g.kind} {_integer_negate(g)}, {g.kind} {x}")
+
+
+def _integer_sign(g: Given) -> str:
+    above = g.text.new(f"icmp {'u' if g.type[0] == 'u' else 's'}gt {g.kind} {g.values[0]}, 0")
+    one = g.text.new(f"zext i1 {above} to {g.kind}")
+    if g.type[0] == "u":
+        return one
+    rest = g.text.new(f"ashr {g.kind} {g.values[0]}, {int(g.type[1:]) - 1}")
+    return g.text.new(f"or {g.kind} {rest}, {one}")
+
+
+def _leading_zeros(g: Given) -> str:
+    values = (g.kind, g.values[0]), ("i1", "false")
+    return g.text.call(f"llvm.ctlz.{g.intrinsic}", g.kind, *values)
+
+
+def _quotient(g: Given) -> str:
+    """Divide towards zero; by zero it is -1, all ones, and what does not fit wraps."""
+    quotient, by_zero = _divided(g, "div")
+    if g.type[0] == "s":
+        opposite = g.text.new(f"icmp eq {g.kind} {g.values[1]}, -1")
+        negated = _integer_negate(g)
+        quotient = g.text.new(f"select i1 {opposite}, {g.kind} {negated}, {g.kind} {quotient}")
+    return g.text.new(f"select i1 {by_zero}, {g.kind} -1, {g.kind} {quotient}")
+
+
+def _rest(g: Given) -> str:
+    """Write what division towards zero leaves: of division by zero the dividend."""
+    rest, by_zero = _divided(g, "rem")
+    return g.text.new(f"select i1 {by_zero}, {g.kind} {g.values[0]}, {g.kind} {rest}")
+
+
+def _divided(g: Given, what: str) -> tuple[str, str]:
+    """Return the result of a division by 1 instead of by 0 and -1, and whether it was by 0."""
+    text, (x, y) = g.text, g.values
+    by_zero = text.new(f"icmp eq {g.kind} {y}, 0")
+    safe = text.new(f"select i1 {by_zero}, {g.kind} 1, {g.kind} {y}")
+    if g.type[0] == "s":
+        opposite = text.new(f"icmp eq {g.kind} {y}, -1")
+        safe = text.new(f"select i1 {opposite}, {g.kind} 1, {g.kind} {safe}")
+    return text.new(f"{'s' if g.type[0] == 's' else 'u'}{what} {g.kind} {x}, {safe}"), by_zero
+
+
 # --- narrow floats --------------------------------------------------------------------------------
 def _round(g: Given) -> str:
     """Round f32 to a narrow float's grid, to nearest and ties to even; see `rounding`."""
@@ -351,6 +401,12 @@ INSTRUCTIONS: dict[str, Writer] = {
     "bitcast": _bitcast,
     "not": _not,
     "negate": _integer_negate,
+    "size": _size,
+    "integer_sign": _integer_sign,
+    "leading_zeros": _leading_zeros,
+    "ones": _own("ctpop"),
+    "quotient": _quotient,
+    "rest": _rest,
     "round": _round,
 }
 

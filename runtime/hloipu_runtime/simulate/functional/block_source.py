@@ -24,9 +24,10 @@ from hloipu_runtime.program.steps import (
     ValueId,
 )
 from hloipu_runtime.simulate.functional.buffers import Buffers
+from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.logical_form import Node
 from hloipu_runtime.simulate.functional.node_source import node_lines
-from hloipu_runtime.simulate.functional.whole_tensors import cuts_of, whole_block
+from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 General = Callable[[Node], Callable[..., None]]
 """Returns a node as a function of values, host and counts."""
@@ -62,6 +63,8 @@ class BlockSource:
     names: Names
     general: General
     buffers: Buffers
+    first: Values
+    """What each run begins with."""
 
     def lines(self) -> Iterator[tuple[Node, list[str]]]:
         """Yield the lines of each node."""
@@ -69,6 +72,9 @@ class BlockSource:
         private = private_values(self.nodes, straights)
         held: dict[ValueId, Any] = {}
         for node, straight in zip(self.nodes, straights, strict=True):
+            if is_known(node, self.first):
+                yield node, []
+                continue
             if straight is None:
                 yield node, self._other(node)
                 continue
@@ -84,7 +90,7 @@ class BlockSource:
             yield node, lines
 
     def _straight(self, node: Node) -> Straight | None:
-        if not isinstance(node.what, Codelet):
+        if not isinstance(node.what, Codelet) or is_known(node, self.first):
             return None
         return node.what.straight(
             [whole_block(self.table[v].shape) for v in node.reads],

@@ -34,9 +34,10 @@ from hloipu_runtime.simulate.functional.block_source import (
     loop_lines,
 )
 from hloipu_runtime.simulate.functional.buffers import Buffers
+from hloipu_runtime.simulate.functional.known_values import first_values, with_known_values
 from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node, collapse
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
-from hloipu_runtime.simulate.run.host import Counts, Host
+from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
@@ -59,7 +60,11 @@ class FunctionalEngine:
         self._buffers = Buffers()
         self._sources: list[str] = []
         self._functions: dict[str, Any] = {}
-        self._body = self._function(collapse(program), "body", outermost=True)
+        self._first = first_values(program)
+        """What each run begins with; its arrays are never overwritten."""
+        with quietly():
+            body = with_known_values(collapse(program), program, self._first, self._compute)
+        self._body = self._function(body, "body", outermost=True)
 
     @property
     def source(self) -> str:
@@ -74,9 +79,7 @@ class FunctionalEngine:
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left."""
         counts = Counts() if counts is None else counts
-        values: Values = [None] * len(self.program.values)
-        for value, array in self.program.constants.values():
-            values[value] = array
+        values = self._first.copy()
         for port in self.program.state:
             values[port.initial] = self.state.pop(port.name)  # held alone: may be overwritten
         try:
@@ -92,7 +95,7 @@ class FunctionalEngine:
         Nodes of the outermost block are counted, and what they leave is shown to the watch.
         """
         source = BlockSource(
-            block.nodes, self.program.values, self._names, self._bind, self._buffers
+            block.nodes, self.program.values, self._names, self._bind, self._buffers, self._first
         )
         lines = [f"counts.ran({self._names.of('c', place)})"]
         if outermost:
@@ -111,6 +114,10 @@ class FunctionalEngine:
         meanings = {**self._names.meanings, "telling": _telling}
         exec(compile(text, f"<block {number}>", "exec"), meanings)
         return meanings[f"block{number}"]
+
+    def _compute(self, node: Node, values: Values) -> None:
+        """Run a node that takes nothing from a host and gives it nothing."""
+        self._bind(node)(values, Arrays({}), Counts())
 
     def _bind(self, node: Node) -> Run:
         """Return a node as a function; values in `frees` are dropped by it."""

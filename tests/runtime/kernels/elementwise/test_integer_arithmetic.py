@@ -113,3 +113,14 @@ def test_rows_against_columns() -> None:
     for opcode in TRUTH:
         wanted = binary(opcode, np.array(x), np.array(y), "s32")
         np.testing.assert_array_equal(binary(opcode, x, y, "s32"), wanted)
+
+
+@pytest.mark.parametrize("opcode", ["divide", "remainder"])
+@pytest.mark.parametrize("element_type", INTEGERS)
+def test_division_of_all_by_one_number(opcode: str, element_type: str) -> None:
+    bits, edges = ELEMENT_TYPES[element_type].bits, _edges(element_type)
+    x = np.array(edges, storage_dtype(element_type))
+    for y in edges:
+        divisor = np.broadcast_to(np.array(y, x.dtype), x.shape)
+        wanted = [_wrap(TRUTH[opcode](value, y, bits), element_type) for value in edges]
+        np.testing.assert_array_equal(binary(opcode, x, divisor, element_type), wanted)
