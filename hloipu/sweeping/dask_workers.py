@@ -180,7 +180,7 @@ class DaskWorkers:
         elif now - self._seen > _NO_WORKER_SECONDS:
             raise UsageError(
                 "E3193",
-                f"the Dask scheduler {self._scheduler} has had no worker for {_NO_WORKER_SECONDS} s",
+                f"the Dask scheduler {self._scheduler} has no worker for {_NO_WORKER_SECONDS} s",
                 hint="what arrived is kept: start workers, and --resume",
             )
 

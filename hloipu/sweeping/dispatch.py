@@ -1,7 +1,6 @@
 """Hands batches of tasks to workers; those that a dead worker had are done again, each alone."""
 
 from collections import deque
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
