@@ -14,6 +14,7 @@ from hloipu.hosts.places import HERE, Places, places_for
 from hloipu.sweeping.jobs import fingerprint
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, State, checked
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.profile import Profile
@@ -125,6 +126,7 @@ class HostsSession:
     ) -> None:
         """Start the processes; `by_process`: what the session of each is opened with."""
         self.program: Program = program.program
+        self.costs: Costs = program.costs
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
         self.cycles: int = 0
