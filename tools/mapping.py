@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hloipu.sweeping.dispatch import DIED, Dispatch
 from hloipu.sweeping.jobs import ended_after
-from hloipu.sweeping.workers import HereWorkers, ProcessWorkers, Workers, workers_for
+from hloipu.sweeping.workers import Workers, workers_for
 from tests.support.xla_oracle import Oracle
 
 C = TypeVar("C")
@@ -97,15 +97,12 @@ def mapped(
     out: dict[str, C] = {}
 
     def ended() -> Iterator[R]:
-        finished = tasks.wait()
-        if finished is None:
-            return
-        key, answer = finished
-        case = out.pop(key)
-        if answer is None or isinstance(answer, _Raised):
-            yield lost(case, DIED if answer is None else answer.told)
-        else:
-            yield answer[0]
+        for key, answer in tasks.wait():
+            case = out.pop(key)
+            if answer is None or isinstance(answer, _Raised):
+                yield lost(case, DIED if answer is None else answer.told)
+            else:
+                yield answer[0]
 
     with closing(_workers(where)) as workers:
         tasks = Dispatch(workers)
@@ -149,8 +146,5 @@ def kept_oracle(timeout_seconds: float) -> Oracle:
 
 
 def _workers(where: Where) -> Workers:
-    if where.scheduler is not None:
-        return workers_for({}, None, where.scheduler, where.memory_bytes)
-    if not where.workers:
-        return HereWorkers({})
-    return ProcessWorkers({}, where.workers, where.memory_bytes)
+    here = where.scheduler is None and not where.workers
+    return workers_for({}, where.workers, where.scheduler, None if here else where.memory_bytes)

@@ -35,6 +35,8 @@ class SessionOptions:
     """Parameter -> a number, or one for each call."""
     scheduler: str | None = None
     """Where each host is a process: `local`, or an address of Dask; None: all are here."""
+    processes: int | None = None
+    """That run the program, which is not on several hosts."""
 
     @property
     def given(self) -> str:
@@ -43,7 +45,7 @@ class SessionOptions:
             "--infeed": self.infeeds, "--outfeed-to": self.outfeeds, "--steps": self.steps,
             "--repeat": self.repeats, "--checkpoint": self.checkpoint, "--every": self.every,
             "--resume": self.resumes, "--producer-rate": self.rates,
-            "--scheduler": self.scheduler,
+            "--scheduler": self.scheduler, "--processes": self.processes,
         }  # fmt: skip
         return next((name for name, value in named.items() if value), "")
 
@@ -91,6 +93,10 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
         "--scheduler", metavar="local|ADDRESS",
         help="Run each of --hosts as a process: of this machine, or on a worker of the Dask "
         "scheduler at this address; by default all are one process."),
+    "processes": click.option(
+        "--processes", type=click.IntRange(1), metavar="N",
+        help="Have N processes run the replicas, or the partitions of one: of this machine, or of "
+        "the --scheduler's cluster."),
     "timeout": click.option(
         "--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
         help="Wait so long for an element of an infeed."),
@@ -124,6 +130,7 @@ def _with(command: F, names: Sequence[str]) -> F:
             rates=_pairs("--producer-rate", given.get("producer_rate", ()), "RATE"),
             inputs=_pairs("--input", given.get("input", ()), "X"),
             scheduler=given.get("scheduler"),
+            processes=given.get("processes"),
         )
         return command(*arguments, session=found, **keywords)
 

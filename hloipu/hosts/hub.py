@@ -17,11 +17,11 @@ from hloipu.hosts.messages import (
     Failure,
     Line,
     Met,
-    Operands,
     Stop,
     dumped,
     error_of,
 )
+from hloipu.hosts.parcels import Parcel
 from hloipu_runtime.errors import HloipuError, HostError
 
 CONNECT_SECONDS = 60.0
@@ -39,7 +39,7 @@ class _Table:
 
     def __init__(self) -> None:
         self.since = time.monotonic()
-        self.operands: dict[int, Operands] = {}
+        self.parcels: dict[int, tuple[Parcel, ...]] = {}
         """By host."""
 
 
@@ -50,7 +50,11 @@ class Hub:
     ends: with what was waited for, or a fault that names the hosts which it is of.
     """
 
-    def __init__(self, hosts: int, participants: int, timeout: float, address: str) -> None:
+    def __init__(
+        self, hosts: int, participants: int, timeout: float, address: str, what: str = "host"
+    ) -> None:
+        """Listen at an address; `what`: what messages call a process, of one host or of none."""
+        self._what = what
         self.hosts = hosts
         self.key: bytes = secrets.token_bytes(32)
         self.steps: int = 0
@@ -90,7 +94,7 @@ class Hub:
                 if ended:
                     raise HostError(
                         "E2081",
-                        f"{_named(ended)} ended as it started",
+                        f"{self._named(ended)} ended as it started",
                         hosts=tuple(ended),
                         hint="is the same hloipu installed where it runs?",
                     )
@@ -98,7 +102,7 @@ class Hub:
                     missing = tuple(h for h in range(self.hosts) if h not in self._lines)
                     raise HostError(
                         "E2080",
-                        f"{_named(missing)} did not connect within {CONNECT_SECONDS:g} s",
+                        f"{self._named(missing)} did not connect within {CONNECT_SECONDS:g} s",
                         hosts=missing,
                         hint=f"can it reach this process at {self.address[0]}?",
                     )
@@ -184,8 +188,8 @@ class Hub:
     def _look_at_tables(self, now: float) -> None:
         for (name, group), table in self._tables.items():
             if now - table.since > self._limit:
-                missing = sorted(self._hosts_of(group) - table.operands.keys())
-                waiting = _named(sorted(table.operands))
+                missing = sorted(self._hosts_of(group) - table.parcels.keys())
+                waiting = self._named(sorted(table.parcels))
                 where = f"has not come to the collective {name!r}, where {waiting} waits"
                 self._fail(self._late(missing, where))
                 return
@@ -193,7 +197,7 @@ class Hub:
     def _late(self, missing: Sequence[int], where: str) -> HostError:
         return HostError(
             "E2080",
-            f"{_named(missing)} {where}, for {self._limit:g} s after {self.steps:,} steps",
+            f"{self._named(missing)} {where}, for {self._limit:g} s after {self.steps:,} steps",
             hosts=tuple(missing),
             hint="begin again, and load the last checkpoint; give a longer timeout where a step "
             "takes so long",
@@ -204,6 +208,10 @@ class Hub:
         if self._fault is None or self._fault.code == "E2083":
             self._fault = fault
         self._changed.notify_all()
+
+    def _named(self, hosts: Sequence[int]) -> str:
+        several = "es" if self._what.endswith("s") else "s"
+        return f"{self._what}{several if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
 
     def _hosts_of(self, group: Sequence[int]) -> set[int]:
         return {member // self._each for member in group}
@@ -258,8 +266,8 @@ class Hub:
                     self._fail(
                         HostError(
                             "E2081",
-                            f"host {host} is gone: its process ended, or cannot be reached, after "
-                            f"{self.steps:,} steps",
+                            f"{self._named([host])} is gone: its process ended, or cannot be "
+                            f"reached, after {self.steps:,} steps",
                             hosts=(host,),
                             hint="begin again, and load the last checkpoint",
                         )
@@ -270,16 +278,13 @@ class Hub:
         key = (met.name, met.group)
         with self._changed:
             table = self._tables.setdefault(key, _Table())
-            table.operands[host] = met.operands
-            if table.operands.keys() != self._hosts_of(met.group):
+            table.parcels[host] = met.parcels
+            if table.parcels.keys() != self._hosts_of(met.group):
                 return
             del self._tables[key]
-        for other in table.operands:
-            brought: Operands = {}
-            for whose, operands in table.operands.items():
-                if whose != other:
-                    brought |= operands
-            self._lines[other].send(Met(met.name, met.group, brought))
+        for other in table.parcels:
+            brought = [x for whose, own in table.parcels.items() if whose != other for x in own]
+            self._lines[other].send(Met(met.name, met.group, tuple(brought)))
 
 
 def _limit_waits(connected: socket.socket, seconds: int) -> None:
@@ -287,7 +292,3 @@ def _limit_waits(connected: socket.socket, seconds: int) -> None:
     limit = struct.pack("@ll", seconds, 0)  # `struct timeval`
     for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         connected.setsockopt(socket.SOL_SOCKET, direction, limit)
-
-
-def _named(hosts: Sequence[int]) -> str:
-    return f"host{'s'[: len(hosts) > 1]} {', '.join(map(str, hosts))}"

@@ -14,14 +14,9 @@ from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from hloipu.hosts.parcels import Parcel
 from hloipu_runtime.errors import HloipuError, HostError, UsageError
 from hloipu_runtime.plain_text import plain_message
-
-Array = np.ndarray[Any, Any]
-Operands = dict[int, list[Array]]
-"""What members of a collective bring, by their places in its group."""
 
 
 class Call(NamedTuple):
@@ -54,7 +49,8 @@ class Met(NamedTuple):
 
     name: str
     group: tuple[int, ...]
-    operands: Operands
+    parcels: tuple[Parcel, ...]
+    """Operands of each host's members: one from a host, those of all others to it."""
 
 
 class Stop(NamedTuple):

@@ -1,14 +1,17 @@
 """Where the processes of hosts run: on this machine, or on the workers of a Dask cluster."""
 
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from tempfile import mkdtemp
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from hloipu.hosts.parcels import folder_in_memory
 from hloipu_runtime.errors import UsageError
 
 HERE = "local"
@@ -21,6 +24,8 @@ class Places(Protocol):
 
     address: str
     """Of this process, as they reach it."""
+    folder: str
+    """That they share in one machine's memory; empty: none."""
 
     def start(self, address: tuple[str, int], key: bytes, hosts: int) -> None:
         """Start a process for each host, which connects to an address with a key."""
@@ -38,6 +43,7 @@ class ProcessesHere:
     address = "127.0.0.1"
 
     def __init__(self) -> None:
+        self.folder: str = mkdtemp(prefix="hloipu-hosts-", dir=folder_in_memory())
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -69,10 +75,13 @@ class ProcessesHere:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class DaskPlaces:
     """Workers of a Dask cluster, one for each host."""
+
+    folder = ""
 
     def __init__(self, scheduler: str, hosts: int) -> None:
         """Connect; UsageError E3192 without Dask, E3193 where nobody answers or workers lack."""

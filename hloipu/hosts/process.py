@@ -1,5 +1,6 @@
 """The process of one host: it runs its replicas, which meet those of other hosts by messages."""
 
+import shutil
 import signal
 import sys
 import tempfile
@@ -11,12 +12,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from hloipu.hosts.messages import Answer, Call, Line, Met, Operands, Stop, failure_of
+from hloipu.hosts.messages import Answer, Call, Line, Met, Stop, failure_of
+from hloipu.hosts.parcels import Packer, Parcel, unpacked
 from hloipu.sweeping.jobs import fingerprint
 from hloipu_runtime.compiled import load
 from hloipu_runtime.errors import HloipuError, HostError, UsageError
 from hloipu_runtime.plain_text import plain_message
 from hloipu_runtime.session.session import Session
+from hloipu_runtime.streams.per_host import Operands
 
 Key = tuple[str, tuple[int, ...]]
 
@@ -24,12 +27,15 @@ Key = tuple[str, tuple[int, ...]]
 class _Elsewhere:
     """The other hosts, as collectives see them."""
 
-    def __init__(self, line: Line, host: int, numbers: range) -> None:
-        self.host = host
-        self.numbers = numbers
+    def __init__(self, line: Line, number: int, begin: Mapping[str, Any]) -> None:
+        """Be the process of this number; `begin`: what the session begins with."""
+        self.host: int = begin["host"]
+        self.numbers: range = begin["numbers"]
+        self._number = number
         self._line = line
+        self._packer = Packer(begin["folder"], number)
         self._changed = threading.Condition()
-        self._came: dict[Key, Operands] = {}
+        self._came: dict[Key, tuple[Parcel, ...]] = {}
         self._stopped = False
 
     def exchange(self, name: str, group: tuple[int, ...], operands: Operands) -> Operands:
@@ -37,18 +43,24 @@ class _Elsewhere:
 
         Raises HostError E2083 where another host failed meanwhile.
         """
-        self._line.send(Met(name, group, operands))
+        each = len(self.numbers)
+        others = sorted({member // each for member in group} - {self._number})
+        self._line.send(Met(name, group, (self._packer.packed(operands, others),)))
         key = (name, group)
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or key in self._came)
             if key not in self._came:
                 raise HostError("E2083", f"collective {name!r}: another host failed")
-            return operands | self._came.pop(key)
+            parcels = self._came.pop(key)
+        brought = dict(operands)
+        for parcel in parcels:
+            brought |= unpacked(parcel, self._number)
+        return brought
 
     def came(self, met: Met) -> None:
         """Take in what members of other hosts bring."""
         with self._changed:
-            self._came[met.name, met.group] = met.operands
+            self._came[met.name, met.group] = met.parcels
             self._changed.notify_all()
 
     def stop(self) -> None:
@@ -61,12 +73,13 @@ class _Elsewhere:
 def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
     """Serve a session as one of its hosts, until its user lets it go or is gone."""
     line = Line(Client(address, authkey=key))
+    begin = None
     try:
         line.send(host)
         begin = _received(line, host)
         if begin is None:
             return
-        elsewhere = _Elsewhere(line, host, begin["numbers"])
+        elsewhere = _Elsewhere(line, host, begin)
         calls: SimpleQueue[Call | None] = SimpleQueue()
         threading.Thread(target=_read, args=(line, elsewhere, calls), daemon=True).start()
         try:
@@ -83,6 +96,8 @@ def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
         pass
     finally:
         line.close()
+        if begin is not None and begin["folder"]:  # the user's process may be gone
+            shutil.rmtree(begin["folder"], ignore_errors=True)
 
 
 def _received(line: Line, host: int) -> Mapping[str, Any] | None:
@@ -159,7 +174,10 @@ _METHODS: Mapping[str, Any] = {
     "load_state": _load_state,
     "save_part": lambda session, path, host: session.save_part(path, host),
     "save_index": lambda _, **keywords: _save_index(**keywords),
-    "state": lambda session, **keywords: session.state(**keywords),
+    "state": lambda session, here, **keywords: (
+        session.state(**keywords) if here else session.meet_states()
+    ),
+    "save_state": lambda session, path: session.save_state(path),
     "give_state": lambda session, state: session.give_state(state),
     "load_constants": lambda session, constants: session.load_constants(constants),
     "arrived": lambda session, name, host: session.stream(name, host).drain(),

@@ -12,12 +12,14 @@ from hloipu.hosts.hub import Hub
 from hloipu.hosts.messages import dumped
 from hloipu.hosts.places import HERE, Places, places_for
 from hloipu.sweeping.jobs import fingerprint
-from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Positive, State, checked
+from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, State, checked
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costs.costs import Costs
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.run_result import SessionRun
+from hloipu_runtime.session.state import names_in_parts
 from hloipu_runtime.streams.outfeed import Arrived, rows_together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 
@@ -37,44 +39,74 @@ def open_session(
     program: CompiledProgram,
     *,
     scheduler: str = HERE,
+    processes: Number | None = None,
     infeeds: Mapping[str, Any] | None = None,
     outfeeds: Mapping[str, Any] | None = None,
     timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
     **given: Any,
 ) -> "HostsSession":
-    """Return a session of a program compiled with `hosts`, each of which is a process of its own.
+    """Return a session whose participants are run by several processes, with the values of one.
 
-    `scheduler`: `local`, processes of this machine, or the address of a Dask scheduler that has a
-    worker for each host. `given` and the others are those of `CompiledProgram.session`. `timeout`
+    A process for each host of a program compiled with `hosts`; or of any other program so many
+    `processes`, each of which has as many replicas, or as many partitions of one. `scheduler`:
+    `local`, processes of this machine, or the address of a Dask scheduler that has a worker for
+    each. `given` and the others are those of `CompiledProgram.session`. `timeout`
     is for an element of a feed; twice that hosts wait for each other. Values are those of one
     process, bit for bit, where all processors compute alike. Raises what sessions raise, UsageError
     E2075 for programs that cannot be run so, E2076 for what cannot be sent, E3192 and E3193 without
     Dask, HostError E2080 to E2083 for hosts that are missing, gone or failed.
     """
     hosts = program.program.hosts
-    if not hosts:
-        raise UsageError(
-            "E2075", "the program was not compiled for hosts", hint="compile with hosts=N"
-        )
+    count = _processes(program.program, processes)
     odd = sorted({"device", "identical", "elsewhere"} & given.keys())
     if odd:
         raise UsageError("E2075", f"{odd[0]!r} is for sessions in one process", hint="leave it out")
-    by_host = [
+    by_process = [
         {
             **given,
-            "infeeds": _of(infeeds or {}, host, hosts),
-            "outfeeds": _of(outfeeds or {}, host, hosts),
+            "infeeds": _of(infeeds or {}, number, hosts),
+            "outfeeds": _of(outfeeds or {}, number, hosts),
             "timeout": timeout,
         }
-        for host in range(hosts)
+        for number in range(count)
     ]
-    return HostsSession(program, scheduler, by_host, timeout)
+    return HostsSession(program, scheduler, by_process, timeout)
 
 
-def _of(queues: Mapping[str, Any], host: int, hosts: int) -> dict[str, Any]:
-    """Return what one host is given for queues."""
+def _processes(program: Program, asked: int | None) -> int:
+    """Return how many processes run a program; UsageError E2075 where it cannot be so many."""
+    count = asked or program.hosts
+    if not count:
+        raise UsageError(
+            "E2075",
+            "the program was not compiled for hosts",
+            hint="compile with hosts=N, or say how many processes run it: processes=N",
+        )
+    if program.hosts and count != program.hosts:
+        raise UsageError(
+            "E2075",
+            f"a program on {program.hosts} hosts is run by as many processes, not {count}",
+            hint="leave processes out, or compile without hosts",
+        )
+    replicas, partitions = program.replicas, program.partitions
+    if replicas % count and (count % replicas or partitions % (count // replicas)):
+        raise UsageError(
+            "E2075",
+            f"{replicas} replicas of {partitions} partitions cannot be divided over {count} "
+            "processes",
+            hint="give a number that divides the replicas, or that they divide, and with the "
+            "partitions their product",
+        )
+    return count
+
+
+def _of(queues: Mapping[str, Any], number: int, hosts: int) -> dict[str, Any]:
+    """Return what one process is given for queues: its host's, or that of the only host."""
+    if not hosts:
+        alone = {k: x.of_one(k, 0, 1) if isinstance(x, PerHost) else x for k, x in queues.items()}
+        return alone
     return {
-        name: PerHost(_Own(each.of_one(name, host, hosts))) if isinstance(each, PerHost) else each
+        name: PerHost(_Own(each.of_one(name, number, hosts))) if isinstance(each, PerHost) else each
         for name, each in queues.items()
     }
 
@@ -89,11 +121,12 @@ class HostsSession:
         self,
         program: CompiledProgram,
         scheduler: str,
-        by_host: list[dict[str, Any]],
+        by_process: list[dict[str, Any]],
         timeout: float,
     ) -> None:
-        """Start the processes; `by_host`: what the session of each is opened with."""
+        """Start the processes; `by_process`: what the session of each is opened with."""
         self.program: Program = program.program
+        self.costs: Costs = program.costs
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
         self.cycles: int = 0
@@ -101,8 +134,14 @@ class HostsSession:
         self._saving = threading.Lock()
         """Held from the parts to the index: writing one removes parts that it does not name."""
         self._unread: dict[tuple[str, int], deque[Arrived]] = {}
-        participants = self.program.participants
-        hosts, each = self.program.hosts, participants // self.program.hosts
+        participants, count = self.program.participants, len(by_process)
+        self._processes = count
+        self._each = participants // count
+        """Participants of a process."""
+        is_divided = self._each % self.program.partitions > 0
+        self._parted = bool(names_in_parts(self.program, is_divided=is_divided))
+        """Whether arrays of the state are in parts, which several processes have."""
+        self.places: Places = places_for(scheduler, count)
         with tempfile.TemporaryDirectory(prefix="hloipu-hosts-") as folder:
             path = Path(folder) / "program.ipux"
             program.save(path)
@@ -115,15 +154,17 @@ class HostsSession:
                     "program": raw,
                     "shown": shown,
                     "given": given,
-                    "numbers": range(host * each, (host + 1) * each),
+                    "host": number if self.program.hosts else EVERY_HOST,
+                    "numbers": range(number * self._each, (number + 1) * self._each),
+                    "folder": self.places.folder,
                 }
             )
-            for host, given in enumerate(by_host)
+            for number, given in enumerate(by_process)
         ]
-        self.places: Places = places_for(scheduler, hosts)
-        self._hub = Hub(hosts, participants, timeout, self.places.address)
+        what = "host" if self.program.hosts else "process"
+        self._hub = Hub(count, participants, timeout, self.places.address, what)
         try:
-            self.places.start(self._hub.address, self._hub.key, hosts)
+            self.places.start(self._hub.address, self._hub.key, count)
             self._hub.connect(self.places.gone)
             self._hub.begin(messages)
         except BaseException:
@@ -146,11 +187,15 @@ class HostsSession:
 
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return copies of a replica's state by name; see `Session.state`."""
-        each = self.program.replicas // self.program.hosts
-        host = min(max(replica // each, 0), self.program.hosts - 1)  # who refuses what is none
+        number = replica * self.program.partitions // self._each
+        number = min(max(number, 0), self._processes - 1)  # who refuses what is none
         wanted = None if names is None else list(names)
-        (state,) = self._hub.call_each("state", {host: {"replica": replica, "names": wanted}})
-        return dict(state)
+        asked = {
+            n: {"replica": replica, "names": wanted, "here": n == number}
+            for n in (range(self._processes) if self._parted else [number])
+        }
+        states = self._hub.call_each("state", asked)
+        return dict(states[number if self._parted else 0])
 
     def give_state(self, state: State) -> None:
         """Put other arrays in the place of the whole state; see `Session.give_state`."""
@@ -162,24 +207,30 @@ class HostsSession:
 
     def arrived(self, name: str, host: int = EVERY_HOST) -> list[Arrived]:
         """Return what has arrived of an outfeed and was not read yet, of one host or of all."""
-        hosts = range(self.program.hosts)
+        hosts, partitions = range(self.program.hosts), self.program.partitions
         if host != EVERY_HOST and host not in hosts:
             raise UsageError(
-                "E3155", f"there is no host {host}", hint=f"hosts are 0 to {hosts.stop - 1}"
+                "E3155",
+                f"there is no host {host}",
+                hint=f"hosts are 0 to {hosts.stop - 1}" if hosts else "leave it out",
             )
-        wanted = hosts if host == EVERY_HOST else [host]
-        asked = {n: {"name": name, "host": n} for n in wanted}
+        everyone = range(self._processes)
+        # Of a replica that several processes run, the first one has what it gives.
+        first = [n for n in everyone if n * self._each % partitions == 0]
+        wanted = first if host == EVERY_HOST else [host]
+        asked = {n: {"name": name, "host": n if hosts else EVERY_HOST} for n in wanted}
         for n, found in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
             self._unread.setdefault((name, n), deque()).extend(found)
         queues = [self._unread[name, n] for n in wanted]
         count = min(map(len, queues))
         columns = [[queue.popleft() for _ in range(count)] for queue in queues]
-        one_each = self.program.replicas == self.program.hosts
+        one_each = self._each <= partitions
         return rows_together(columns, are_rows=one_each)
 
     def queues(self) -> dict[str, dict[str, Any]]:
         """Return what each queue counted, by name; see `Session.queues`."""
-        return {name: row for rows in self._hub.call("queues") for name, row in rows.items()}
+        # Queues of processes that are no hosts have one name; the first one's are told.
+        return {name: row for rows in self._hub.call("queues")[::-1] for name, row in rows.items()}
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run`, as the first host has it."""
@@ -190,12 +241,15 @@ class HostsSession:
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint: each host its part, then the first one the index.
 
-        All hosts need the folder. Raises what `Session.save_state` raises.
+        Processes that are no hosts hand their state to the first one, which writes one file. All
+        hosts need the folder. Raises what `Session.save_state` raises.
         """
         place = str(Path(path).absolute())
-        hosts = self.program.hosts
-        asked = {host: {"path": place, "host": host} for host in range(hosts)}
+        asked = {host: {"path": place, "host": host} for host in range(self._processes)}
         with self._saving:
+            if not self.program.hosts:
+                self._hub.call("save_state", path=place)
+                return
             parts = self._hub.call_each("save_part", asked)
             index = {
                 "path": place,

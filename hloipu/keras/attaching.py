@@ -122,6 +122,13 @@ def attach(
             training[name] = value
     if isinstance(stages, int):
         training["stages"] = stages
+    for name in training.keys() & {"scheduler", "processes"}:
+        raise UsageError(
+            "E2075",
+            f"{name!r}: Keras hands each batch to the device from the process of its script",
+            hint="leave it out: all hosts are simulated in this process; hloipu.Trainer and "
+            "hloipu.hosts.open_session train in several",
+        )
     resolve("compile", without_definitions(training))
     for name in training.keys() & _OWN_OPTIONS.keys():
         raise UsageError("E3151", f"attach sets {name!r} itself", hint=_OWN_OPTIONS[name])

@@ -1,4 +1,4 @@
-"""Workers of a sweep on Dask: a cluster of this machine, or one that is there, by its address.
+"""Workers of a sweep on a Dask cluster that is there, by the address of its scheduler.
 
 What goes there is a function of hloipu and a record: hloipu has to be installed on scheduler and
 workers, in the same version. Dask executes what it is sent: clusters are for networks one trusts.
@@ -6,17 +6,14 @@ workers, in the same version. Dask executes what it is sent: clusters are for ne
 
 import logging
 import queue
-import signal
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from collections.abc import Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-import dask
-from distributed import Client, KilledWorker, LocalCluster, WorkerPlugin, get_worker
+from distributed import Client, KilledWorker, WorkerPlugin, get_worker
 
 from hloipu.sweeping.jobs import fingerprint, limit_memory, write_modules
 from hloipu.sweeping.workers import JOBS_AHEAD, Finished, Task, done
@@ -26,11 +23,10 @@ _CONNECT_SECONDS = 15
 """To reach a scheduler. Assumed."""
 _NO_WORKER_SECONDS = 60
 """Workers that died take seconds to start again. Assumed."""
+_LOOK_SECONDS = 1.0
+"""From one count of the workers to the next."""
 _OTHER = "another hloipu"
 """In place of a result."""
-_LEFT_BYTES = 2**26
-"""Of a local worker's memory, beyond its limit: Dask ends workers at 95 % of theirs."""
-
 _LOGGERS = (
     "distributed", "distributed.client", "distributed.core", "distributed.nanny",
     "distributed.scheduler", "distributed.batched", "tornado.application", "asyncio",
@@ -56,15 +52,23 @@ class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.texts = dict(texts)
         self.memory_bytes = memory_bytes
         self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.sampler: Any = None
 
     def setup(self, worker: Any) -> None:
         """Write the modules out."""
         self.folder = tempfile.TemporaryDirectory(prefix="hloipu-sweep-")
         write_modules(self.folder.name, self.texts)
         limit_memory(self.memory_bytes)
+        # It looks at a task's stack each 10 ms, and keeps what it sees: a seventh of a compile.
+        self.sampler = worker.periodic_callbacks.pop("profile", None)
+        if self.sampler is not None:
+            self.sampler.stop()
 
     def teardown(self, worker: Any) -> None:
         """Remove the modules, and leave the process as it was."""
+        if self.sampler is not None:
+            worker.periodic_callbacks["profile"] = self.sampler
+            self.sampler.start()
         if self.memory_bytes is not None:
             limit_memory(2**62)
         if self.folder is not None:
@@ -82,7 +86,7 @@ def done_on_worker(task: Task, plugin: str, compiler: str) -> Any:
 
 
 class DaskWorkers:
-    """Workers of a Dask cluster."""
+    """Workers of a Dask cluster that is there."""
 
     deaths_alone = 1
     """Dask gives each task to four workers (`distributed.scheduler.allowed-failures`)."""
@@ -90,55 +94,40 @@ class DaskWorkers:
     def __init__(
         self,
         texts: Mapping[str, str],
-        count: int,
-        scheduler: str | None,
+        scheduler: str,
         memory_bytes: int | None,
     ) -> None:
-        self.places: int = JOBS_AHEAD * count
+        self._threads = 1
         self._plugin = _ModulesPlugin(texts, memory_bytes)
-        self._count = count
         self._scheduler = scheduler
-        self._memory_bytes = memory_bytes
-        self._cluster: Any = None
         self._client: Any = None
         self._handed_out = 0
+        self._looked = 0.0
+        """When workers were counted last, by the clock."""
         self._seen = 0.0
         """When there were workers, by the clock."""
         self._levels: dict[str, int] = {}
         self._finished: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Connect to the cluster, or start one; UsageError E3193 where there is none."""
+        """Connect to the cluster; UsageError E3193 where there is none."""
         # What goes wrong is told by errors of ours; Dask's logs show its inside.
         for name in _LOGGERS:
             logger = logging.getLogger(name)
             self._levels[name] = logger.level
             logger.setLevel(logging.CRITICAL + 1)
-        if self._scheduler is None:
-            with _interrupts_held():
-                self._cluster = self._local_cluster()
         try:
-            self._client = connected(self._cluster or self._scheduler)
+            self._client = connected(self._scheduler)
         except UsageError:
             self.close()
             raise
-        if self._scheduler is not None:
-            workers = self._client.scheduler_info(n_workers=-1)["workers"]
-            self.places = JOBS_AHEAD * max(1, sum(x["nthreads"] for x in workers.values()))
         self._client.register_plugin(self._plugin)
-        self._seen = monotonic()
+        self._look_at_workers()
 
-    def _local_cluster(self) -> Any:
-        limit = self._memory_bytes
-        # Else it ends workers for good that are being started again when this time is up.
-        with dask.config.set({"distributed.deploy.lost-worker-timeout": "1000 days"}):
-            return LocalCluster(
-                n_workers=self._count,
-                threads_per_worker=1,
-                dashboard_address=":0",
-                memory_limit=0 if limit is None else int((limit + _LEFT_BYTES) / 0.95),
-                silence_logs=logging.CRITICAL,
-            )
+    @property
+    def places(self) -> int:
+        """Batches to hand out at a time: also workers that come later have their share."""
+        return JOBS_AHEAD * max(1, self._threads)
 
     def submit(self, task: Task) -> None:
         """Hand a task out under a key of its own: what Dask remembers of a key it does not redo."""
@@ -152,13 +141,14 @@ class DaskWorkers:
     def wait(self) -> Finished:
         """Return the next that is finished, or whose worker died too often."""
         while True:
+            if monotonic() - self._looked > _LOOK_SECONDS and self._client.status == "running":
+                self._look_at_workers()
             try:
-                key, future = self._finished.get(timeout=1.0)
+                key, future = self._finished.get(timeout=_LOOK_SECONDS)
                 break
             except queue.Empty:
                 if self._client.status != "running":
                     raise self._gone() from None
-                self._look_at_workers()
         if future.status == "finished":
             result = future.result()
             future.release()
@@ -182,63 +172,47 @@ class DaskWorkers:
 
     def _look_at_workers(self) -> None:
         """Raise UsageError E3193 where there have been no workers for long."""
-        now = monotonic()
-        if self._client.scheduler_info(n_workers=-1)["workers"]:
+        now = self._looked = monotonic()
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        self._threads = sum(x["nthreads"] for x in workers.values())
+        if workers:
             self._seen = now
         elif now - self._seen > _NO_WORKER_SECONDS:
             raise UsageError(
                 "E3193",
-                f"the Dask scheduler {self._scheduler or 'of this machine'} has had no worker for "
-                f"{_NO_WORKER_SECONDS} s",
+                f"the Dask scheduler {self._scheduler} has no worker for {_NO_WORKER_SECONDS} s",
                 hint="what arrived is kept: start workers, and --resume",
             )
 
     def _gone(self) -> UsageError:
-        where = self._scheduler or "of this machine"
         return UsageError(
             "E3193",
-            f"the Dask scheduler {where} is gone",
+            f"the Dask scheduler {self._scheduler} is gone",
             hint="what arrived is kept: start a scheduler, and --resume",
         )
 
     def close(self) -> None:
-        """Give the jobs up; end a cluster of one's own."""
-        if self._scheduler is not None and self._client is not None:
+        """Give the jobs up."""
+        if self._client is not None:
             with suppress(Exception):  # the scheduler may be gone
                 self._client.unregister_worker_plugin(self._plugin.name)
-        for each in (self._client, self._cluster):
-            if each is not None:
-                each.close(timeout=5)
+            self._client.close(timeout=5)
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
 
 
-def connected(cluster: Any) -> Any:
-    """Return a client of a cluster, or of that at an address; UsageError E3193: there is none."""
+def connected(scheduler: str) -> Any:
+    """Return a client of the cluster at an address; UsageError E3193 where there is none."""
     client = None
     try:
-        client = _Client(cluster, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = _Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False)
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:
         if client is not None:
             client.close(timeout=5)
         raise UsageError(
             "E3193",
-            f"no scheduler of Dask with a worker answers at {cluster!r}",
+            f"no scheduler of Dask with a worker answers at {scheduler!r}",
             hint="start one: dask scheduler, and dask worker tcp://HOST:8786 --nthreads 1",
         ) from error
     return client
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold interrupts back; processes that the block's threads start never get any.
-
-    Ctrl-C on a terminal goes to all of them, and Dask's would show where they were.
-    """
-    resource_tracker.ensure_running()  # as it starts it would let them through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

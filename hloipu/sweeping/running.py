@@ -1,18 +1,22 @@
 """Running the points of a study: jobs to workers, results into the file, one by one."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from hloipu.sweeping.dispatch import DIED, Dispatch
-from hloipu.sweeping.jobs import WORKER_DIED, failure
+from hloipu.sweeping.dispatch import BATCH_SECONDS, DIED, Dispatch
+from hloipu.sweeping.jobs import WORKER_DIED, Job, failure
 from hloipu.sweeping.request import Compile
 from hloipu.sweeping.store import Store
 from hloipu.sweeping.workers import Workers
 from hloipu_runtime.watching import telling
 
 _PLANNED_AT_ONCE = 500
-"""Points that are written down in one transaction."""
+"""Points that are written down in one transaction, and brought into an order that suits workers."""
+_MOST_IN_BATCH = 16
+_BATCHES_OF_A_PLACE = 4
+"""At least, of a study's points: else workers end at very different times. Both assumed."""
 
 
 class Runner:
@@ -21,8 +25,11 @@ class Runner:
     def __init__(self, store: Store, workers: Workers, count: int) -> None:
         self.store = store
         self._tasks = Dispatch(workers)
+        self._workers = workers
         self._count = count
         self._done = store.keys_done()
+        self._seconds: deque[float] = deque(maxlen=_MOST_IN_BATCH)
+        """That the last compiles took."""
 
     def is_done(self, key: str) -> bool:
         """Whether the result of a compile is in the file."""
@@ -38,60 +45,97 @@ class Runner:
         """Whether workers may have more jobs."""
         return self._tasks.has_room
 
-    def begin(self, compile: Compile) -> None:
-        """Hand a compile out, unless it is done or out already."""
-        if self.is_done(compile.key) or self._tasks.is_open(compile.key):
-            return
-        if compile.job is None:
-            error = compile.error
-            assert error is not None
-            self._keep(compile.key, failure(error.code, error.message))
-            return
-        self._tasks.hand_out(compile.job)
+    def in_batch(self) -> int:
+        """Return how many compiles go out as one: by what earlier ones took, few seconds' work."""
+        places = self._workers.places
+        if places == 1 or not self._seconds:
+            return 1
+        share = self._count // (_BATCHES_OF_A_PLACE * places)
+        by_time = int(BATCH_SECONDS * len(self._seconds) / sum(self._seconds))
+        return max(1, min(_MOST_IN_BATCH, share, by_time))
 
-    def wait(self) -> str:
-        """Wait for a result and keep it; return its key, or an empty one where a worker died."""
-        finished = self._tasks.wait()
-        if finished is None:
-            return ""
-        key, record = finished
+    def begin(self, *compiles: Compile) -> None:
+        """Hand compiles out as one batch, but for those that are done or out already."""
+        jobs: dict[str, Job] = {}
+        for compile in compiles:
+            if self.is_done(compile.key) or self._tasks.is_open(compile.key):
+                continue
+            if compile.job is None:
+                error = compile.error
+                assert error is not None
+                self._keep([(compile.key, failure(error.code, error.message))])
+                continue
+            jobs[compile.key] = compile.job
+        if jobs:
+            self._tasks.hand_out(*jobs.values())
+
+    def wait(self) -> list[str]:
+        """Wait for results and keep them; return their keys: none where a worker died."""
         died = f"{DIED}: its memory or its time, or a fault of the system, ended it"
-        self._keep(key, failure(WORKER_DIED, died) if record is None else record)
-        return key
+        finished = self._tasks.wait()
+        self._seconds.extend(max(x["wall_seconds"], 1e-3) for _, x in finished if x)
+        if finished:
+            self._keep([(key, x or failure(WORKER_DIED, died)) for key, x in finished])
+        return [key for key, _ in finished]
 
-    def _keep(self, key: str, record: Mapping[str, Any]) -> None:
-        self.store.add_result(key, record)
-        self._done.add(key)
+    def _keep(self, results: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        self.store.add_results(results)
+        self._done.update(key for key, _ in results)
 
     def tell(self, done: int) -> None:
         """Tell whoever listens how many points are done."""
         telling("points", done, self._count)
 
 
-def run_points(runner: Runner, compiles: Iterator[Compile]) -> None:
-    """Run compiles in order, as many at a time as workers take."""
-    done, waiting = 0, dict[str, int]()
-    runner.tell(0)
-    for compile in compiles:
-        if runner.is_done(compile.key):
-            done += 1
-            continue
-        while not runner.has_room:
-            done += waiting.pop(runner.wait(), 0)
-            runner.tell(done)
-        waiting[compile.key] = waiting.get(compile.key, 0) + 1
-        runner.begin(compile)
-        if runner.is_done(compile.key):
-            done += waiting.pop(compile.key)
-    while not runner.is_idle:
-        done += waiting.pop(runner.wait(), 0)
+def run_points(runner: Runner, compiles: Iterator[Sequence[Compile]]) -> None:
+    """Run compiles, batch by batch of what is alike, as many at a time as workers take."""
+    done, waiting = 0, Counter[str]()
+
+    def settle(keys: Iterable[str]) -> None:
+        nonlocal done
+        done += sum(waiting.pop(key, 0) for key in keys)
         runner.tell(done)
+
+    settle(())
+    for planned in compiles:
+        waiting.update(x.key for x in planned)
+        todo = [x for x in planned if not runner.is_done(x.key)]
+        for batch in _batches(todo, runner.in_batch):
+            while not runner.has_room:
+                settle(runner.wait())
+            runner.begin(*batch)
+        settle([x.key for x in planned if runner.is_done(x.key)])
+    while not runner.is_idle:
+        settle(runner.wait())
+
+
+def _batches(compiles: Iterable[Compile], most: Callable[[], int]) -> Iterator[list[Compile]]:
+    """Yield compiles in batches of at most so many, those of one text for one machine together.
+
+    They share what their worker keeps: the module as it is rewritten, and the prices of its ops.
+    """
+    groups: dict[Hashable, list[Compile]] = {}
+    for compile in compiles:
+        job = compile.job
+        of = job and (job.digest, job.rewrite, job.options.get("target"), job.options.get("set"))
+        groups.setdefault(of, []).append(compile)
+    batch: list[Compile] = []
+    for group in groups.values():
+        if batch and len(batch) + len(group) > most():
+            yield batch
+            batch = []
+        batch += group
+        while len(batch) >= (count := most()):
+            yield batch[:count]
+            batch = batch[count:]
+    if batch:
+        yield batch
 
 
 def planned(
     store: Store, points: Iterator[dict[str, str]], compile_of: Callable[[dict[str, str]], Compile]
-) -> Iterator[Compile]:
-    """Yield the points' compiles once they are in the file, numbered from 1 on."""
+) -> Iterator[list[Compile]]:
+    """Yield the points' compiles, some at a time, once they are in the file, numbered from 1 on."""
     number = 0
     while batch := list(islice(points, _PLANNED_AT_ONCE)):
         rows, compiles = [], []
@@ -101,4 +145,4 @@ def planned(
             rows.append((number, point, compile.key, compile.command))
             compiles.append(compile)
         store.add_points(rows)
-        yield from compiles
+        yield compiles

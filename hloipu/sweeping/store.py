@@ -1,7 +1,7 @@
 """The file of a study: an SQLite database of points and of what came of their compiles.
 
-One process writes it, a short transaction for each result (write-ahead log), so that whatever is
-killed loses nothing that is in it; others may read it meanwhile.
+One process writes it, a short transaction for the results of a batch (write-ahead log), so that
+whatever is killed loses nothing that is in it; others may read it meanwhile.
 """
 
 import json
@@ -153,11 +153,12 @@ class Store:
                 [(number, json.dumps(x), key, command) for number, x, key, command in points],
             )
 
-    def add_result(self, key: str, record: Mapping[str, Any]) -> None:
-        """Add the result of a compile; one that is there stays."""
+    def add_results(self, results: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Add results of compiles by key, all or none; those that are there stay."""
         with self._writing() as connection:
-            connection.execute(
-                "insert or ignore into results values (?, ?)", (key, json.dumps(record))
+            connection.executemany(
+                "insert or ignore into results values (?, ?)",
+                [(key, json.dumps(record)) for key, record in results],
             )
 
     def keys_done(self) -> set[str]:

@@ -50,10 +50,12 @@ def done(task: Task, folder: str) -> Any:
 class Workers(Protocol):
     """Who does tasks."""
 
-    places: int
-    """Tasks to hand out at a time."""
     deaths_alone: int
     """How often workers die that do nothing but one task before that is to blame."""
+
+    @property
+    def places(self) -> int:
+        """Tasks to hand out at a time."""
 
     def start(self) -> None:
         """Start them; UsageError E3193 where that fails."""
@@ -200,8 +202,8 @@ def workers_for(
 ) -> Workers:
     """Return the workers that are asked for.
 
-    `count` processes, as many as there are processors by default, 0: this process. With Dask
-    installed they are a cluster of this machine. `scheduler`: the address of another cluster.
+    `count` processes, as many as there are processors by default, 0: this process; or with a
+    `scheduler`, the address of a Dask cluster, its workers.
     Raises UsageError E3192 for a scheduler where Dask is not installed, E3190 for a count.
     """
     if scheduler is None and count == 0:
@@ -212,11 +214,10 @@ def workers_for(
         return HereWorkers(texts)
     if count is not None and not 0 <= count <= MOST_WORKERS:
         raise UsageError("E3190", f"{count} workers; a sweep has 0 to {MOST_WORKERS}")
-    has_dask = find_spec("distributed") is not None
-    if scheduler is not None and not has_dask:
-        raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
-    if has_dask:
+    if scheduler is not None:
+        if find_spec("distributed") is None:
+            raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
         from hloipu.sweeping.dask_workers import DaskWorkers
 
-        return DaskWorkers(texts, count or processors(), scheduler, memory_bytes)
+        return DaskWorkers(texts, scheduler, memory_bytes)
     return ProcessWorkers(texts, count or processors(), memory_bytes)

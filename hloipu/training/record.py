@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from hloipu.training.callbacks import Callback, TrainingProgress
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.structure import flatten
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
 
 LIVE_SECONDS = 0.1
 """Between two looks at a training that is going on."""
@@ -51,7 +54,9 @@ class History:
 class Recorder:
     """Takes metrics out of a session's queues, from whichever thread asks, and keeps the time."""
 
-    def __init__(self, session: Session, samples_per_step: int, epochs: int, steps: int) -> None:
+    def __init__(
+        self, session: "Session | HostsSession", samples_per_step: int, epochs: int, steps: int
+    ) -> None:
         self.history: History = History({}, {queue: [] for queue in metrics_of(session)})
         self.epoch: int = 0
         self._epochs = epochs
@@ -160,7 +165,7 @@ def mean_of(element: Any, metric: str) -> float:
     return float(np.mean(np.concatenate([x.astype(np.float64).ravel() for x in parts])))
 
 
-def metrics_of(session: Session) -> list[str]:
+def metrics_of(session: "Session | HostsSession") -> list[str]:
     """Return the names of a session's outfeeds."""
     return [queue.name for queue in session.program.queues if not queue.to_device]
 

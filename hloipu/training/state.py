@@ -1,10 +1,14 @@
 """The host's copy of a training's state: brought from the device when somebody asks for it."""
 
 import threading
+from typing import TYPE_CHECKING
 
 from hloipu_runtime.arguments import State
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import HostError, UsageError
 from hloipu_runtime.session.session import Session
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
 
 
 class HostState:
@@ -15,7 +19,7 @@ class HostState:
         """Steps done, those of the training that goes on included."""
         self._arrays = arrays
         self._steps_of_arrays = 0
-        self._session: Session | None = None
+        self._session: Session | HostsSession | None = None
         self._steps_before = 0
         self._is_newer = False
         """Whether the device has done steps since the copy, and does none now."""
@@ -39,7 +43,7 @@ class HostState:
         self._arrays = arrays
         self.steps = self._steps_of_arrays = self.steps if steps is None else steps
 
-    def begin(self, session: Session) -> None:
+    def begin(self, session: "Session | HostsSession") -> None:
         """Count from here what this session trains; UsageError E2065 while another one does."""
         if self._session is not None:
             raise UsageError(
@@ -55,21 +59,21 @@ class HostState:
         with self._lock:
             self._is_newer = False
 
-    def run_ended(self, session: Session) -> None:
+    def run_ended(self, session: "Session | HostsSession") -> None:
         """Count the steps; the copy is made when it is asked for."""
         self.steps = self._steps_before + session.steps
         self._is_newer = True
 
-    def end(self, session: Session) -> None:
+    def end(self, session: "Session | HostsSession") -> None:
         """Take the last copy; where a failure left no state, the one before stays."""
         with self._lock:
             try:
                 self._take(session)
-            except UsageError:
+            except (UsageError, HostError):
                 self.steps = self._steps_of_arrays
             self._session = None
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: "Session | HostsSession") -> None:
         self._arrays = session.state()
         self.steps = self._steps_of_arrays = self._steps_before + session.steps
         self._is_newer = False

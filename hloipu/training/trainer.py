@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from hloipu.training.record import History, Recorder, live, mean_of
 from hloipu.training.state import HostState
 from hloipu_compiler.plan.roles import CALL
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint
@@ -38,6 +39,9 @@ from hloipu_runtime.session.host_parts import load_checkpoint
 from hloipu_runtime.session.inputs import scheduled
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.element import LeafSpec
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
 
 _OWN_OPTIONS = {"loop": "steps_per_execution= of fit", "feed": "feeds=", "outfeed": "metrics="}
 _MOST_DIVISORS_TRIED = 10_000
@@ -105,6 +109,8 @@ class Trainer:
         timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
         max_iterations: Number | None = None,
         fast: bool | None = None,
+        scheduler: str | None = None,
+        processes: Number | None = None,
         **options: Unpack[CompileOptions],
     ) -> None:
         """Take a training step: HLO text, a path, an open file, or a program compiled with queues.
@@ -119,8 +125,9 @@ class Trainer:
         execution, such as a learning rate: each a function of the steps done before, or a list with
         a value for each execution of a `fit`. `evaluation` and `prediction` are steps that take
         weights and data, weights named or ordered as in the training step. `mode` to
-        `fast` are those of `CompiledProgram.session`, `options` those of
-        `hloipu.compile`.
+        `fast` are those of `CompiledProgram.session`, `options` those of `hloipu.compile`.
+        `scheduler` and `processes` have several processes train (`hloipu.hosts.open_session`):
+        those of this machine unless it is the address of a Dask scheduler; forward steps run here.
         Raises what `hloipu.parse` raises, and UsageError: E3150 to E3152 where roles are not clear
         or names wrong, E3171 where a forward step does not match, E3172 for a program without
         queues.
@@ -143,6 +150,9 @@ class Trainer:
         if self.schedules:
             called = dict.fromkeys(map(str, self.schedules), CALL)
             stated["role"] = called | dict(stated.get("role", ()))
+        self._apart: dict[str, Any] = {}
+        if scheduler is not None or processes is not None:
+            self._apart = {"scheduler": scheduler or "local", "processes": processes}
         self._training = training_programs(step, feeds, metrics, stated)
         kept = self._training.state
         self._evaluation = self._prediction = None
@@ -210,9 +220,7 @@ class Trainer:
         infeeds = {name: again_and_again(source) for name, source in sources.items()}
         told = [*callbacks, *([ProgressBar()] if progress and somebody_looks() else [])]
         state, constants = self.state, self.constants
-        with program.session(
-            state=state, constants=constants, infeeds=infeeds, **self._running
-        ) as session:
+        with self._session(program, state, constants, infeeds) as session:
             samples = max(map(batch_size, self._training.feeds.values()), default=1)
             recorder = Recorder(session, elements * samples, epochs, steps_per_epoch)
             self.stop_training = False
@@ -233,6 +241,17 @@ class Trainer:
         for callback in told:
             callback.on_train_end()
         return recorder.finish(session.steps)
+
+    def _session(
+        self, program: CompiledProgram, state: Any, constants: Any, infeeds: Mapping[str, Any]
+    ) -> "Session | HostsSession":
+        """Return a session in this process, or in those that were asked for."""
+        given = {"state": state, "constants": constants, "infeeds": infeeds, **self._running}
+        if not self._apart:
+            return program.session(**given)
+        from hloipu.hosts import open_session  # few trainings have several processes
+
+        return open_session(program, **self._apart, **given)
 
     @checked
     def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
@@ -285,7 +304,7 @@ class Trainer:
 
     def _epoch(
         self,
-        session: Session,
+        session: "Session | HostsSession",
         recorder: Recorder,
         in_a_run: int,
         validation_data: Any,

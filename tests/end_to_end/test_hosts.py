@@ -77,20 +77,72 @@ def _replicas(name: str) -> tuple[CompiledProgram, dict[str, Any]]:
     return compiled(Copies(name, 16), hosts=2), given
 
 
-def _divided() -> tuple[CompiledProgram, dict[str, Any]]:
-    """Return a program of two replicas of eight devices each, a replica on each host."""
+def _divided(replicas: int, hosts: int = 0) -> tuple[CompiledProgram, dict[str, Any]]:
+    """Return a program of some replicas of eight devices each."""
     step = training()
     program = hloipu.compile(
-        step.text, loop=UPDATES, feed={"data": (10, 11)}, outfeed=("loss",), replicas=2, hosts=2
-    )
-    data = PerHost([BATCHES, tuple(rows[::-1] for rows in BATCHES)])
+        step.text, loop=UPDATES, feed={"data": (10, 11)}, outfeed=("loss",), replicas=replicas,
+        hosts=hosts or None,
+    )  # fmt: skip
+    data: Any = tuple(np.concatenate([rows, rows[::-1]]) for rows in BATCHES)
+    if hosts:
+        data = PerHost([BATCHES, tuple(rows[::-1] for rows in BATCHES)])
     return program, {"state": step.leaves[:10], "infeeds": {"data": data}}
+
+
+def _in_parts(hosts: int | None) -> tuple[CompiledProgram, dict[str, Any]]:
+    """Return a program of four replicas, each of which keeps a part of the optimizer's state."""
+    step = EVERY_STEP["transformer_adam"]
+    program = compiled(Copies("transformer_adam", 4), hosts=hosts, shard_optimizer=True)
+    assert any(port.whole for port in program.program.state)
+    data = [step.batch(n) for n in range(4 * UPDATES)]
+    return program, {"state": jax.tree.leaves(step.state()), "infeeds": {"data": data}}
+
+
+APART: dict[str, tuple[Callable[[], tuple[CompiledProgram, dict[str, Any]]], int | None]] = {
+    "state in parts, two hosts": (partial(_in_parts, 2), None),
+    "state in parts, four processes": (partial(_in_parts, None), 4),
+    "halves of a replica": (partial(_divided, 1), 2),
+    "halves of two replicas": (partial(_divided, 2), 4),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.large][: n != 2]) for n, x in enumerate(APART)]
+)
+def test_processes_train_what_none_of_them_has_whole(name: str, tmp_path: Path) -> None:
+    make, processes = APART[name]
+    program, given = make()
+    kept: list[Any] = []
+    with (
+        program.session(**given) as one,
+        open_session(program, processes=processes, **given) as two,
+    ):
+        for where, session in (("one", one), ("two", two)):
+            place = tmp_path / where
+            place.mkdir()
+            session.run(UPDATES)
+            session.save_state(place / "c")
+            files = {x.name: x.read_bytes() for x in place.iterdir()}
+            states = [session.state(n) for n in range(program.program.replicas)]
+            losses = [x.element for x in session.arrived("loss")]
+            kept.append((session.cycles, files, states, losses))
+        two.give_state({key: np.zeros_like(array) for key, array in states[0].items()})
+        two.load_state(tmp_path / "one" / "c")
+        for key, array in two.state().items():
+            np.testing.assert_array_equal(states[0][key], array)
+    (cycles, files, states, losses), (cycles_2, files_2, states_2, losses_2) = kept
+    assert (cycles, files) == (cycles_2, files_2)
+    for mine, theirs in zip(states, states_2, strict=True):
+        for key, array in mine.items():
+            np.testing.assert_array_equal(array, theirs[key])
+    np.testing.assert_array_equal(losses, losses_2)
 
 
 SIXTEEN: dict[str, Callable[[], tuple[CompiledProgram, dict[str, Any]]]] = {
     "mlp_momentum": partial(_replicas, "mlp_momentum"),
     "transformer_adamw_clipped": partial(_replicas, "transformer_adamw_clipped"),
-    "two replicas of eight devices": _divided,
+    "two replicas of eight devices": partial(_divided, 2, 2),
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import hloipu
 from hloipu.hosts import HostsSession, open_session
+from hloipu.hosts.parcels import Packer, unpacked
 from hloipu.hosts.places import ProcessesHere
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, HostError, StreamError, UsageError
@@ -29,6 +30,14 @@ def compiled() -> CompiledProgram:
     return CompiledProgram(replace(program(4), hosts=2), load_machine("tiny"))
 
 
+def compiled_in_parts(hosts: int) -> CompiledProgram:
+    """Return the same, with a part of one array of the state on each replica."""
+    made = program(4)
+    own, all_ = made.state
+    state = (replace(own, whole=(3, 8)), all_)
+    return CompiledProgram(replace(made, hosts=hosts, state=state), load_machine("tiny"))
+
+
 def opened(**keywords: Any) -> HostsSession:
     data = PerHost([FIRST, SECOND])
     return open_session(compiled(), **{"state": ZEROS, "infeeds": {"data": data}, **keywords})
@@ -39,9 +48,23 @@ def signalled(session: HostsSession, host: int, number: int) -> None:
     os.kill(session.places.pids[host], number)
 
 
-def test_processes_compute_what_one_process_does(tmp_path: Path) -> None:
-    data = PerHost([FIRST, SECOND])
-    with compiled().session(state=ZEROS, infeeds={"data": data}) as alone, opened() as session:
+BEGUN = [np.arange(24, dtype=np.float32).reshape(3, 8), np.ones(6, np.float32)]
+APART: dict[str, tuple[CompiledProgram, int | None, list[Any]]] = {
+    "two hosts": (compiled(), None, ZEROS),
+    "two hosts, state in parts": (compiled_in_parts(2), None, BEGUN),
+    "two processes, state in parts": (compiled_in_parts(0), 2, BEGUN),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_processes_compute_what_one_process_does(name: str, tmp_path: Path) -> None:
+    made, processes, state = APART[name]
+    data: Any = elements(16) if processes else PerHost([FIRST, SECOND])
+    given: dict[str, Any] = {"state": state, "infeeds": {"data": data}}
+    with (
+        made.session(**given) as alone,
+        open_session(made, processes=processes, **given) as session,
+    ):
         for place, each in (("alone", alone), ("apart", session)):
             each.run(2)
             (tmp_path / place).mkdir()
@@ -139,6 +162,8 @@ def _not_for_hosts() -> HostsSession:
     ("open_it", "code"),
     [
         (_not_for_hosts, "E2075"),
+        (lambda: opened(processes=4), "E2075"),
+        (lambda: open_session(compiled_in_parts(0), processes=3), "E2075"),
         (lambda: opened(identical=True), "E2075"),
         (lambda: opened(infeeds={"data": PerHost([FIRST])}), "E2074"),
         (lambda: opened(infeeds={"data": (x for x in FIRST)}), "E2076"),
@@ -161,6 +186,20 @@ def test_another_hloipu_and_another_host_are_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError) as error:
         opened()
     assert error.value.code == "E3193"
+
+
+def test_arrays_go_by_files_where_there_is_a_folder_and_by_messages_where_not(
+    tmp_path: Path,
+) -> None:
+    arrays = [np.arange(30_000, dtype=np.float32), np.zeros((0, 3)), np.array(2.0), np.eye(300).T]
+    for folder in (tmp_path, tmp_path / "none", ""):
+        parcel = Packer(str(folder), 0).packed({1: arrays}, [1, 2])
+        assert bool(parcel.file) == (folder == tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2 * (folder == tmp_path)
+        for reader in (1, 2):
+            for mine, theirs in zip(arrays, unpacked(parcel, reader)[1], strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+    assert not list(tmp_path.iterdir())
 
 
 def test_hosts_is_part_of_hloipu() -> None:

@@ -331,4 +331,5 @@ def test_what_cannot_be_attached_is_refused() -> None:
     assert code_of(compiled(mlp), stages={"heads": 0}) == "E3178"
     assert code_of(compiled(mlp), stages=[0, 1, 1]) == "E3178"
     assert code_of(compiled(mlp), loop=2) == "E3151"
+    assert code_of(compiled(mlp), scheduler="local") == "E2075"
     assert code_of(compiled(mlp), tagret="bow") == "E3010"

@@ -2,6 +2,7 @@
 
     python -m tools.mutants [--count N] [--seed S] [--room ROOM] [--only FILE:LINE] [--once]
                             [--record-minutes M] [--minutes M]
+                            [--workers N | --scheduler ADDRESS]
 
 A sample of changes (`operators`) over the rooms of `rooms`, the same number of each room, drawn by
 a seed. Each change meets the tests that execute its line (`reach` finds those out once and keeps
@@ -14,6 +15,7 @@ their reasons in equivalents.toml and not drawn. Exit status 1: fewer than 92 % 
 
 `mutmut` writes every mutant of every file before it runs one, and draws no sample. `cosmic-ray`
 runs one command for all mutants, in a process each: importing the compiler and collecting its tests
-takes longer than most tests. Here one process collects the tests and forks; the child gives living
-functions their new code, so that a change that the first test finds costs half a second.
+takes longer than most tests. Here a worker collects the tests of some changes and forks; the child
+gives living functions their new code, so that a change that the first test finds costs half a
+second.
 """

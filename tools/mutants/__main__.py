@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.mapping import add_where, where_of
 from tools.mutants.choosing import ReachingTests, at_place, drawn, equivalent, source
 from tools.mutants.reach import is_current, tests_of
 from tools.mutants.rooms import ROOMS, ROOT
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--record-minutes", type=float, default=120, help="limit of recording; 0: not at all"
     )
     parser.add_argument("--minutes", type=float, default=240, help="limit of trying mutants")
+    add_where(parser)
     options = parser.parse_args(arguments)
     if options.only:
         file, _, line = options.only.rpartition(":")
@@ -114,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heard,
         twice=not options.once,
         seconds=60 * options.minutes,
+        where=where_of(options),
     )
     print(table(outcomes))
     dead = sum(o.verdict in (KILLED, TIMED_OUT) for o in outcomes)

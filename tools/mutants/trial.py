@@ -9,24 +9,28 @@ that imports the changed file from a tree of links.
 import gc
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
 import pytest
 
+from tools.mapping import HERE, Where, mapped
 from tools.mutants.operators import Mutant
 from tools.mutants.reach import TimedTest
 from tools.mutants.rooms import ROOT
 
-TREE = ROOT / "out" / "mutants" / "tree"
+CASES_AT_ONCE = 8
+"""That one session of pytest tries, and a worker at a time."""
 START_SECONDS = 60
 """For the imports and the collection of a process of its own."""
 TIMES_SLOWER = 10
@@ -39,6 +43,8 @@ Items = Mapping[str, pytest.Item]
 """Collected tests by name."""
 
 KILLED, SURVIVED, TIMED_OUT, NOT_REACHED = "killed", "survived", "timed out", "not reached"
+LOST = "lost"
+"""Its worker died with it, or what tries it raised something."""
 _PASSED, _FAILED, _NOT_SWAPPED = 0, 1, 3
 
 
@@ -167,32 +173,38 @@ def _fork(
     return _End(code, failed)
 
 
-def make_tree() -> None:
-    """Make a tree of links to all sources and tests."""
-    shutil.rmtree(TREE, ignore_errors=True)
+@lru_cache(maxsize=1)
+def _tree_of_process() -> TemporaryDirectory[str]:
+    """Make a tree of links to all sources and tests, which is this process's own."""
+    place = ROOT / "out" / "mutants"
+    place.mkdir(parents=True, exist_ok=True)
+    made = TemporaryDirectory(prefix="tree-", dir=place)
+    tree = Path(made.name)
     for name in ("compiler", "runtime", "hloipu", "tests", "tools"):
         for folder, _, files in os.walk(ROOT / name):
-            there = TREE / Path(folder).relative_to(ROOT)
+            there = tree / Path(folder).relative_to(ROOT)
             there.mkdir(parents=True, exist_ok=True)
             for file in files:
                 (there / file).symlink_to(Path(folder, file))
     for name in ("hlo_samples", "docs", "pyproject.toml", "Makefile", "README.md"):
-        (TREE / name).symlink_to(ROOT / name)
+        (tree / name).symlink_to(ROOT / name)
+    return made
 
 
 def apart(case: Case, names: Sequence[str]) -> tuple[str, str]:
     """Try a case with some tests in a process of its own; also return which test fails."""
     path = ROOT / case.mutant.file
-    link = TREE / case.mutant.file
+    tree = Path(_tree_of_process().name)
+    link = tree / case.mutant.file
     compiled = [*(link.parent / "__pycache__").glob(f"{link.stem}.*.pyc")]
     for old in (link, *compiled):
         old.unlink()
     link.write_bytes(case.mutant.mutated(path.read_bytes()))
-    roots = os.pathsep.join(str(TREE / root) for root in ("", "compiler", "runtime"))
+    roots = os.pathsep.join(str(tree / root) for root in ("", "compiler", "runtime"))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
     limit = START_SECONDS + TIMES_SLOWER * sum(test.seconds for test in case.tests)
     process = subprocess.Popen(
-        [*command, *names], cwd=TREE, start_new_session=True, text=True,
+        [*command, *names], cwd=tree, start_new_session=True, text=True,
         env={**os.environ, "PYTHONPATH": roots},
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
@@ -215,11 +227,9 @@ def apart(case: Case, names: Sequence[str]) -> tuple[str, str]:
 class _Trials:
     """The plugin that tries all cases where pytest would run the tests."""
 
-    def __init__(
-        self, cases: Sequence[Case], told: Callable[[Outcome], None], twice: bool, end: float
-    ) -> None:
+    def __init__(self, cases: Sequence[Case], twice: bool, end: float) -> None:
         self.cases = cases
-        self.told = told
+        self.outcomes: list[Outcome] = []
         self.twice = twice
         self.end = end
 
@@ -230,10 +240,10 @@ class _Trials:
         items = {item.nodeid: item for item in session.items}
         for case in self.cases:
             start = time.perf_counter()
-            if start > self.end:
+            if time.time() > self.end:
                 break
             verdict = self.verdict(session, case, items)
-            self.told(Outcome(case, verdict, time.perf_counter() - start))
+            self.outcomes.append(Outcome(case, verdict, time.perf_counter() - start))
         return True
 
     def verdict(self, session: pytest.Session, case: Case, items: Items) -> str:
@@ -264,15 +274,47 @@ class _Trials:
         return (SURVIVED if end.status == _PASSED else KILLED), end.failed
 
 
+class _Some(NamedTuple):
+    """Cases that one session tries."""
+
+    cases: tuple[Case, ...]
+    twice: bool
+    end: float
+    """By the clock of the day: no other case begins then."""
+
+
+def _tried_together(some: _Some) -> list[Outcome]:
+    """Try cases in one session of pytest, in a worker's process."""
+    trials = _Trials(some.cases, some.twice, some.end)
+    files = sorted({test.name.partition("::")[0] for x in some.cases for test in x.tests})
+    arguments = ["-q", "-s", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+    with redirect_stdout(StringIO()):
+        pytest.main([*arguments, *files], plugins=[trials])
+    return trials.outcomes
+
+
+def _lost(some: _Some, said: str) -> list[Outcome]:
+    print(said, file=sys.stderr)
+    return [Outcome(case, LOST, 0.0) for case in some.cases]
+
+
 def try_all(
-    cases: Sequence[Case], told: Callable[[Outcome], None], *, twice: bool, seconds: float
+    cases: Sequence[Case],
+    told: Callable[[Outcome], None],
+    *,
+    twice: bool,
+    seconds: float,
+    where: Where = HERE,
 ) -> None:
-    """Try cases, those that live in a fork `twice`; `told` hears of each as it ends.
+    """Try cases, those that live in a fork `twice`; `told` hears of each as some have ended.
 
     After `seconds` no other case begins.
     """
-    end = time.perf_counter() + seconds
-    make_tree()
-    files = sorted({test.name.partition("::")[0] for case in cases for test in case.tests})
-    arguments = ["-q", "-s", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
-    pytest.main([*arguments, *files], plugins=[_Trials(cases, told, twice, end)])
+    end = time.time() + seconds
+    together = [
+        _Some(tuple(cases[n : n + CASES_AT_ONCE]), twice, end)
+        for n in range(0, len(cases), CASES_AT_ONCE)
+    ]
+    for outcomes in mapped(_tried_together, together, _lost, where):
+        for outcome in outcomes:
+            told(outcome)

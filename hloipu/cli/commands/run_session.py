@@ -92,7 +92,7 @@ def run_in_session(
         "rates": producer_rates(program.program, asked, options.seed),
         "max_iterations": options.max_iterations,
     }
-    with _opened(program, asked.scheduler, given) as session:
+    with _opened(program, asked, given) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
             queue.name: [x.element for x in session.arrived(queue.name)]
@@ -104,14 +104,15 @@ def run_in_session(
 
 
 def _opened(
-    program: CompiledProgram, scheduler: str | None, given: Mapping[str, Any]
+    program: CompiledProgram, asked: SessionOptions, given: Mapping[str, Any]
 ) -> "Session | HostsSession":
-    """Return a session in this process, or one with a process for each host."""
-    if scheduler is None:
+    """Return a session in this process, or one in several."""
+    if asked.scheduler is None and asked.processes is None:
         return program.session(**given)
     from hloipu.hosts import open_session  # few runs have several processes
 
-    return open_session(program, scheduler=scheduler, **given)
+    where: dict[str, Any] = {"scheduler": asked.scheduler or "local", "processes": asked.processes}
+    return open_session(program, **where, **given)
 
 
 def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.device import Device, SharedLoad
-from hloipu_runtime.session.state import require_alike, require_whole_replicas, steps_at
+from hloipu_runtime.session.state import require_alike, steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.host_memory import (
@@ -22,9 +22,9 @@ from hloipu_runtime.simulate.participants import check_host_memory, check_partic
 from hloipu_runtime.simulate.replicated import ReplicatedEngine
 from hloipu_runtime.simulate.run.host import Counts, require_mode
 from hloipu_runtime.simulate.run.kept_state import streams_before_work
-from hloipu_runtime.simulate.run.meeting import Elsewhere
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.participants import hosts_of_all
+from hloipu_runtime.streams.per_host import Elsewhere
 
 Engine = FunctionalEngine | ExactEngine | ReplicatedEngine
 
@@ -66,19 +66,17 @@ class SessionSettings:
             )
 
 
-def replicas_of(program: Program, elsewhere: Elsewhere | None) -> range:
-    """Return the replicas whose participants are here."""
-    if elsewhere is None:
-        return range(program.replicas)
-    numbers, each = elsewhere.numbers, program.partitions
-    return range(numbers.start // each, numbers.stop // each)
+def replicas_of(program: Program, numbers: range) -> range:
+    """Return the replicas that participants of these numbers are of."""
+    each = program.partitions
+    return range(numbers.start // each, -(-numbers.stop // each))
 
 
 def numbers_here(program: Program, settings: SessionSettings) -> range:
     """Return which participants of a program a session runs.
 
-    Raises UsageError E2071 and E2075 where one replica, or one host, cannot be run alone, and what
-    `check_participants` and `check_host_memory` raise.
+    Raises UsageError E2071 where one replica cannot be run alone, and what `check_participants` and
+    `check_host_memory` raise.
     """
     numbers = range(1 if settings.identical else program.participants)
     if settings.identical:
@@ -86,7 +84,6 @@ def numbers_here(program: Program, settings: SessionSettings) -> range:
     else:
         check_participants(program)
     if settings.elsewhere is not None:
-        require_whole_replicas(program)
         numbers = settings.elsewhere.numbers
     check_host_memory(program, len(numbers))
     return numbers
@@ -187,9 +184,8 @@ class SessionEngine:
             return engines[0]
         check_participants(self.program)
         made = ReplicatedEngine(self.program, engines, elsewhere)
-        replicas = replicas_of(self.program, elsewhere)
         blocks = seen_by_users(self.program).blocks_of_streams
-        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks, replicas))
+        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks, elsewhere))
         return made
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:

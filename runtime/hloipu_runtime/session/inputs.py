@@ -174,7 +174,7 @@ def loaded_arrays(
         replicas = range(-(-participants // program.partitions))
         return _loaded_blocks(program, ports, given, known, replicas)
     first: dict[str, Array] = {}
-    others: list[dict[str, Array]] = [{} for _ in range(participants // program.partitions)]
+    others: list[dict[str, Array]] = [{} for _ in range(-(-participants // program.partitions))]
     for port in ports:
         array, number = given[port.stream], number_of(port)
         is_own = program.replicas > 1 and np.shape(array) == (program.replicas, *port.shape)
@@ -325,12 +325,13 @@ def opened_infeeds(
     replicas: int = 1,
     *,
     host: int = EVERY_HOST,
+    served: range | None = None,
 ) -> list[InfeedQueue]:
     """Return a queue for each infeed of the program; UsageError E3155 for others than those.
 
     Replica i of R takes the elements i, i + R, i + 2R and so on. What is given by `PerHost` has a
-    queue for each host, of which its replicas take elements so. `host`: the one that is here alone.
-    Raises what `_by_host` raises.
+    queue for each host, of which its replicas take elements so. `host`: the one that is here alone;
+    `served`: the replicas that are here, by default all. Raises what `_by_host` raises.
     """
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", given, queues)
@@ -357,9 +358,8 @@ def opened_infeeds(
                     streams=streams_of_queue(queue),
                 )
             one.host = whose
-            if whose == EVERY_HOST != host:
-                each = count // program.hosts
-                one.served = range(host * each, (host + 1) * each)
+            if whose == EVERY_HOST and served is not None:
+                one.served = served
             queues_here.append(one)
     return queues_here
 

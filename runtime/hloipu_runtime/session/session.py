@@ -20,7 +20,12 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
-from hloipu_runtime.session.engine import SessionEngine, SessionSettings, numbers_here
+from hloipu_runtime.session.engine import (
+    SessionEngine,
+    SessionSettings,
+    numbers_here,
+    replicas_of,
+)
 from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
@@ -38,6 +43,8 @@ from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (
     begun_states,
     in_users_types,
+    names_in_parts,
+    of_all,
     resumed_states,
 )
 from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
@@ -85,7 +92,8 @@ class Session:
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
         given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
-        self._by_host = elsewhere is not None or any(isinstance(x, PerHost) for x in given_queues)
+        here = EVERY_HOST if elsewhere is None else elsewhere.host
+        self._by_host = here != EVERY_HOST or any(isinstance(x, PerHost) for x in given_queues)
         """Whether hosts have queues of their own."""
         hz = costs.machine.chip.clock_hz
         intervals = [taken[name] * interval_cycles(hz, rate) for name, rate in self.rates.items()]
@@ -116,11 +124,12 @@ class Session:
         self._loaded = self._loaded_with(given)
         timeout = self.settings.timeout
         replicas = 1 if self.settings.identical else program.replicas
-        here = EVERY_HOST if elsewhere is None else elsewhere.host
+        served = None if elsewhere is None else replicas_of(program, self._numbers)
+        kept = len(served) if served is not None and here == EVERY_HOST else replicas
         self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout, replicas, host=here),
+            opened_infeeds(program, infeeds or {}, timeout, replicas, host=here, served=served),
             opened_outfeeds(
-                program, outfeeds or {}, timeout, replicas, host=here, by_host=self._by_host
+                program, outfeeds or {}, timeout, kept, host=here, by_host=self._by_host
             ),
             self._arrays,
             replica=self._numbers.start // program.partitions,
@@ -184,9 +193,13 @@ class Session:
         self, given: Mapping[str, Any], known: Sequence[Mapping[str, Array]] = ()
     ) -> list[dict[str, Array]]:
         """Return what is loaded for each participant here; see `loaded_arrays`."""
-        count = self._numbers.stop
-        before = [*list(known[:1]) * self._numbers.start, *known]  # those elsewhere are let go
-        return loaded_arrays(self.program, given, count, before)[self._numbers.start :]
+        # Those elsewhere are let go; all partitions of a replica are loaded at once.
+        numbers = self._numbers
+        behind = -numbers.stop % self.program.partitions
+        before = [*list(known[:1]) * numbers.start, *known, *list(known[:1]) * behind]
+        return loaded_arrays(self.program, given, numbers.stop, before)[
+            numbers.start : numbers.stop
+        ]
 
     def _named(self, given: State) -> dict[str, Any]:
         return named_arrays(self.program, given, self.about.parameter_names)
@@ -356,8 +369,31 @@ class Session:
         number = 0 if self.settings.identical else replica * self.program.partitions
         if number not in self._numbers:
             raise UsageError("E2072", f"replica {replica} is not of this host")
-        number -= self._numbers.start
-        return in_users_types(self.program, self._engine.states, number, names)
+        states, first = self._states()
+        return in_users_types(self.program, states, number - first, names)
+
+    def _states(self, *, whole: bool = False) -> tuple[list[dict[str, Array]], int]:
+        """Return states of participants, and the number of the first one.
+
+        Where others are elsewhere: of all, with what arrays of those here have there; `whole`: all
+        that they have. All processes call this at once then.
+        """
+        mine, elsewhere = self._engine.states, self.settings.elsewhere
+        if elsewhere is None:
+            return mine, self._numbers.start
+        is_divided = len(self._numbers) % self.program.partitions > 0
+        names = names_in_parts(self.program, is_divided=is_divided)
+        if whole:
+            names = tuple(mine[0])
+        if not names:
+            return mine, self._numbers.start
+        return of_all(elsewhere, mine, names, self.program.participants), 0
+
+    def meet_states(self) -> None:
+        """Hand others what they need of the state here, where they are asked for theirs."""
+        self._host.refuse_state(self.steps)
+        self._kept.require(self._engine)
+        self._states()
 
     @checked
     def give_state(self, state: State) -> None:
@@ -374,7 +410,8 @@ class Session:
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint, in the place of an older one at once.
 
-        Of several hosts, each writes the part of its replicas into a file beside it.
+        Of several hosts, each writes the part of its replicas into a file beside it. Of processes
+        that are no hosts, which all save at once, the first one writes what all have.
         Raises UsageError E3156 where the state is lost, or data decided how many elements the step
         that failed had taken; E3004 where it cannot be written.
         """
@@ -382,6 +419,11 @@ class Session:
         self._kept.require(self._engine)
         self._refresh()
         hosts = 1 if self.settings.identical else self.program.hosts
+        if self.settings.elsewhere is not None:
+            states, _ = self._states(whole=True)
+            if self._numbers.start == 0:
+                self._part(range(len(states)), states=(states, 0)).save(path)
+            return
         if hosts <= 1:
             self._part(self._numbers).save(path)
             return
@@ -400,14 +442,18 @@ class Session:
         part = self._part(self._numbers, host)
         return part, save_part(path, part, host, self.program.hosts)
 
-    def _part(self, numbers: range, host: int = EVERY_HOST) -> Checkpoint:
+    def _part(
+        self,
+        numbers: range,
+        host: int = EVERY_HOST,
+        states: tuple[list[dict[str, Array]], int] | None = None,
+    ) -> Checkpoint:
         """Return the checkpoint of some participants, and of the queues of their host."""
-        kept = self._engine.states
+        kept, first = self._states() if states is None else states
         # Arrays in blocks are one for all partitions of a replica: the first one holds them.
         holders = numbers[:: self.program.partitions if self._seen.blocks else 1]
-        first = self._numbers.start
-        states = [in_users_types(self.program, kept, n - first) for n in holders]
-        positions, arrays = self._kept.positions(self.steps), differing(states, holders)
+        own = [in_users_types(self.program, kept, n - first) for n in holders]
+        positions, arrays = self._kept.positions(self.steps), differing(own, holders)
         saved = Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
         return saved if host == EVERY_HOST else saved.of_host(host)
 

@@ -14,6 +14,7 @@ from hloipu_runtime.program.state_parts import joined
 from hloipu_runtime.session.checkpoint import Checkpoint
 from hloipu_runtime.session.inputs import given_state, no_such_state
 from hloipu_runtime.simulate.run.kept_state import Moment
+from hloipu_runtime.streams.per_host import Elsewhere
 
 States = list[dict[str, Array]]
 """Of each participant, arrays in storage form by name."""
@@ -104,14 +105,29 @@ def require_alike(program: Program) -> None:
         )
 
 
-def require_whole_replicas(program: Program) -> None:
-    """Raise UsageError E2075 where hosts cannot be processes of their own."""
-    if any(port.whole for port in program.state):
-        raise UsageError(
-            "E2075",
-            "each replica keeps another part of the state, which no process of one host has whole",
-            hint="run all hosts in one process, or compile without --shard-optimizer",
-        )
+def names_in_parts(program: Program, *, is_divided: bool) -> tuple[str, ...]:
+    """Return the arrays of the program's state that no participant's process has whole.
+
+    `is_divided`: processes have some partitions of a replica.
+    """
+    parted = [port.name for port in program.state if port.whole]
+    if is_divided:
+        seen = [port for port in seen_by_users(program).state if port.blocks is not None]
+        parted += [port.name for each in seen for port in each.ports]
+    return tuple(dict.fromkeys(parted))
+
+
+def of_all(elsewhere: Elsewhere, states: States, names: Sequence[str], participants: int) -> States:
+    """Return the state of all participants; of those `elsewhere`, arrays of these names.
+
+    All processes call this at once.
+    """
+    numbers, group = elsewhere.numbers, tuple(range(participants))
+    mine = {n: [own[name] for name in names] for n, own in zip(numbers, states, strict=True)}
+    brought = elsewhere.exchange("state", group, mine)
+    found = [dict(zip(names, brought[n], strict=True)) for n in group]
+    found[numbers.start : numbers.stop] = states
+    return found
 
 
 def steps_at(moment: Moment, iterations: int) -> int | None:

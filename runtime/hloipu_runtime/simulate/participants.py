@@ -11,8 +11,9 @@ from hloipu_runtime.errors import LimitError
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.simulate.run.meeting import Elsewhere, Meeting, MeetingError
+from hloipu_runtime.simulate.run.meeting import Meeting, MeetingError
 from hloipu_runtime.simulate.run.participant import Participant
+from hloipu_runtime.streams.per_host import Elsewhere
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.participants import meeting_participants, run_together
 from hloipu_runtime.simulate.run.host import Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment
-from hloipu_runtime.simulate.run.meeting import Elsewhere
 from hloipu_runtime.simulate.run.participant import Participant
+from hloipu_runtime.streams.per_host import Elsewhere
 
 Engine = FunctionalEngine | ExactEngine
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.streams.element import Array
 from hloipu_runtime.streams.host import StreamHost
-from hloipu_runtime.streams.per_host import host_of_replica
+from hloipu_runtime.streams.per_host import Elsewhere, host_of_replica
 
 _NO_BLOCKS: Mapping[str, Blocks] = MappingProxyType({})
 
@@ -27,16 +27,33 @@ class _Program(Protocol):
     @property
     def partitions(self) -> int: ...
     @property
+    def participants(self) -> int: ...
+    @property
     def hosts(self) -> int: ...
 
 
 class _SharedStreams:
-    """A replica's streams, of which every partition takes every element."""
+    """A replica's streams, of which every partition takes every element.
 
-    def __init__(self, host: StreamHost, partitions: int, blocks: Mapping[str, Blocks]) -> None:
+    Other processes may run some of its partitions: they take the same elements from sources of
+    their own, and each puts together what all give.
+    """
+
+    def __init__(
+        self,
+        host: StreamHost,
+        partitions: int,
+        blocks: Mapping[str, Blocks],
+        here: range,
+        elsewhere: Elsewhere | None,
+    ) -> None:
+        """Take the streams of a replica; `here`: the participants of it that are run here."""
         self._host = host
         self._blocks = blocks
-        self._partitions = partitions
+        first = here.start - here.start % partitions
+        self._here = range(here.start - first, here.stop - first)
+        self._elsewhere = elsewhere if len(here) < partitions else None
+        self._group = tuple(range(first, first + partitions))
         self._lock = threading.RLock()
         self._waiting: dict[str, deque[Array]] = {}
         self._first: Counter[str] = Counter()
@@ -59,10 +76,13 @@ class _SharedStreams:
                 self._host.give(stream, value)
             return
         with self._lock:
-            known = self._given.setdefault(stream, [deque() for _ in range(self._partitions)])
-            known[partition].append(value.copy())
+            known = self._given.setdefault(stream, [deque() for _ in self._here])
+            known[partition - self._here.start].append(value.copy())
             if all(known):
-                whole = blocks.joined([each.popleft() for each in known], stream)
+                given = {n: [x.popleft()] for n, x in zip(self._here, known, strict=True)}
+                if self._elsewhere is not None:
+                    given = self._elsewhere.exchange(f"giving {stream}", self._group, given)
+                whole = blocks.joined([given[n][0] for n in range(len(self._group))], stream)
                 self._host.give(stream, whole)
 
     def _next(self, stream: str, partition: int) -> Array:
@@ -73,7 +93,7 @@ class _SharedStreams:
                 waiting.append(self._host.take(stream))
             found = waiting[number - self._first[stream]]
             self._taken[(stream, partition)] = number + 1
-            if all(self._taken[(stream, p)] > self._first[stream] for p in range(self._partitions)):
+            if all(self._taken[(stream, p)] > self._first[stream] for p in self._here):
                 waiting.popleft()
                 self._first[stream] += 1
             return found
@@ -103,19 +123,19 @@ def hosts_of_all(
     program: _Program,
     clock: Callable[[int], int],
     blocks: Mapping[str, Blocks] = _NO_BLOCKS,
-    replicas: range | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Hosts:
     """Return a host for each participant; those of the first replica take from `first`.
 
-    `clock`: the simulated cycle of a participant, by its place among those that are run.
-    `replicas`: those that are run, by default all. Arrays that no queue carries are the same for
-    all; what the first participant gives is kept.
+    `clock`: the simulated cycle of a participant, by its place among those that are run, which are
+    all that are not `elsewhere`. Arrays that no queue carries are the same for all; what the first
+    participant gives is kept.
     """
     found: list[StreamHost | PartitionHost] = []
-    replicas = range(program.replicas) if replicas is None else replicas
-    for replica in replicas:
-        host = first
-        if replica != replicas.start:
+    numbers = range(program.participants) if elsewhere is None else elsewhere.numbers
+    for start in range(numbers.start, numbers.stop, program.partitions):
+        replica, host = start // program.partitions, first
+        if start != numbers.start:
             host = StreamHost(
                 first.infeeds,
                 first.outfeeds,
@@ -128,8 +148,9 @@ def hosts_of_all(
         if program.partitions == 1:
             found.append(host)
             continue
-        shared = _SharedStreams(host, program.partitions, blocks)
-        found += [PartitionHost(shared, p) for p in range(program.partitions)]
+        here = numbers[len(found) : len(found) + program.partitions]
+        shared = _SharedStreams(host, program.partitions, blocks, here, elsewhere)
+        found += [PartitionHost(shared, n % program.partitions) for n in here]
     return found
 
 

@@ -5,13 +5,31 @@ one host serves these alone: the i-th of them takes the elements i, i + k, i + 2
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.plain_text import plain_message
 
 EVERY_HOST = -1
 """In place of a host's number: of a queue that serves the replicas of all hosts."""
+Operands = dict[int, list[np.ndarray[Any, Any]]]
+"""What members of a collective bring, by their places in its group."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Participants that other processes run: those of other hosts."""
+
+    numbers: range
+    """Of the participants that this process runs."""
+    host: int
+    """Whose these are; EVERY_HOST: the process is none of the program's hosts."""
+
+    def exchange(self, name: str, group: tuple[int, ...], operands: Operands) -> Operands:
+        """Hand on what the members here bring, by place in the group; return what all bring."""
+        ...
 
 
 class PerHost:

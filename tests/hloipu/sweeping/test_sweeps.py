@@ -166,12 +166,12 @@ class Mortal:
     def submit(self, task: Task) -> None:
         self.out.append(task.key)
 
-    def wait(self) -> tuple[str, dict[str, Any] | None]:
+    def wait(self) -> tuple[str, list[dict[str, Any]] | None]:
         key = self.out.pop(0)
         if key == self.deadly or (self.deadly in self.out and key not in self.once):
             self.once.add(key)
             return key, None
-        return key, {"figures": {"fits": True}}
+        return key, [{"figures": {"fits": True}, "wall_seconds": 1.0}]
 
 
 def test_a_job_that_ends_its_worker_is_a_row_and_others_are_not_blamed(tmp_path: Path) -> None:

@@ -51,6 +51,15 @@ def test_steps_per_execution_change_the_calls_and_nothing_else() -> None:
     assert cycles[0] > cycles[1]
 
 
+def test_processes_train_as_one() -> None:
+    found = []
+    for where in ({}, {"processes": 2}):
+        made = trainer(replicas=2, **where)
+        history = made.fit((X, Y), 2, steps_per_epoch=2, steps_per_execution=1)
+        found.append((history.steps["loss"], history.cycles, weights(made).tolist(), made.steps))
+    assert found[0] == found[1]
+
+
 def test_fit_goes_on_where_it_was() -> None:
     made = trainer()
     made.fit((X, Y), 1)

@@ -6,11 +6,12 @@ Participants are numbered replica * partitions + partition.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.streams.per_host import Elsewhere
 
 Array = np.ndarray[Any, Any]
 
@@ -19,22 +20,6 @@ class MeetingError(HloipuError):
     """Participants of a collective did not come together."""
 
     exit_code = 7
-
-
-@runtime_checkable
-class Elsewhere(Protocol):
-    """Participants that other processes run: those of other hosts."""
-
-    numbers: range
-    """Of the participants that this process runs."""
-    host: int
-    """Whose these are."""
-
-    def exchange(
-        self, name: str, group: tuple[int, ...], operands: dict[int, list[Array]]
-    ) -> dict[int, list[Array]]:
-        """Hand on what the members here bring, by place in the group; return what all bring."""
-        ...
 
 
 @dataclass

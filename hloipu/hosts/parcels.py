@@ -1,0 +1,91 @@
+"""Arrays on their way between processes: in the message, or in files of a machine's memory.
+
+On one machine the arrays of a message go into a file of a folder in memory, one name of it for each
+process that reads it: each maps the file and removes its name, so that nobody waits for readers
+and nothing is left. The process between them hands on a few bytes.
+"""
+
+import mmap
+import os
+import pickle
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import accumulate, count, pairwise
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any, NamedTuple
+
+_LEAST_BYTES = 2**16
+"""Of arrays that go into a file: fewer are with the message sooner. Assumed."""
+_IN_MEMORY = "/dev/shm"
+"""The folder of POSIX shared memory on Linux."""
+
+
+class Parcel(NamedTuple):
+    """An object whose arrays go beside it."""
+
+    pickled: bytes
+    sizes: tuple[int, ...]
+    """Bytes of each array."""
+    data: bytes
+    """Of the arrays; empty where they are in a file."""
+    file: str
+    """Its names but for the reader's number; empty: none."""
+
+
+def folder_in_memory() -> str:
+    """Return where files of this machine's memory go, or of its disk where there is no such."""
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else gettempdir()
+
+
+class Packer:
+    """Packs what a process sends to others; `folder`: one that all of them share, or none."""
+
+    def __init__(self, folder: str, sender: int) -> None:
+        self._folder = folder
+        self._sender = sender
+        self._numbers = count()
+
+    def packed(self, value: Any, readers: Sequence[int]) -> Parcel:
+        """Return a parcel that processes of these numbers open, each once."""
+        buffers: list[pickle.PickleBuffer] = []
+        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+        raws = [buffer.raw() for buffer in buffers]
+        sizes = tuple(raw.nbytes for raw in raws)
+        if self._folder and sum(sizes) >= _LEAST_BYTES:
+            file = str(Path(self._folder) / f"{self._sender}-{next(self._numbers)}")
+            if _written(file, raws, readers):
+                return Parcel(pickled, sizes, b"", file)
+        return Parcel(pickled, sizes, b"".join(raws), "")
+
+
+def _written(file: str, raws: Iterable[memoryview], readers: Sequence[int]) -> bool:
+    """Write a file under a name for each reader; False where there is no room."""
+    names = [f"{file}-{reader}" for reader in readers]
+    try:
+        with open(names[0], "xb", buffering=0) as stream:
+            for raw in raws:
+                left = raw
+                while left.nbytes:
+                    left = left[stream.write(left) :]
+        for name in names[1:]:
+            os.link(names[0], name)
+    except OSError:
+        for name in names:
+            with suppress(OSError):
+                os.unlink(name)
+        return False
+    return True
+
+
+def unpacked(parcel: Parcel, reader: int) -> Any:
+    """Return what is in a parcel, as the reader of this number; arrays are read only."""
+    data = memoryview(parcel.data)
+    if parcel.file:
+        name = f"{parcel.file}-{reader}"
+        with open(name, "rb") as stream:
+            data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        os.unlink(name)
+    ends = list(accumulate(parcel.sizes, initial=0))
+    parts = [data[start:end] for start, end in pairwise(ends)]
+    return pickle.loads(parcel.pickled, buffers=parts)  # noqa: S301 - it has the session's key
