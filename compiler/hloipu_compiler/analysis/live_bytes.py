@@ -107,18 +107,18 @@ class _Making:
         reads: list[tuple[int, ...]] = []
         given: list[int] = []
         read_by: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for x in instructions:
+        for instruction in instructions:
             first = len(self.sizes)
-            self.parts.append(self._parts(x))
+            self.parts.append(self._parts(instruction))
             new = tuple(range(first, len(self.sizes)))
-            if x.parameter_number >= 0:
+            if instruction.parameter_number >= 0:
                 given += new
                 new = ()
             makes.append(new)
-            read = read_by.get(x.operands)
+            read = read_by.get(instruction.operands)
             if read is None:
-                every = [b for i in x.operands for part in self.parts[i] for b in part]
-                read = read_by[x.operands] = tuple(dict.fromkeys(every))
+                every = [b for i in instruction.operands for part in self.parts[i] for b in part]
+                read = read_by[instruction.operands] = tuple(dict.fromkeys(every))
             reads.append(read)
         root = self.computation.root
         result = enumerate(self.parts[root])
@@ -132,42 +132,46 @@ class _Making:
             tuple(reads),
             tuple(given),
             kept,
-            tuple([self._extra(x) for x in instructions]),
-            tuple([x.opcode in _IN_PLACE for x in instructions]),
+            tuple([self._extra(instruction) for instruction in instructions]),
+            tuple([instruction.opcode in _IN_PLACE for instruction in instructions]),
         )
 
-    def _extra(self, x: Instruction) -> int:
-        if x.opcode not in RUNNING:
+    def _extra(self, instruction: Instruction) -> int:
+        if instruction.opcode not in RUNNING:
             return 0
-        return max((self.extra_of.get(name, 0) for name in x.attributes.called), default=0)
+        return max(
+            (self.extra_of.get(name, 0) for name in instruction.attributes.called), default=0
+        )
 
-    def _parts(self, x: Instruction) -> Parts:
+    def _parts(self, instruction: Instruction) -> Parts:
         """Return where a value lies; adds the buffers that it is the first in."""
-        opcode = x.opcode
+        opcode = instruction.opcode
         if opcode == "constant":
             return ((),)
         if opcode == "tuple":
-            return tuple(tuple(b for part in self.parts[i] for b in part) for i in x.operands)
+            return tuple(
+                tuple(b for part in self.parts[i] for b in part) for i in instruction.operands
+            )
         if opcode == "get-tuple-element":
-            whole = self.parts[x.operands[0]]
-            index = x.attributes.integer("index")
+            whole = self.parts[instruction.operands[0]]
+            index = instruction.attributes.integer("index")
             return (whole[index],) if index < len(whole) else whole
-        if opcode in FORWARDING and x.operands:
-            return self.parts[x.operands[0]]
-        same = self._unchanged(x) if opcode == "while" else frozenset[int]()
+        if opcode in FORWARDING and instruction.operands:
+            return self.parts[instruction.operands[0]]
+        same = self._unchanged(instruction) if opcode == "while" else frozenset[int]()
         return tuple(
-            self.parts[x.operands[0]][number] if number in same else (self._new(shape),)
-            for number, shape in enumerate(_elements(x.shape))
+            self.parts[instruction.operands[0]][number] if number in same else (self._new(shape),)
+            for number, shape in enumerate(_elements(instruction.shape))
         )
 
     def _new(self, shape: Shape) -> int:
         self.sizes.append(byte_count(shape))
         return len(self.sizes) - 1
 
-    def _unchanged(self, x: Instruction) -> frozenset[int]:
+    def _unchanged(self, instruction: Instruction) -> frozenset[int]:
         """Return the elements of a loop's state that every iteration hands on as they are."""
-        body = self.bodies.get(x.attributes.text("body"))
-        known = len(self.parts[x.operands[0]])
+        body = self.bodies.get(instruction.attributes.text("body"))
+        known = len(self.parts[instruction.operands[0]])
         if body is None or body.instructions[body.root].opcode != "tuple":
             return frozenset()
         found = set()
@@ -239,9 +243,9 @@ class Running:
         order = callees_first(self.module, only_reachable=True)
         for computation in reversed(order):
             if computation.name in reached:
-                for x in computation.instructions:
-                    if x.opcode in RUNNING:
-                        reached.update(x.attributes.called)
+                for instruction in computation.instructions:
+                    if instruction.opcode in RUNNING:
+                        reached.update(instruction.attributes.called)
         return tuple(c.name for c in order if c.name in reached)
 
 

@@ -24,9 +24,9 @@ def effectful_computations(module: Module) -> frozenset[str]:
     """Return the names of the computations that hold a side effect, or call one that does."""
     found: set[str] = set()
     for computation in callees_first(module):
-        for x in computation.instructions:
-            called = x.attributes.called
-            if has_side_effect(x) or (called and not found.isdisjoint(called)):
+        for instruction in computation.instructions:
+            called = instruction.attributes.called
+            if has_side_effect(instruction) or (called and not found.isdisjoint(called)):
                 found.add(computation.name)
                 break
     return frozenset(found)

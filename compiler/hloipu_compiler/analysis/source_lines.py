@@ -92,14 +92,14 @@ def source_lines(module: Module) -> dict[str, str]:
     """
     lines = SourceLines(module)
     found = {
-        x.name: lines.line(x)
+        instruction.name: lines.line(instruction)
         for computation in module.computations
-        for x in computation.instructions
-        if x.metadata
+        for instruction in computation.instructions
+        if instruction.metadata
     }
     for computation in module.computations:
-        for x in computation.instructions:
-            span = module.span(x) if x.opcode == "while" else None
-            if span is not None and not found.get(x.name):
-                found[x.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
+        for instruction in computation.instructions:
+            span = module.span(instruction) if instruction.opcode == "while" else None
+            if span is not None and not found.get(instruction.name):
+                found[instruction.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
     return {name: line for name, line in found.items() if line}

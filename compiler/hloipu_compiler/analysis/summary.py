@@ -119,16 +119,23 @@ def _largest(
     for computation in _runs_somewhere(module, counted):
         # What a called computation takes as a parameter, its caller has made.
         given = {"parameter"} if computation is not module.entry else set()
-        for x in computation.instructions:
-            if x.opcode in _NOT_MADE or x.opcode in given:
+        for instruction in computation.instructions:
+            if instruction.opcode in _NOT_MADE or instruction.opcode in given:
                 continue
-            size = sizes.get(x.shape)
+            size = sizes.get(instruction.shape)
             if size is None:
-                size = sizes[x.shape] = byte_count(x.shape)
-            made.append((size, computation, x))
+                size = sizes[instruction.shape] = byte_count(instruction.shape)
+            made.append((size, computation, instruction))
     return tuple(
-        TensorRow(c.name, x.name, x.opcode, x.shape, size, lines.line(x))
-        for size, c, x in nlargest(most, made, key=lambda row: row[0])
+        TensorRow(
+            c.name,
+            instruction.name,
+            instruction.opcode,
+            instruction.shape,
+            size,
+            lines.line(instruction),
+        )
+        for size, c, instruction in nlargest(most, made, key=lambda row: row[0])
     )
 
 
@@ -142,15 +149,15 @@ def _by_source_line(
     for computation in _runs_somewhere(module, counted):
         runs = counted.runs[computation.name]
         costs = counted.costs[computation.name]
-        for x, cost in zip(computation.instructions, costs, strict=True):
-            if x.opcode in FREE:
+        for instruction, cost in zip(computation.instructions, costs, strict=True):
+            if instruction.opcode in FREE:
                 continue
-            source = lines.line(x)
+            source = lines.line(instruction)
             if not source:
                 continue
             row = sums.get(source)
             if row is None:
                 row = sums[source] = CostSum()
-            row.add(cost, runs.count, exact=runs.exact and not is_opaque(x))
+            row.add(cost, runs.count, exact=runs.exact and not is_opaque(instruction))
     rows = (SourceRow(s, row.instructions, row.total, row.exact) for s, row in sums.items())
     return tuple(nlargest(most, rows, key=lambda r: (r.cost.flops, r.cost.bytes_written)))

@@ -103,13 +103,13 @@ def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
     made_of: list[tuple[int, ...]] = []
     pairs: list[tuple[int, int]] = []
     sizes = np.zeros(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
+    for position, instruction in enumerate(entry.instructions):
         works = phases.phase[position] in (FORWARD, BACKWARD)
-        sources = {source for i in x.operands for source in made_of[i]}
+        sources = {source for i in instruction.operands for source in made_of[i]}
         if works:
             pairs.extend((source, position) for source in sources)
         if works or position in given:
-            sizes[position] = size_of(x.shape)
+            sizes[position] = size_of(instruction.shape)
             made_of.append((position,))
         else:
             made_of.append(tuple(sources)[:_MOST_SOURCES])

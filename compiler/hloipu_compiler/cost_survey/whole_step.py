@@ -347,7 +347,8 @@ class _Surveying:
         for leaf in self.leaves:
             for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
                 types = tuple(
-                    variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
+                    variables[operand.variable].element_type
+                    for operand in (*group.inputs, *group.outputs)
                 )
                 code = code_of(group.codelet, types)
                 codes.add(code.key, code.size, self._op_of(leaf, group.name))

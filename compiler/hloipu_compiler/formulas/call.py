@@ -43,7 +43,7 @@ class Call:
     """One custom call. `said`: its attributes, in whichever spelling."""
 
     module: Module
-    x: Instruction
+    instruction: Instruction
     target: str
     text: Text
     operands: tuple[Value, ...]
@@ -54,20 +54,20 @@ class Call:
         """Return the error of a call whose attributes or shapes do not fit."""
         return FormulaError(
             "E0531",
-            f"custom call {self.x.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {what}",
             hint=hint or "print the module again, or correct the call",
             module=self.module,
-            x=self.x,
+            instruction=self.instruction,
         )
 
     def unsupported(self, what: str, hint: str) -> FormulaError:
         """Return the error of a call that hloipu has no formula for."""
         return FormulaError(
             "E0530",
-            f"custom call {self.x.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {what}",
             hint=hint,
             module=self.module,
-            x=self.x,
+            instruction=self.instruction,
         )
 
     def takes(self, *counts: int) -> tuple[Value, ...]:
@@ -151,11 +151,13 @@ class Call:
     @property
     def configuration(self) -> str:
         """The call's configuration as it stands there, for libraries that write no object."""
-        return read_backend_config(self.x.backend_config).strip().strip('"')
+        return read_backend_config(self.instruction.backend_config).strip().strip('"')
 
     def attributes_of_mhlo(self) -> "Call":
         """Return the call with the attributes of the MLIR op that it stands for."""
-        marks = read_frontend_attributes(str(self.x.attributes.get("frontend_attributes", "")))
+        marks = read_frontend_attributes(
+            str(self.instruction.attributes.get("frontend_attributes", ""))
+        )
         found = typed_attributes(marks.get("mhlo.attributes", ""))
         return replace(self, said={**self.said, **found})
 
@@ -174,17 +176,17 @@ class Call:
         )
 
 
-def attributes_of(x: Instruction) -> Mapping[str, Any]:
+def attributes_of(instruction: Instruction) -> Mapping[str, Any]:
     """Return the attributes of a custom call: those of its line, and of its configuration."""
     own = {
         key.replace("-", "_").lower(): value
         if isinstance(value, str)
         else value_text(key, KINDS.get(key), value, str, str)
-        for key, value in x.attributes.items()
+        for key, value in instruction.attributes.items()
     }
-    if not x.backend_config:
+    if not instruction.backend_config:
         return own
-    text = read_backend_config(x.backend_config)
+    text = read_backend_config(instruction.backend_config)
     try:
         found = json.loads(text)
     except (json.JSONDecodeError, RecursionError):

@@ -82,18 +82,21 @@ class Computation:
         module.entry.parameter("x").shape
         """
         known = [self.instructions[i] for i in self.parameters]
-        for x in known:
-            if x.name == name.removeprefix("%"):
-                return x
-        raise KeyError(f"no parameter {name!r}; there are {', '.join(x.name for x in known[:20])}")
+        for instruction in known:
+            if instruction.name == name.removeprefix("%"):
+                return instruction
+        raise KeyError(
+            f"no parameter {name!r}; there are "
+            f"{', '.join(instruction.name for instruction in known[:20])}"
+        )
 
     @cached_property
     def parameters(self) -> tuple[int, ...]:
         """Positions of the parameters, by parameter number."""
         found = [
-            (x.parameter_number, i)
-            for i, x in enumerate(self.instructions)
-            if x.parameter_number >= 0
+            (instruction.parameter_number, i)
+            for i, instruction in enumerate(self.instructions)
+            if instruction.parameter_number >= 0
         ]
         return tuple(i for _, i in sorted(found))
 
@@ -170,7 +173,10 @@ class Module:
         """Return what notebooks show: name, size and the entry's parameters."""
         entry = self.entry
         given = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
-        rows = "".join(f"<tr><td>{escape(x.name)}</td><td>{x.shape}</td></tr>" for x in given)
+        rows = "".join(
+            f"<tr><td>{escape(instruction.name)}</td><td>{instruction.shape}</td></tr>"
+            for instruction in given
+        )
         left_out = len(entry.parameters) - len(given)
         more = f"<tr><td>…</td><td>{left_out} more</td></tr>" if left_out else ""
         return f"<table><caption>{escape(repr(self))}</caption>{rows}{more}</table>"
@@ -229,7 +235,9 @@ class Module:
                 c,
                 start=-1,
                 end=-1,
-                instructions=tuple(x._replace(start=-1, end=-1) for x in c.instructions),
+                instructions=tuple(
+                    instruction._replace(start=-1, end=-1) for instruction in c.instructions
+                ),
             )
             for c in self.computations
         )

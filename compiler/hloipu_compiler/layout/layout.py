@@ -66,12 +66,12 @@ NO_LAYOUT = Layout()
 def heaviest(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     """Return different demands, those that come most often first, users of one place as one."""
     found: dict[tuple[Mapping, Mapping], Demand] = {}
-    for x in demands:
-        known = found.get((x.born, x.need))
+    for demand in demands:
+        known = found.get((demand.born, demand.need))
         if known is not None:
-            x = known._replace(times=known.times + x.times)
-        found[(x.born, x.need)] = x
-    return tuple(sorted(found.values(), key=lambda x: -x.times)[:MOST_DEMANDS])
+            demand = known._replace(times=known.times + demand.times)
+        found[(demand.born, demand.need)] = demand
+    return tuple(sorted(found.values(), key=lambda demand: -demand.times)[:MOST_DEMANDS])
 
 
 def chosen_initial_layout(
@@ -116,11 +116,11 @@ def cost_of_layout(
     `code_price`: what a byte of the exchanges' code is worth.
     """
     cycles = 0
-    for x in demands:
-        redistributed = redistribution(machine, *tensor, initial_layout, x.need, code_price)
+    for demand in demands:
+        redistributed = redistribution(machine, *tensor, initial_layout, demand.need, code_price)
         cycles += min(
-            x.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
-            x.times * x.most,
+            demand.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
+            demand.times * demand.most,
         )
     if made is not None:
         redistributed = redistribution(machine, *tensor, made, initial_layout, code_price)

@@ -40,8 +40,8 @@ def _leaves(module: Module) -> list[ArrayShape]:
     return [
         leaf.contents if isinstance(leaf, BufferShape) else leaf
         for c in module.computations
-        for x in c.instructions
-        for _, leaf in leaves(x.shape)
+        for instruction in c.instructions
+        for _, leaf in leaves(instruction.shape)
     ]
 
 
@@ -63,19 +63,19 @@ def resized(module: Module, resize: Resize) -> Module:
     """
     for computation in callees_first(module, only_reachable=True):
         draft = Draft(computation)
-        for i, x in enumerate(computation.instructions):
-            shape = _resized_shape(x.shape, resize)
-            attributes = _resized_attributes(x.attributes, resize)
-            if x.literal is not None:
-                if shape == x.shape:
+        for i, instruction in enumerate(computation.instructions):
+            shape = _resized_shape(instruction.shape, resize)
+            attributes = _resized_attributes(instruction.attributes, resize)
+            if instruction.literal is not None:
+                if shape == instruction.shape:
                     draft.copy(i)
                 else:
                     draft.place[i] = draft.zero(shape)
                 continue
-            below = tuple(draft.made[draft.place[o]].shape for o in x.operands)
-            if x.opcode == "slice" and isinstance(below[0], ArrayShape):
+            below = tuple(draft.made[draft.place[o]].shape for o in instruction.operands)
+            if instruction.opcode == "slice" and isinstance(below[0], ArrayShape):
                 attributes = _resized_slice(attributes, below[0], shape)
-            shape = _inferred(module, x, below, attributes, shape)
+            shape = _inferred(module, instruction, below, attributes, shape)
             draft.copy(i, shape=shape, attributes=attributes)
         made = draft.finish()
         module = replace(
@@ -90,8 +90,8 @@ def retyped(module: Module, old: ElementType, new: ElementType) -> Module:
     computations = []
     for computation in module.computations:
         draft = Draft(computation)
-        for i, x in enumerate(computation.instructions):
-            draft.copy(i, shape=_retyped_shape(x.shape, old, new))
+        for i, instruction in enumerate(computation.instructions):
+            draft.copy(i, shape=_retyped_shape(instruction.shape, old, new))
         computations.append(draft.finish())
     return without_interface(replace(module, computations=tuple(computations)))
 
@@ -108,18 +108,22 @@ def _retyped_shape(shape: Shape, old: ElementType, new: ElementType) -> Shape:
 
 def _inferred(
     module: Module,
-    x: Instruction,
+    instruction: Instruction,
     below: tuple[Shape, ...],
     attributes: Attributes,
     shape: Shape,
 ) -> Shape:
     """Return the shape that an operation gives, the one at hand where that says nothing else."""
-    op = OPS.get(x.opcode)
-    if op is None or Trait.NEEDS_SHAPE in op.traits or x.opcode in DECLARED or not below:
+    op = OPS.get(instruction.opcode)
+    if op is None or Trait.NEEDS_SHAPE in op.traits or instruction.opcode in DECLARED or not below:
         return shape
     try:
         found = infer_shape(
-            x.opcode, below, attributes, shape, lambda name: module.computation[name].program_shape
+            instruction.opcode,
+            below,
+            attributes,
+            shape,
+            lambda name: module.computation[name].program_shape,
         )
     except ShapeFault:
         return shape  # the verifier refuses the candidate

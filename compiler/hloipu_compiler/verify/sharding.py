@@ -51,18 +51,20 @@ def check_sharding(module: Module, place: Place, report: Report) -> None:
         )
 
 
-def _without_every_ipu(x: Instruction) -> str:
+def _without_every_ipu(instruction: Instruction) -> str:
     """Return the text of a sharding, with device 0 for -1 where that is said of a stage.
 
     Graphcore's plugin has device -1 for all IPUs: on stages of several that run at once, and what
     is taken out of their results (graphcore/tensorflow:
     tensorflow/python/ipu/ops/pipelining_ops.py).
     """
-    text = x.attributes.text(_KEY)
+    text = instruction.attributes.text(_KEY)
     if "device=-1" not in text:
         return text
-    said = x.attributes.text("frontend_attributes") + x.backend_config
-    if x.opcode == "get-tuple-element" or (x.opcode == "call" and "PipelineStage" in said):
+    said = instruction.attributes.text("frontend_attributes") + instruction.backend_config
+    if instruction.opcode == "get-tuple-element" or (
+        instruction.opcode == "call" and "PipelineStage" in said
+    ):
         return text.replace("device=-1", "device=0")
     return text
 

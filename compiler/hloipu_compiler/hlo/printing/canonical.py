@@ -55,13 +55,15 @@ def canonical_module(module: Module) -> Module:
 
 def _renamed(computation: Computation, names: dict[str, str], first: int) -> Computation:
     own = {
-        x.name: f"{'p' if x.parameter_number >= 0 else 'v'}{first + i}"
-        for i, x in enumerate(computation.instructions)
+        instruction.name: f"{'p' if instruction.parameter_number >= 0 else 'v'}{first + i}"
+        for i, instruction in enumerate(computation.instructions)
     }
     memo: dict[Attributes, Attributes] = {}
     instructions = tuple(
-        x._replace(name=own[x.name], attributes=_remembered(x, names, own, memo))
-        for x in computation.instructions
+        instruction._replace(
+            name=own[instruction.name], attributes=_remembered(instruction, names, own, memo)
+        )
+        for instruction in computation.instructions
     )
     return Computation(
         names[computation.name], instructions, computation.root, computation.execution_thread
