@@ -21,7 +21,7 @@ def call_sites(module: Module) -> Mapping[str, tuple[CallSite, ...]]:
             for name in instruction.attributes.called:
                 if name in sites:
                     sites[name].append(CallSite(computation, position))
-    return {name: tuple(found) for name, found in sites.items()}
+    return {name: tuple(callers) for name, callers in sites.items()}
 
 
 def callees(module: Module) -> Mapping[str, tuple[str, ...]]:

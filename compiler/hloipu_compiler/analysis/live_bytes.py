@@ -66,9 +66,9 @@ class Buffers(NamedTuple):
             if reads is not before:
                 read = [self.sizes[b] for b in reads]
                 total, largest, before = sum(read), max(read, default=0), reads
-            made = sum([self.sizes[b] for b in makes])
-            spared = min(largest, made) if in_place else 0
-            least = max(least, total + made - spared + extra)
+            bytes_made = sum([self.sizes[b] for b in makes])
+            spared = min(largest, bytes_made) if in_place else 0
+            least = max(least, total + bytes_made - spared + extra)
         return least
 
 
@@ -83,7 +83,7 @@ def buffers_of(
     `bodies`: those of loops, by name; `extra_of`: bytes that running a computation takes besides
     its parameters; `taken`: arrays of the result that are taken away as soon as they are there.
     """
-    return _Making(computation, bodies, extra_of).made(taken)
+    return _Making(computation, bodies, extra_of).buffers(taken)
 
 
 class _Making:
@@ -101,7 +101,7 @@ class _Making:
         self.sizes: list[int] = []
         self.parts: list[Parts] = []
 
-    def made(self, taken: frozenset[int]) -> Buffers:
+    def buffers(self, taken: frozenset[int]) -> Buffers:
         instructions = self.computation.instructions
         makes: list[tuple[int, ...]] = []
         reads: list[tuple[int, ...]] = []
@@ -174,17 +174,17 @@ class _Making:
         known = len(self.parts[instruction.operands[0]])
         if body is None or body.instructions[body.root].opcode != "tuple":
             return frozenset()
-        found = set()
+        unchanged = set()
         for number, i in enumerate(body.instructions[body.root].operands):
-            y = body.instructions[i]
+            element = body.instructions[i]
             if (
                 number < known
-                and y.opcode == "get-tuple-element"
-                and y.operands[0] == body.parameters[0]
-                and y.attributes.integer("index") == number
+                and element.opcode == "get-tuple-element"
+                and element.operands[0] == body.parameters[0]
+                and element.attributes.integer("index") == number
             ):
-                found.add(number)
-        return frozenset(found)
+                unchanged.add(number)
+        return frozenset(unchanged)
 
 
 def _elements(shape: Shape) -> tuple[Shape, ...]:
@@ -208,9 +208,9 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
     for b in buffers.kept:
         left[b] += 1
     live = sum([sizes[b] for b in buffers.given if left[b]])
-    found = []
+    bytes_live = []
     for at in order:
-        dying = largest = made = 0
+        dying = largest = bytes_made = 0
         read = buffers.reads[at]
         waiting[id(read)] -= 1
         if not waiting[id(read)]:
@@ -220,14 +220,14 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
                     dying += sizes[b]
                     largest = max(largest, sizes[b])
         for b in buffers.makes[at]:
-            made += sizes[b]
-        spared = min(made, largest) if buffers.in_place[at] else 0
-        found.append(live + made - spared + buffers.extra[at])
-        live += made - dying
+            bytes_made += sizes[b]
+        spared = min(bytes_made, largest) if buffers.in_place[at] else 0
+        bytes_live.append(live + bytes_made - spared + buffers.extra[at])
+        live += bytes_made - dying
         for b in buffers.makes[at]:
             if not left[b]:
                 live -= sizes[b]
-    return found
+    return bytes_live
 
 
 @dataclass(frozen=True)

@@ -76,11 +76,11 @@ def module_facts(module: Module) -> dict[str, Any]:
 
 def _roots(module: Module, left_out: int) -> list[int]:
     """Return the row of each computation's root; none where rows were left out."""
-    found, base = [], 0
+    rows, base = [], 0
     for computation in () if left_out else module.computations:
-        found.append(base + computation.root)
+        rows.append(base + computation.root)
         base += len(computation.instructions)
-    return found
+    return rows
 
 
 def _shape(instruction: Instruction) -> str:
@@ -113,13 +113,13 @@ class _Frames:
 
     def number(self, instruction: Instruction) -> int:
         """Return the innermost frame of an instruction, or -1."""
-        found = self._known.get(instruction.metadata)
-        if found is None:
-            found = -1
+        row_number = self._known.get(instruction.metadata)
+        if row_number is None:
+            row_number = -1
             for frame in reversed(self.lines.frames(instruction, _DEEPEST_STACK)):
-                row = (found, printable(frame.function), printable(frame.file), frame.line)
-                found = self._of.setdefault(row, len(self.rows))
-                if found == len(self.rows):
+                row = (row_number, printable(frame.function), printable(frame.file), frame.line)
+                row_number = self._of.setdefault(row, len(self.rows))
+                if row_number == len(self.rows):
                     self.rows.append(row)
-            self._known[instruction.metadata] = found
-        return found
+            self._known[instruction.metadata] = row_number
+        return row_number

@@ -19,24 +19,24 @@ def module_notes(module: Module, *, is_divided: bool = False) -> list[str]:
     everything = [instruction for c in module.computations for instruction in c.instructions]
     divided = [instruction for instruction in everything if _is_divided(instruction)]
     on_host = sum(_is_put_on_host(instruction) for instruction in everything)
-    found = []
+    notes = []
     is_written_per_device = any(instruction.opcode in _MEETING for instruction in everything)
     is_asked = not is_written_per_device or any(
         instruction.parameter_number < 0 for instruction in divided
     )
     if is_asked and not is_divided:
-        found += [
+        notes += [
             f"{_counted(len(divided), 'sharding')} over devices: without effect, as the module is "
             "compiled as it is written"
         ] * bool(divided)
     if on_host:
-        found.append(
+        notes.append(
             f"{_counted(on_host, 'value')} annotated to lie on the host: without effect; "
             "--offload-activations and the like keep what waits in remote memory"
         )
     fusions = sum(instruction.opcode == "fusion" for instruction in everything)
     if module.attributes.get("is_scheduled") is True and fusions:
-        found.append(
+        notes.append(
             f"text after XLA's optimisation for another device ({_counted(fusions, 'fusion')}): "
             "taken as it stands; the text before it (before_optimizations in dumps, or hloipu "
             "capture) compiles faster and keeps source lines"
@@ -46,11 +46,11 @@ def module_notes(module: Module, *, is_divided: bool = False) -> list[str]:
         for instruction in everything
     )
     if elided:
-        found.append(
+        notes.append(
             f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is "
             "not known; hloipu capture, and --xla_dump_large_constants, keep them"
         )
-    return found
+    return notes
 
 
 def _is_divided(instruction: Instruction) -> bool:

@@ -134,19 +134,24 @@ class KeyWalk:
         `site`: what calls it.
         """
         of_site = site if computation.name in self._drawing else ()
-        key = computation.name, tuple(x for leaves in given for x in leaves), of_site
+        key = computation.name, tuple(masks for leaves in given for masks in leaves), of_site
         if key in self._known:
             return self._known[key]
-        found: list[Leaves] = []
-        for x in computation.instructions:
-            operands = [found[i] for i in x.operands]
-            found.append(self._value(computation, x, given, operands, (*of_site, x.name)))
+        leaves_by_position: list[Leaves] = []
+        for instruction in computation.instructions:
+            operands = [leaves_by_position[i] for i in instruction.operands]
+            leaves_by_position.append(
+                self._value(computation, instruction, given, operands, (*of_site, instruction.name))
+            )
         if not site:
             self._operands = {
-                x.name: leaves for x, leaves in zip(computation.instructions, found, strict=True)
+                instruction.name: leaves
+                for instruction, leaves in zip(
+                    computation.instructions, leaves_by_position, strict=True
+                )
             }
-        self._known[key] = found[computation.root]
-        return found[computation.root]
+        self._known[key] = leaves_by_position[computation.root]
+        return leaves_by_position[computation.root]
 
     def _value(
         self,
@@ -281,16 +286,16 @@ def _draws(computation: Computation) -> bool:
 
 def _drawing_computations(module: Module) -> frozenset[str]:
     """Return the names of computations with a generator in them, or in what they call."""
-    found: set[str] = set()
+    drawing: set[str] = set()
     for computation in module.computations:  # callees come first
         called = {
             name
             for instruction in computation.instructions
             for name in instruction.attributes.called
         }
-        if _draws(computation) or not found.isdisjoint(called):
-            found.add(computation.name)
-    return frozenset(found)
+        if _draws(computation) or not drawing.isdisjoint(called):
+            drawing.add(computation.name)
+    return frozenset(drawing)
 
 
 def key_numbers(
@@ -301,19 +306,19 @@ def key_numbers(
     `state`: the result that each array of state comes out as. `apart`: those that are none for
     other reasons.
     """
-    found = set()
+    keys = set()
     numbers = [n for n in range(walk.replica_bit.bit_length() - 1) if walk.seeds >> n & 1]
     for number in numbers:
         bit = 1 << number
         if walk.spoiled & bit or number in apart:
             continue
         own = state.get(number)
-        others = [x for n, x in enumerate(walk.results) if n != own]
+        others = [masks for n, masks in enumerate(walk.results) if n != own]
         if own is not None and walk.results[own].added & bit:
             continue
-        if not any(x.bare & bit for x in others):
-            found.add(number)
-    return frozenset(found)
+        if not any(masks.bare & bit for masks in others):
+            keys.add(number)
+    return frozenset(keys)
 
 
 def _born(shape: ArrayShape | None, number: int) -> Masks:
@@ -322,11 +327,11 @@ def _born(shape: ArrayShape | None, number: int) -> Masks:
 
 
 def _joined(values: Sequence[Masks]) -> Masks:
-    found = _NONE
+    joined = _NONE
     for value in values:
-        if value is not found:
-            found = found | value
-    return found
+        if value is not joined:
+            joined = joined | value
+    return joined
 
 
 def _leaves(shape: Shape) -> list[ArrayShape | None]:

@@ -23,10 +23,10 @@ class Classes:
 
     def members(self) -> dict[Cell, list[Cell]]:
         """Return the members of every class."""
-        found: dict[Cell, list[Cell]] = {}
+        members_by_class: dict[Cell, list[Cell]] = {}
         for cell, first in self.of_cell.items():
-            found.setdefault(first, []).append(cell)
-        return found
+            members_by_class.setdefault(first, []).append(cell)
+        return members_by_class
 
 
 def scaling_classes(module: Module) -> Classes:
@@ -40,7 +40,7 @@ def scaling_classes(module: Module) -> Classes:
 
 def looked_up(module: Module, classes: Classes) -> frozenset[Cell]:
     """Return the classes of the dimensions that indices point into: rows of tables, time steps."""
-    found: set[Cell] = set()
+    classes_of_indices: set[Cell] = set()
     for computation in module.computations:
         for instruction in computation.instructions:
             places: tuple[int, ...] = ()
@@ -53,8 +53,8 @@ def looked_up(module: Module, classes: Classes) -> frozenset[Cell]:
                     Cell(computation.name, instruction.operands[0], WHOLE, d)
                 )
                 if cell is not None:
-                    found.add(cell)
-    return frozenset(found)
+                    classes_of_indices.add(cell)
+    return frozenset(classes_of_indices)
 
 
 _ROWS = {"gather": "collapsed_slice_dims", "scatter": "inserted_window_dims"}
@@ -87,11 +87,11 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
 
 def _plain(computation: Computation) -> list[bool]:
     """Return which values are parameters, or these in another order or type."""
-    found: list[bool] = []
+    is_plain: list[bool] = []
     for instruction in computation.instructions:
-        moved = instruction.opcode in _MOVING and found[instruction.operands[0]]
-        found.append(instruction.parameter_number >= 0 or moved)
-    return found
+        moved = instruction.opcode in _MOVING and is_plain[instruction.operands[0]]
+        is_plain.append(instruction.parameter_number >= 0 or moved)
+    return is_plain
 
 
 _MOVING = frozenset({"transpose", "reshape", "convert", "copy", "get-tuple-element"})

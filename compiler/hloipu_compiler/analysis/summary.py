@@ -84,24 +84,29 @@ def parameter_rows(module: Module, lines: SourceLines) -> tuple[ParameterRow, ..
     aliases = module.attributes.get("input_output_alias", ())
     donors = module.attributes.get("buffer_donor", ())
     state = (
-        {x.parameter for x in aliases if isinstance(x, Alias)}
+        {alias.parameter for alias in aliases if isinstance(alias, Alias)}
         if isinstance(aliases, tuple)
         else set()
     )
     donated = (
-        {x.parameter for x in donors if isinstance(x, Donor)}
+        {donor.parameter for donor in donors if isinstance(donor, Donor)}
         if isinstance(donors, tuple)
         else set()
     )
     rows = []
     for position in module.entry.parameters:
-        x = module.entry.instructions[position]
-        role = "state" if x.parameter_number in state else ""
-        if not role and x.parameter_number in donated:
+        instruction = module.entry.instructions[position]
+        role = "state" if instruction.parameter_number in state else ""
+        if not role and instruction.parameter_number in donated:
             role = "donated"
         rows.append(
             ParameterRow(
-                x.parameter_number, x.name, lines.op_name(x), x.shape, byte_count(x.shape), role
+                instruction.parameter_number,
+                instruction.name,
+                lines.op_name(instruction),
+                instruction.shape,
+                byte_count(instruction.shape),
+                role,
             )
         )
     return tuple(rows)
@@ -114,7 +119,7 @@ def _runs_somewhere(module: Module, counted: Tally) -> list[Computation]:
 def _largest(
     module: Module, counted: Tally, lines: SourceLines, most: int
 ) -> tuple[TensorRow, ...]:
-    made: list[tuple[int, Computation, Instruction]] = []
+    sized: list[tuple[int, Computation, Instruction]] = []
     sizes: dict[Shape, int] = {}
     for computation in _runs_somewhere(module, counted):
         # What a called computation takes as a parameter, its caller has made.
@@ -125,7 +130,7 @@ def _largest(
             size = sizes.get(instruction.shape)
             if size is None:
                 size = sizes[instruction.shape] = byte_count(instruction.shape)
-            made.append((size, computation, instruction))
+            sized.append((size, computation, instruction))
     return tuple(
         TensorRow(
             c.name,
@@ -135,7 +140,7 @@ def _largest(
             size,
             lines.line(instruction),
         )
-        for size, c, instruction in nlargest(most, made, key=lambda row: row[0])
+        for size, c, instruction in nlargest(most, sized, key=lambda row: row[0])
     )
 
 

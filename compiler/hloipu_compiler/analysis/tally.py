@@ -125,13 +125,13 @@ def _rows(
 
 
 def _opaque_calls(running: list[Computation]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    calls_by_target: dict[str, int] = {}
     for computation in running:
         for instruction in computation.instructions:
             if is_opaque(instruction):
                 target = instruction.attributes.text("custom_call_target")
-                found[target] = found.get(target, 0) + 1
-    return found
+                calls_by_target[target] = calls_by_target.get(target, 0) + 1
+    return calls_by_target
 
 
 def _fused(order: tuple[Computation, ...]) -> frozenset[str]:

@@ -138,8 +138,8 @@ class _Walk:
 
     def reaches(self, values: Sequence[_Value], goal: _Value) -> bool:
         """Whether values are made of another by moving and computing; true where too many are."""
-        found = self.origins(values, computing=True)
-        return found is None or goal in found
+        origins = self.origins(values, computing=True)
+        return origins is None or goal in origins
 
     def origins(self, values: Sequence[_Value], *, computing: bool) -> set[_Value] | None:
         """Return what values are made of: where walking ends; None where there is too much."""
@@ -177,8 +177,8 @@ class _Walk:
                 ]
             case "conditional":
                 names = instruction.attributes.called
-                found = [self._called(value, name, n) for n, name in enumerate(names)]
-                return [self._root_of(each, value.path) for each in found]
+                branches = [self._called(value, name, n) for n, name in enumerate(names)]
+                return [self._root_of(each, value.path) for each in branches]
             case opcode if opcode in _CALLS and len(instruction.attributes.called) == 1:
                 return [
                     self._root_of(self._called(value, instruction.attributes.called[0]), value.path)

@@ -231,18 +231,18 @@ def _kind(computation: Computation, position: int) -> str:
 
 def _alone(module: Module, instruction: Instruction) -> OneOp:
     """Return a module of one op: what it reads are parameters, but for constants and tuples."""
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     names = Names([instruction.name])
-    operands = _written(module.entry, instruction.operands, made, names)
-    made.append(with_operands(instruction, tuple(operands)))
-    entry = Computation("alone", tuple(made), len(made) - 1)
+    operands = _written(module.entry, instruction.operands, instructions, names)
+    instructions.append(with_operands(instruction, tuple(operands)))
+    entry = Computation("alone", tuple(instructions), len(instructions) - 1)
     others = _called(module, instruction)
-    slots = tuple(made[i].parameter_number for i in operands)
+    slots = tuple(instructions[i].parameter_number for i in operands)
     return OneOp(Module("alone", (*others, entry), len(others), Attributes({})), slots)
 
 
 def _written(
-    entry: Computation, operands: Sequence[int], made: list[Instruction], names: Names
+    entry: Computation, operands: Sequence[int], instructions: list[Instruction], names: Names
 ) -> list[int]:
     """Write operands: constants, broadcasts and tuples as they are, others as parameters."""
     at: dict[int, int] = {}
@@ -262,12 +262,12 @@ def _written(
             waiting.extend(missing)
             continue
         waiting.pop()
-        at[i] = len(made)
+        at[i] = len(instructions)
         if kept:
             moved = with_operands(old, tuple(at[j] for j in old.operands))
-            made.append(moved._replace(name=names.fresh(old.name)))
+            instructions.append(moved._replace(name=names.fresh(old.name)))
         else:
-            made.append(
+            instructions.append(
                 Instruction(
                     names.fresh(f"p{parameters}"), "parameter", old.shape,
                     parameter_number=parameters,
@@ -295,13 +295,13 @@ def kept_copies(entry: Computation, prices: Sequence[OpPrice]) -> dict[tuple[int
 
     A copy is known by the parameter's position and its bytes; the parameter itself lies otherwise.
     """
-    found: dict[tuple[int, int], list[int]] = {}
+    readers_by_copy: dict[tuple[int, int], list[int]] = {}
     for position, instruction in enumerate(entry.instructions):
         for i, size in zip(instruction.operands, prices[position].given_bytes, strict=False):
             source = source_of(entry, i)
             if size and entry.instructions[source].parameter_number >= 0:
-                found.setdefault((source, size), []).append(position)
-    return found
+                readers_by_copy.setdefault((source, size), []).append(position)
+    return readers_by_copy
 
 
 def source_of(entry: Computation, position: int) -> int:

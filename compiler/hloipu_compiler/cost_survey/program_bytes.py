@@ -72,14 +72,14 @@ def own_code(charges: Charges, tiles: int) -> Counter[str]:
     def mean(sizes: Iterable[tuple[Tiles, int]]) -> float:
         return sum(size * grid.count for grid, size in sizes) / tiles
 
-    found: Counter[str] = Counter()
-    found["exchange"] += round(mean(charges.exchange_code.items()))
-    found["state"] += round(mean(charges.vertex_state.items()))
-    found["control"] += round(
+    bytes_by_kind: Counter[str] = Counter()
+    bytes_by_kind["exchange"] += round(mean(charges.exchange_code.items()))
+    bytes_by_kind["state"] += round(mean(charges.vertex_state.items()))
+    bytes_by_kind["control"] += round(
         mean((grid, size) for (_, grid), size in charges.control_code.items())
     )
-    found["control"] += charges.common_code_bytes
-    return found
+    bytes_by_kind["control"] += charges.common_code_bytes
+    return bytes_by_kind
 
 
 class MostCode(NamedTuple):

@@ -138,7 +138,7 @@ def parts_of(
     for number, ops in remade.items():
         here[number] = here.get(number, frozenset()).union(ops)
     of_op = np.array(stage_of, np.int64)
-    behind = np.array([x == BACKWARD for x in phase])
+    behind = np.array([each == BACKWARD for each in phase])
     place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
     cycles = np.zeros(positions)
     used = of_op >= 0

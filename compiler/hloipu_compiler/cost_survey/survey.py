@@ -279,21 +279,21 @@ def weights_read(
         for i in behind[n] - kinds.keys():
             kinds[i] = STATE_CAST if i in state else CONSTANT_CAST
             readers.setdefault(i, set()).update(readers[n])
-    found = sorted(kinds)
-    touches = [(number, op) for number, n in enumerate(found) for op in sorted(readers[n])]
+    weights = sorted(kinds)
+    touches = [(number, op) for number, n in enumerate(weights) for op in sorted(readers[n])]
     both = np.array(touches, np.int64).reshape(-1, 2)
-    sizes = np.array([size_of(entry.instructions[n].shape) for n in found], np.int64)
-    return sizes, both[:, 0], both[:, 1], np.array([kinds[n] for n in found], np.int64)
+    sizes = np.array([size_of(entry.instructions[n].shape) for n in weights], np.int64)
+    return sizes, both[:, 0], both[:, 1], np.array([kinds[n] for n in weights], np.int64)
 
 
 def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
     """Return what an op needs while it works, with copies of what it reads."""
-    found = price.work_bytes
+    needed = price.work_bytes
     for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
         if entry.instructions[source_of(entry, i)].parameter_number < 0:
             size = max(0, size - size_of(entry.instructions[i].shape))
-        found += size
-    return found
+        needed += size
+    return needed
 
 
 def _is_made(entry: Computation, position: int) -> bool:

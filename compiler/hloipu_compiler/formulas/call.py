@@ -31,9 +31,9 @@ FORMULAS: dict[str, Formula] = {}
 def formula(*targets: str) -> Callable[[Formula], Formula]:
     """Register what some targets compute."""
 
-    def keep(found: Formula) -> Formula:
-        FORMULAS.update(dict.fromkeys(targets, found))
-        return found
+    def keep(registered: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(targets, registered))
+        return registered
 
     return keep
 
@@ -124,10 +124,10 @@ class Call:
         words = {"true": True, "1": True, "false": False, "0": False}
         if isinstance(value, bool):
             return value
-        found = words.get(str(value).lower())
-        if found is None:
+        value_of_word = words.get(str(value).lower())
+        if value_of_word is None:
             raise self._missing(key, "true or false")
-        return found
+        return value_of_word
 
     def word(self, key: str, *allowed: str, default: str | None = None) -> str:
         """Return an attribute that is one of some words."""
@@ -158,20 +158,20 @@ class Call:
         marks = read_frontend_attributes(
             str(self.instruction.attributes.get("frontend_attributes", ""))
         )
-        found = typed_attributes(marks.get("mhlo.attributes", ""))
-        return replace(self, said={**self.said, **found})
+        attributes = typed_attributes(marks.get("mhlo.attributes", ""))
+        return replace(self, said={**self.said, **attributes})
 
     def section(self, key: str) -> "Call":
         """Return the call with the attributes that one of its attributes holds; none: nothing."""
-        found = self.said.get(key, {})
-        if not isinstance(found, Mapping):
+        section = self.said.get(key, {})
+        if not isinstance(section, Mapping):
             raise self._missing(key, "an object")
-        return replace(self, said=found)
+        return replace(self, said=section)
 
     def _missing(self, key: str, what: str) -> FormulaError:
-        found = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
+        fault = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
         return self.wrong(
-            f"its attribute {key} {found}, and is to be {what}",
+            f"its attribute {key} {fault}, and is to be {what}",
             f'write it into backend_config, as {{"{key}": …}}',
         )
 
@@ -188,10 +188,10 @@ def attributes_of(instruction: Instruction) -> Mapping[str, Any]:
         return own
     text = read_backend_config(instruction.backend_config)
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (json.JSONDecodeError, RecursionError):
         return own | typed_attributes(text)
-    return own | found if isinstance(found, dict) else own
+    return own | parsed if isinstance(parsed, dict) else own
 
 
 def arrays_of(shape: Shape) -> tuple[Array, ...]:

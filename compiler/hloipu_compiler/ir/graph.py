@@ -93,12 +93,12 @@ class Computation:
     @cached_property
     def parameters(self) -> tuple[int, ...]:
         """Positions of the parameters, by parameter number."""
-        found = [
+        numbered = [
             (instruction.parameter_number, i)
             for i, instruction in enumerate(self.instructions)
             if instruction.parameter_number >= 0
         ]
-        return tuple(i for _, i in sorted(found))
+        return tuple(i for _, i in sorted(numbered))
 
     @cached_property
     def program_shape(self) -> ProgramShape:
@@ -133,7 +133,9 @@ class Computation:
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
         numbers: dict[tuple[int, int], list[int]] = {}
         with without_collection():
-            graph.add_nodes_from((i, {"instruction": x}) for i, x in enumerate(self.instructions))
+            graph.add_nodes_from(
+                (i, {"instruction": node}) for i, node in enumerate(self.instructions)
+            )
             for i, instruction in enumerate(self.instructions):
                 for number, operand in enumerate(instruction.operands):
                     numbers.setdefault((operand, i), []).append(number)

@@ -40,7 +40,7 @@ ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in
 RESHAPES = frozenset("reshape bitcast dynamic-reshape".split())
 CALLERS = frozenset("while conditional call".split())
 
-Made = tuple[Mapping | None, ...]
+LeafMappings = tuple[Mapping | None, ...]
 """Where the arrays of a result come to lie, as far as that is known."""
 
 
@@ -58,16 +58,16 @@ class Backwards:
         self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
         """By computation, then by instruction and number of the array."""
         self.first_tiles: dict[LeafKey, int] = {}
-        self.made: dict[str, list[Made]] = {}
+        self.mappings: dict[str, list[LeafMappings]] = {}
 
     def backwards(self, computation: Computation, ends: MappingType[int, Mapping]) -> None:
         """Walk back through a computation, some of whose results are to end where they are kept."""
         self.demands[computation.name] = {}
         for leaf, mapping in ends.items():
             self._prefer(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
-        made = self.made[computation.name]
+        mappings = self.mappings[computation.name]
         for position in reversed(range(len(computation.instructions))):
-            self._back(computation, position, made)
+            self._back(computation, position, mappings)
 
     def tuning_of(self, computation: Computation, instruction: Instruction) -> Tuning:
         """Return the tuning with which a product will be planned, as far as that is known."""
@@ -84,7 +84,9 @@ class Backwards:
         key = computation.instructions[position].name, leaf
         self.demands[computation.name].setdefault(key, []).append(demand)
 
-    def _back(self, computation: Computation, position: int, made: Sequence[Made]) -> None:
+    def _back(
+        self, computation: Computation, position: int, mappings: Sequence[LeafMappings]
+    ) -> None:
         """Hand the demands for a result on to what it is made of."""
         instruction = computation.instructions[position]
         opcode = instruction.opcode
@@ -106,12 +108,12 @@ class Backwards:
             self._back_into_callees(computation, instruction)
         elif isinstance(instruction.shape, ArrayShape):
             demands = heaviest(self.known(computation.name, instruction.name))
-            self._back_through_array(computation, instruction, demands, made)
+            self._back_through_array(computation, instruction, demands, mappings)
         elif opcode == "fusion":
             for number, leaf in enumerate(leaves_of(instruction.shape)):
                 demands = heaviest(self.known(computation.name, instruction.name, number))
                 each = instruction._replace(shape=leaf)
-                self._back_through_elementwise(computation, each, demands, made)
+                self._back_through_elementwise(computation, each, demands, mappings)
         if opcode == "fusion":
             for at, preference in region_demands(
                 self.machine, self.module, computation, instruction, self.tuning.code_price
@@ -171,11 +173,11 @@ class Backwards:
         computation: Computation,
         instruction: Instruction,
         demands: Sequence[Demand],
-        made: Sequence[Made],
+        mappings: Sequence[LeafMappings],
     ) -> None:
         opcode = instruction.opcode
         if opcode in ELEMENTWISE:
-            self._back_through_elementwise(computation, instruction, demands, made)
+            self._back_through_elementwise(computation, instruction, demands, mappings)
             return
         source = computation.instructions[instruction.operands[0]]
         if not isinstance(source.shape, ArrayShape):
@@ -196,7 +198,7 @@ class Backwards:
         computation: Computation,
         instruction: Instruction,
         demands: Sequence[Demand],
-        made: Sequence[Made],
+        mappings: Sequence[LeafMappings],
     ) -> None:
         """Operands of the result's sizes are wished where it is, or where another one is made.
 
@@ -215,10 +217,10 @@ class Backwards:
         for i in alike:
             for d in demands:
                 self._prefer(computation, i, d._replace(need=d.born))
-            beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
-            if made[i][0] is None and beside and beside[0] is not None:
+            beside = [mappings[j][0] for j in alike if j != i and mappings[j][0] is not None]
+            if mappings[i][0] is None and beside and beside[0] is not None:
                 self._prefer(computation, i, Demand(beside[0], beside[0], 1, instruction.name))
-        if demands or any(made[i][0] is not None for i in alike):
+        if demands or any(mappings[i][0] is not None for i in alike):
             return
         bits = [_bits(computation.instructions[i]) for i in alike]
         if len({*bits}) > 1:
@@ -274,8 +276,8 @@ def _fitting(born: Mapping, shape: tuple[int, ...], moving: Sequence[int]) -> Ma
     """Return a mapping with indexed dimensions whole; None where too few tiles would be left."""
     if not moving:
         return born
-    found = made_whole(born, shape, moving)
-    return found if 2 * found.tiles.count >= born.tiles.count else None
+    partly_whole = made_whole(born, shape, moving)
+    return partly_whole if 2 * partly_whole.tiles.count >= born.tiles.count else None
 
 
 def dimension_order(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
@@ -325,10 +327,10 @@ def region_demands(
     Without it each reduction has partial results to bring together. Where rows are so few that most
     tiles would have none, the elementwise ops among them would rather be spread.
     """
-    found = list(_reductions(module, module.computation[instruction.attributes.called[0]]))
-    if not found:
+    reductions = list(_reductions(module, module.computation[instruction.attributes.called[0]]))
+    if not reductions:
         return
-    space, dimensions = found[0]
+    space, dimensions = reductions[0]
     for position in dict.fromkeys(instruction.operands):
         source = computation.instructions[position]
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
@@ -344,7 +346,11 @@ def region_demands(
             yield (
                 position,
                 Demand(
-                    preference[0], preference[0], 1, instruction.name, len(found) * preference[1]
+                    preference[0],
+                    preference[0],
+                    1,
+                    instruction.name,
+                    len(reductions) * preference[1],
                 ),
             )
 

@@ -61,21 +61,21 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 def demands_of_dot(
     machine: Machine,
     computation: Computation,
-    x: Instruction,
+    instruction: Instruction,
     placed: PlacedDot,
     first: int,
     code_price: CodePrice,
 ) -> list[Demand]:
     """Return the demand of a dot product on each of its operands; nothing without elements."""
-    operands = [tensor_of(computation.instructions[i]) for i in x.operands]
-    if not all(x.elements for x in (*operands, placed.result)):
+    operands = [tensor_of(computation.instructions[i]) for i in instruction.operands]
+    if not all(array.elements for array in (*operands, placed.result)):
         return []
     tiles = beginning(placed, first)
     indexing = placed.codelet.indexing(operands, [placed.result])
     demands = []
     for tensor, indices in zip(operands, indexing.operands, strict=True):
         need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
-        demands.append(Demand(_born(machine, tensor, need, code_price), need, 1, x.name))
+        demands.append(Demand(_born(machine, tensor, need, code_price), need, 1, instruction.name))
     return demands
 
 
@@ -95,7 +95,7 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping, code_price: CodePrice
         return shared
     return min(
         (shared, near),
-        key=lambda x: redistribution(machine, *tensor, x, need, code_price).price,
+        key=lambda mapping: redistribution(machine, *tensor, mapping, need, code_price).price,
     )
 
 

@@ -49,7 +49,7 @@ def _placed(
             tensor,
             mapping,
             initial_layout.demands,
-            initial_layout.made,
+            initial_layout.next_mapping,
             initial_layout.iterations,
         )
         for mapping in (default, initial_layout.mapping)

@@ -18,7 +18,7 @@ from hloipu_compiler.layout.backward import (
     ELEMENTWISE,
     RESHAPES,
     Backwards,
-    Made,
+    LeafMappings,
     dimension_order,
 )
 from hloipu_compiler.layout.demands import (
@@ -69,9 +69,9 @@ def layout_of(
         walk.computation(computation)
     walk.entry(kept or {})
     demands = {
-        (computation, *key): heaviest(x)
+        (computation, *key): heaviest(demands_of_value)
         for computation, by_value in walk.demands.items()
-        for key, x in by_value.items()
+        for key, demands_of_value in by_value.items()
     }
     return Layout(walk.initial_layouts, walk.parameters, demands, walk.first_tiles)
 
@@ -98,17 +98,17 @@ class _Walk(Backwards):
 
     def computation(self, computation: Computation) -> None:
         """Walk through one computation, whose callees were walked through before."""
-        made: list[Made] = []
+        mappings: list[LeafMappings] = []
         count = len(computation.instructions)
         for instruction in each("layouts of ops", computation.instructions, count):
-            made.append(self._forth(computation, instruction, made))
-        self.made[computation.name] = made
+            mappings.append(self._forth(computation, instruction, mappings))
+        self.mappings[computation.name] = mappings
         self.backwards(computation, {})
 
     def entry(self, kept: MappingType[int, int]) -> None:
         """Choose where the entry's parameters are born."""
         entry = self.module.entry
-        results = self.made[entry.name][entry.root]
+        results = self.mappings[entry.name][entry.root]
         number = 0
         ends: dict[int, Mapping] = {}
         for position in entry.parameters:
@@ -130,44 +130,48 @@ class _Walk(Backwards):
             self.backwards(entry, ends)
 
     def _initial_layout(
-        self, tensor: Tensor, key: LeafKey, made: Mapping | None, iterations: int
+        self, tensor: Tensor, key: LeafKey, next_mapping: Mapping | None, iterations: int
     ) -> InitialLayout | None:
         demands = heaviest(self.known(*key))
-        return self._chosen(tensor, demands, made, iterations)
+        return self._chosen(tensor, demands, next_mapping, iterations)
 
     def _chosen(
-        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, iterations: int
+        self,
+        tensor: Tensor,
+        demands: Sequence[Demand],
+        next_mapping: Mapping | None,
+        iterations: int,
     ) -> InitialLayout | None:
         return chosen_initial_layout(
-            self.machine, tensor, demands, made, iterations, self.tuning.code_price
+            self.machine, tensor, demands, next_mapping, iterations, self.tuning.code_price
         )
 
     # --- forth ------------------------------------------------------------------------------------
 
     def _forth(
-        self, computation: Computation, instruction: Instruction, made: Sequence[Made]
-    ) -> Made:
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
+    ) -> LeafMappings:
         """Return where the result of an instruction comes to lie."""
         opcode = instruction.opcode
         if opcode == "tuple":
-            return tuple(m for i in instruction.operands for m in made[i])
+            return tuple(m for i in instruction.operands for m in mappings[i])
         if opcode == "get-tuple-element":
             shape = computation.instructions[instruction.operands[0]].shape
             if isinstance(shape, TupleShape):
-                return made[instruction.operands[0]][
+                return mappings[instruction.operands[0]][
                     leaf_range(shape, instruction.attributes.integer("index"))
                 ]
         if opcode == "while":
             return self._loop(computation, instruction)
         if opcode == "fusion" and not isinstance(instruction.shape, ArrayShape):
             leaves = (instruction._replace(shape=leaf) for leaf in leaves_of(instruction.shape))
-            return tuple(self._anchor(computation, each, made) for each in leaves)
+            return tuple(self._anchor(computation, each, mappings) for each in leaves)
         if not isinstance(instruction.shape, ArrayShape):
             return (None,) * len(leaves_of(instruction.shape))
-        return (self._made_array(computation, instruction, made),)
+        return (self._array_mapping(computation, instruction, mappings),)
 
-    def _made_array(
-        self, computation: Computation, instruction: Instruction, made: Sequence[Made]
+    def _array_mapping(
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
     ) -> Mapping | None:
         opcode = instruction.opcode
         if opcode == "dot":
@@ -177,12 +181,12 @@ class _Walk(Backwards):
             first = self._first_tile(computation, instruction, placed.placement)
             return made_by_dot(computation, instruction, placed, first)
         if opcode in ELEMENTWISE:
-            return self._anchor(computation, instruction, made)
+            return self._anchor(computation, instruction, mappings)
         if not instruction.operands:
             return None
-        if len(made[instruction.operands[0]]) != 1:
+        if len(mappings[instruction.operands[0]]) != 1:
             return None
-        (source,) = made[instruction.operands[0]]
+        (source,) = mappings[instruction.operands[0]]
         tensor = tensor_of(instruction)
         if opcode == "dynamic-update-slice" and source is None:
             moving = rule_in(computation, instruction).dimensions(0, FactorKind.INDEXED)
@@ -198,7 +202,7 @@ class _Walk(Backwards):
         return None if order is None else transposed(source, order)
 
     def _anchor(
-        self, computation: Computation, instruction: Instruction, made: Sequence[Made]
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
     ) -> Mapping | None:
         """Return where an operand of the result's sizes comes to lie, the first that is known."""
         shape = instruction.shape
@@ -206,10 +210,10 @@ class _Walk(Backwards):
             return None
         for i in instruction.operands:
             other = computation.instructions[i].shape
-            if not made[i] or made[i][0] is None or not isinstance(other, ArrayShape):
+            if not mappings[i] or mappings[i][0] is None or not isinstance(other, ArrayShape):
                 continue
             if other.dimensions == shape.dimensions:
-                return made[i][0]
+                return mappings[i][0]
         return None
 
     def _first_tile(
@@ -228,10 +232,10 @@ class _Walk(Backwards):
         self.first_tiles[(computation.name, instruction.name, 0)] = first
         return first
 
-    def _loop(self, computation: Computation, instruction: Instruction) -> Made:
+    def _loop(self, computation: Computation, instruction: Instruction) -> LeafMappings:
         """Choose homes for what a loop carries; return where its results lie."""
         condition, body = _condition_and_body(self.module, instruction)
-        results = self.made[body.name][body.root]
+        results = self.mappings[body.name][body.root]
         trips = self.plan.trips(computation.name, instruction.name) or UNKNOWN_ITERATIONS
         parameter = body.instructions[body.parameters[0]].name
         other = condition.instructions[condition.parameters[0]].name
@@ -241,8 +245,8 @@ class _Walk(Backwards):
             demands = [*self.known(body.name, parameter, leaf)]
             demands += self.known(condition.name, other, leaf)
             every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
-            made = results[leaf] if leaf < len(results) else None
-            initial_layout = self._chosen(tensor, every, made, trips)
+            next_mapping = results[leaf] if leaf < len(results) else None
+            initial_layout = self._chosen(tensor, every, next_mapping, trips)
             if initial_layout is not None:
                 self.initial_layouts[(computation.name, instruction.name, leaf)] = initial_layout
             mappings.append(initial_layout.mapping if initial_layout is not None else None)

@@ -38,8 +38,8 @@ def with_results(module: Module, positions: Sequence[int]) -> Module:
     """Make some instructions the entry's results: a tuple of them, or the only one itself."""
     entry = module.entry
     if len(positions) == 1:
-        made = replace(entry, root=positions[0])
-        return without_interface(with_computation(module, made))
+        narrowed = replace(entry, root=positions[0])
+        return without_interface(with_computation(module, narrowed))
     draft = Draft(entry)
     for i in range(len(entry.instructions)):
         draft.copy(i)

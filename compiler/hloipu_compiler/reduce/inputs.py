@@ -241,9 +241,9 @@ def _parts(draft: Draft, at: int, shape: Shape) -> int:
 
 
 def _elements(draft: Draft, at: int, shape: TupleShape) -> list[int]:
-    made = draft.made[at]
-    if made.opcode == "tuple":
-        return list(made.operands)
+    source = draft.made[at]
+    if source.opcode == "tuple":
+        return list(source.operands)
     return [_element(draft, at, part, n) for n, part in enumerate(shape.elements)]
 
 

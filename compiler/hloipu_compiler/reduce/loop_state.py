@@ -108,19 +108,19 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
     }
     fresh = {part: _fresh_name(module, names[part]) for part in parts}
     # New names: other loops may call the same computations with the whole state.
-    made = [
+    callees = [
         Computation(fresh[part], c.instructions, c.root, c.execution_thread)
         for part, c in parts.items()
     ]
     draft = Draft(caller)
-    for i, x in enumerate(caller.instructions):
+    for i, each in enumerate(caller.instructions):
         if i == position:
             tuple_at = _narrowed_tuple(draft, start, dropped)
             attributes = calling({**loop.attributes, **fresh})
             shape = _narrowed(loop.shape, dropped)
             draft.copy(i, operands=(tuple_at,), attributes=attributes, shape=shape)
-        elif position in x.operands:
-            _read_element(draft, i, x, dropped)
+        elif position in each.operands:
+            _read_element(draft, i, each, dropped)
         else:
             draft.copy(i)
     if position == caller.root:
@@ -128,8 +128,8 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
             raise NotReducibleError
         module = without_interface(module)
     module = with_computation(module, draft.finish())
-    entry = module.entry_position + len(made)
-    computations = (*made, *module.computations)
+    entry = module.entry_position + len(callees)
+    computations = (*callees, *module.computations)
     return Module(module.name, computations, entry, module.attributes, module.stack_tables)
 
 

@@ -45,10 +45,10 @@ def instructions_of(
 
 def by_computation(keys: Sequence[Key]) -> dict[str, dict[str, Key]]:
     """Return keys by computation and instruction."""
-    found: dict[str, dict[str, Key]] = {}
+    keys_by_computation: dict[str, dict[str, Key]] = {}
     for key in keys:
-        found.setdefault(key.computation, {})[key.instruction] = key
-    return found
+        keys_by_computation.setdefault(key.computation, {})[key.instruction] = key
+    return keys_by_computation
 
 
 class Draft:

@@ -24,16 +24,16 @@ Resize = Callable[[int], int]
 
 def sizes_of(module: Module) -> list[int]:
     """Return the sizes of dimensions above 1, the largest first."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     for leaf in _leaves(module):
-        found.update(leaf.dimensions)
-    return sorted((size for size in found if size > 1), reverse=True)
+        sizes.update(leaf.dimensions)
+    return sorted((size for size in sizes if size > 1), reverse=True)
 
 
 def types_of(module: Module) -> list[ElementType]:
     """Return the element types of arrays."""
-    found = {leaf.element_type.name: leaf.element_type for leaf in _leaves(module)}
-    return [found[name] for name in sorted(found) if found[name].is_array]
+    type_by_name = {leaf.element_type.name: leaf.element_type for leaf in _leaves(module)}
+    return [type_by_name[name] for name in sorted(type_by_name) if type_by_name[name].is_array]
 
 
 def _leaves(module: Module) -> list[ArrayShape]:
@@ -77,10 +77,10 @@ def resized(module: Module, resize: Resize) -> Module:
                 attributes = _resized_slice(attributes, below[0], shape)
             shape = _inferred(module, instruction, below, attributes, shape)
             draft.copy(i, shape=shape, attributes=attributes)
-        made = draft.finish()
+        new = draft.finish()
         module = replace(
             module,
-            computations=tuple(made if c.name == made.name else c for c in module.computations),
+            computations=tuple(new if c.name == new.name else c for c in module.computations),
         )
     return without_interface(module)
 
@@ -118,7 +118,7 @@ def _inferred(
     if op is None or Trait.NEEDS_SHAPE in op.traits or instruction.opcode in DECLARED or not below:
         return shape
     try:
-        found = infer_shape(
+        inferred = infer_shape(
             instruction.opcode,
             below,
             attributes,
@@ -127,7 +127,7 @@ def _inferred(
         )
     except ShapeFault:
         return shape  # the verifier refuses the candidate
-    return shape if compatible(found, shape) else found
+    return shape if compatible(inferred, shape) else inferred
 
 
 def _resized_shape(shape: Shape, resize: Resize) -> Shape:
@@ -155,11 +155,11 @@ def _resized_slice(attributes: Attributes, whole: ArrayShape, part: Shape) -> At
     ranges = attributes["slice"]
     if not isinstance(ranges, tuple) or not isinstance(part, ArrayShape):
         return attributes
-    made = []
+    new_ranges = []
     for r, size, length in zip(ranges, whole.dimensions, part.dimensions, strict=True):
         assert isinstance(r, SliceRange)
         reach = (length - 1) * r.stride + 1
         start = min(r.start, max(size - reach, 0))
         unchanged = r.limit <= size and -(-(r.limit - r.start) // r.stride) == length
-        made.append(r if unchanged else r._replace(start=start, limit=start + reach))
-    return attributes.replaced(slice=tuple(made))
+        new_ranges.append(r if unchanged else r._replace(start=start, limit=start + reach))
+    return attributes.replaced(slice=tuple(new_ranges))

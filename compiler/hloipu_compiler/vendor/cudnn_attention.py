@@ -189,14 +189,16 @@ def _backward(call: Call) -> Sequence[Value]:
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
               f"its statistics are no f32 of {(batch, heads, queries)}")  # fmt: skip
     flat = statistics.shaped((math.prod(statistics.dims),)).sliced(0, 0, count)
-    result_and_gradient = [_ordered(call, array, parts.heads_first) for array in (gradient, result)]
+    gradient_and_result = [_ordered(call, array, parts.heads_first) for array in (gradient, result)]
     wanted = (batch, queries, heads, parts.v.dims[3])
     call.need(
-        all(array.dims == wanted for array in result_and_gradient),
+        all(array.dims == wanted for array in gradient_and_result),
         f"its result and gradient are no {wanted}",
     )
     statistics = flat.shaped((batch, heads, queries))
-    gradients = backward_in_blocks(whole, Given(*result_and_gradient, statistics))
+    gradient_rows, result_rows = gradient_and_result
+    given_rows = Given(gradient_rows, result_rows, statistics)
+    gradients = backward_in_blocks(whole, given_rows)
     sequences = parts.sequences(given)
     grads = [array.converted(parts.q.kind) for array in (gradients.q, gradients.k, gradients.v)]
     if sequences is not None:

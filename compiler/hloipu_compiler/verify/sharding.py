@@ -154,7 +154,7 @@ def check_consistent_sharding(survey: Survey, report: Report) -> None:
             related += [condition.instructions[i] for i in condition.parameters[:1]]
         _check_same(module, related, report)
     for place in survey.places("conditional"):
-        branches = [module.computation.get(x) for x in place.instruction.attributes.called]
+        branches = [module.computation.get(name) for name in place.instruction.attributes.called]
         roots = [c.instructions[c.root] for c in branches if c is not None]
         _check_same(module, [place.instruction, *roots], report)
 
