@@ -151,9 +151,9 @@ def _with_shardings(
     None where whole arrays use nearly all that the IPUs can do: no other way is much faster.
     """
     search, found = current_search(), list[Estimate]()
-    most = max(x.candidate.micro_batches for x in whole.found)
+    most = max(estimate.candidate.micro_batches for estimate in whole.found)
     ideal = partial(whole.step.rate_of_copies, whole.ipus, most)
-    rate = max((x.per_second for x in whole.found if x.fits), default=0.0)
+    rate = max((estimate.per_second for estimate in whole.found if estimate.fits), default=0.0)
     if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
         return found, ()
     try:
@@ -172,9 +172,11 @@ def _with_shardings(
                 continue
         if looked is None:
             break
-        for x in looked.found:
-            found.append(replace(x, candidate=replace(x.candidate, sharding=sharding)))
-            rate = max(rate, x.per_second if x.fits else 0.0)
+        for estimate in looked.found:
+            found.append(
+                replace(estimate, candidate=replace(estimate.candidate, sharding=sharding))
+            )
+            rate = max(rate, estimate.per_second if estimate.fits else 0.0)
     return found, ()
 
 
@@ -234,14 +236,16 @@ def _with_trials(
     for number in range(_TRIALS):
         if best.needed_bytes > _HARDLY * budget_bytes:
             break
-        left = [x for x in left if x is not best]
+        left = [estimate for estimate in left if estimate is not best]
         try:
             with doing(f"compiling the best of {len(found)} cuts"):
                 # The first one would have to be compiled in any case.
                 program = search.tried(compiled) if number else compiled()
         except HloipuError:  # what estimates do not know of; another way may do
             left = [
-                x for x in left if x.candidate.shard_optimizer != best.candidate.shard_optimizer
+                estimate
+                for estimate in left
+                if estimate.candidate.shard_optimizer != best.candidate.shard_optimizer
             ]
         else:
             if program is None:
@@ -257,7 +261,11 @@ def _with_trials(
             else:
                 left = _as_large(left, best, program, budget_bytes)
         if rate:
-            left = [x for x in left if x.fits and x.per_second > rate * _SLOWER]
+            left = [
+                estimate
+                for estimate in left
+                if estimate.fits and estimate.per_second > rate * _SLOWER
+            ]
         if not left:
             break
         best = choice_of(left)
@@ -276,11 +284,15 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
     What an estimate does not know goes by how a step is cut, and its arrays divided.
     """
     return [
-        replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
-        if (x.candidate.stages, x.candidate.sharding)
+        replace(
+            estimate,
+            per_second=estimate.per_second / slower,
+            update_cycles=round(estimate.update_cycles * slower),
+        )
+        if (estimate.candidate.stages, estimate.candidate.sharding)
         == (tried.candidate.stages, tried.candidate.sharding)
-        else x
-        for x in left
+        else estimate
+        for estimate in left
     ]
 
 
@@ -292,9 +304,9 @@ def _as_large(
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        replace(x, fits=x.needed_bytes * off <= budget_bytes)
-        for x in left
-        if x.needed_bytes < tried.needed_bytes
+        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        for estimate in left
+        if estimate.needed_bytes < tried.needed_bytes
     ]
 
 

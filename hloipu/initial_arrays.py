@@ -81,6 +81,6 @@ def _module_taking(needed: Mapping[int, tuple[str, ArrayShape]], name: str) -> M
         Instruction(said, "parameter", shape, parameter_number=number)
         for number, (said, shape) in enumerate(needed.values())
     )
-    shape = TupleShape(tuple(x.shape for x in parameters))
+    shape = TupleShape(tuple(instruction.shape for instruction in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))
     return Module(name, (Computation("entry", (*parameters, root), len(parameters)),), 0)

@@ -22,7 +22,7 @@ def module_of_ports(program: Program) -> Module:
         )
         for number, port in enumerate(seen_by_users(program).parameters)
     )
-    shape = TupleShape(tuple(x.shape for x in parameters))
+    shape = TupleShape(tuple(instruction.shape for instruction in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))
     entry = Computation("entry", (*parameters, root), len(parameters))
     return Module(program.name, (entry,), 0)

@@ -250,7 +250,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except HloipuError as error:
             print(f"{name}: {error}", file=sys.stderr)
     if asked.json:
-        figures = {"schema": "hloipu.judge-search/1", "rows": [asdict(x) for x in verdicts]}
+        figures = {
+            "schema": "hloipu.judge-search/1",
+            "rows": [asdict(verdict) for verdict in verdicts],
+        }
         asked.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return 0
 

@@ -97,11 +97,12 @@ def _refuse_unknown(module: Module) -> None:
             "the same arguments",
         )
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode in ("infeed", "outfeed", "send", "recv"):
+        for instruction in computation.instructions:
+            if instruction.opcode in ("infeed", "outfeed", "send", "recv"):
                 raise _no_reference(
                     module,
-                    f"{x.opcode} {printable(x.name)!r} goes to a queue of the host by itself",
+                    f"{instruction.opcode} {printable(instruction.name)!r} goes to a queue of the "
+                    "host by itself",
                     "make its arrays parameters and results of the entry: --feed and --outfeed "
                     "give them queues",
                 )
@@ -217,13 +218,15 @@ def _with_results(module: Module, results: Sequence[int], given: Mapping[int, in
         return first[given[position]] if position in given else position
 
     instructions: list[Instruction] = []
-    for position, x in enumerate(entry.instructions):
-        operands = tuple(map(place, x.operands))
+    for position, instruction in enumerate(entry.instructions):
+        operands = tuple(map(place, instruction.operands))
         if first.get(given.get(position, -1)) == position:
-            parameter = Instruction(x.name, "parameter", x.shape, parameter_number=given[position])
+            parameter = Instruction(
+                instruction.name, "parameter", instruction.shape, parameter_number=given[position]
+            )
             instructions.append(parameter)
         else:
-            instructions.append(x._replace(operands=operands))
+            instructions.append(instruction._replace(operands=operands))
     shape = TupleShape(tuple(instructions[n].shape for n in results))
     instructions.append(Instruction("results.of.part", "tuple", shape, tuple(map(place, results))))
     new = replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)

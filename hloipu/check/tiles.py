@@ -86,14 +86,18 @@ class Tiles:
         held = self._values(flat, leaves)
         candidates: list[OffOnTiles] = []
 
-        def compare(x: Instruction, made: Sequence[Array]) -> None:
-            if candidates or id(x) not in held or not isinstance(x.shape, ArrayShape):
+        def compare(instruction: Instruction, made: Sequence[Array]) -> None:
+            if (
+                candidates
+                or id(instruction) not in held
+                or not isinstance(instruction.shape, ArrayShape)
+            ):
                 return
-            kind = x.shape.element_type.name
-            ours, theirs = (from_storage(v, kind) for v in (held[id(x)], made[0]))
-            agrees, said = judge_leaf(x.shape, ours, theirs, None)
+            kind = instruction.shape.element_type.name
+            ours, theirs = (from_storage(v, kind) for v in (held[id(instruction)], made[0]))
+            agrees, said = judge_leaf(instruction.shape, ours, theirs, None)
             if not agrees:
-                candidates.append(OffOnTiles(x, said))
+                candidates.append(OffOnTiles(instruction, said))
 
         evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
         return candidates[0] if candidates else None
@@ -125,7 +129,7 @@ def _is_array(shape: Shape) -> bool:
 
 
 def _check_room(module: Module, instructions: Iterable[Instruction]) -> None:
-    held = sum(bytes_of(x.shape) for x in instructions)
+    held = sum(bytes_of(instruction.shape) for instruction in instructions)
     if held > HELD_BYTES:
         raise LimitError(
             "E5014",

@@ -185,22 +185,24 @@ def line(report: OutputReport, name: str = "") -> str:
 
 def off_text(found: OffOnTiles, module: Module) -> str:
     """Say which instruction is off on tiles, where it comes from, and by how much."""
-    x = found.instruction
-    source = SourceLines(module).line(x)
+    instruction = found.instruction
+    source = SourceLines(module).line(instruction)
     place = f" ({printable(source)})" if source else ""
     return (
-        f"first instruction that differs on tiles: {printable(x.name)} = {x.shape} "
-        f"{x.opcode}{place}\n  {found.said} (the evaluator's value)"
+        f"first instruction that differs on tiles: {printable(instruction.name)} = "
+        f"{instruction.shape} "
+        f"{instruction.opcode}{place}\n  {found.said} (the evaluator's value)"
     )
 
 
 def divergence_text(module: Module, found: Divergence) -> str:
     """Say which op diverges, where it comes from, both values and the budget."""
-    x = found.instruction
-    source = SourceLines(module).line(x)
+    instruction = found.instruction
+    source = SourceLines(module).line(instruction)
     place = f" ({printable(source)})" if source else ""
     return (
-        f"first op that diverges: {printable(x.name)} = {x.shape} {x.opcode} "
+        f"first op that diverges: {printable(instruction.name)} = {instruction.shape} "
+        f"{instruction.opcode} "
         f"in {printable(found.computation)}{place}\n"
         f"  {found.verdict}\n  budget: {found.budget}"
         + ("\n  f64 agrees with ours: the reference is off here" if found.reference_is_off else "")

@@ -138,7 +138,7 @@ class LoweredFunction:
 
         Leaves that the function does not use are as they were.
         """
-        names = {x.number: x.name for x in parameter_arrays(self.module)}
+        names = {array.number: array.name for array in parameter_arrays(self.module)}
         wanted = [names[k] for n in self.donated for k in self.parameters[n]]
         missing = [name for name in wanted if name not in state]
         if missing:
@@ -160,7 +160,7 @@ class LoweredFunction:
     @cached_property
     def paths(self) -> dict[str, int]:
         """The parameters' numbers by path, such as `params/dense/w`: argument, keys, fields."""
-        return {_path(x.name): x.number for x in parameter_arrays(self.module)}
+        return {_path(array.name): array.number for array in parameter_arrays(self.module)}
 
     @checked
     def numbers(self, selectors: Selector | Sequence[Selector]) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ class LoweredFunction:
         by_number = {str(n): kind for n, kind in roles.items()}
         wrapping = wrapping_of(self.module, WrappingRequest(1, by_number, feeds))
         kept = {pair.result for pair in wrapping.state} if wrapping else set()
-        results = [x.number for x in result_arrays(self.module) if x.number not in kept]
+        results = [array.number for array in result_arrays(self.module) if array.number not in kept]
         options: dict[str, Any] = {"feed": feeds, "outfeed": self._outfeeds(outfeed, results)}
         return options | ({"role": by_number} if by_number else {})
 

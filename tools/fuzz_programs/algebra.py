@@ -72,17 +72,17 @@ def solve(body: Body) -> Value:
 def batch_norm(body: Body) -> Value:
     """Append a batch norm for inference, or for training."""
     rng = body.rng
-    x = body.pick(lambda v: v.type in ("f32", "f64") and 2 <= len(v.sizes) <= 4)
-    if 0 in x.sizes:
+    value = body.pick(lambda v: v.type in ("f32", "f64") and 2 <= len(v.sizes) <= 4)
+    if 0 in value.sizes:
         raise UntameError
-    x = tamed(body, x, 4)
-    feature = rng.randrange(len(x.sizes))
-    channels = [x.sizes[feature]]
-    scale, offset = (fitting(body, x.type, channels) for _ in range(2))
+    value = tamed(body, value, 4)
+    feature = rng.randrange(len(value.sizes))
+    channels = [value.sizes[feature]]
+    scale, offset = (fitting(body, value.type, channels) for _ in range(2))
     scale, offset = tamed(body, scale, 4), tamed(body, offset, 4)
     attributes = f"epsilon=0.25, feature_index={feature}"
-    count = prod(x.sizes) // max(1, channels[0])
-    name = x.type
+    count = prod(value.sizes) // max(1, channels[0])
+    name = value.type
 
     def normal(f: Facts, g: Facts, h: Facts) -> Facts:
         # 1/sqrt(var + 1/4) is at most 2; its derivative by the variance at most 4.
@@ -107,8 +107,8 @@ def batch_norm(body: Body) -> Value:
                 raise UntameError
             return rounded(name, Facts(-bound, bound, error), roundings=24)
 
-        operands = [x, scale, offset, mean, variance]
-        return body.add("batch-norm-inference", x.shape, operands, inference, attributes)
+        operands = [value, scale, offset, mean, variance]
+        return body.add("batch-norm-inference", value.shape, operands, inference, attributes)
 
     def training(f: Facts, g: Facts, h: Facts) -> AnyFacts:
         reach = f.magnitude
@@ -118,8 +118,8 @@ def batch_norm(body: Body) -> Value:
         return (normal(f, g, h), mean, rounded(name, spread, roundings=8 + 2 * count))
 
     vector = array_shape(name, channels)
-    shape = TupleShape((x.shape, vector, vector))
-    made = body.add("batch-norm-training", shape, [x, scale, offset], training, attributes)
+    shape = TupleShape((value.shape, vector, vector))
+    made = body.add("batch-norm-training", shape, [value, scale, offset], training, attributes)
     return body.elements(made)[0]
 
 

@@ -12,19 +12,19 @@ from tools.fuzz_programs.values import Value, array_shape, braces
 
 def map_elements(body: Body) -> Value:
     """Append a map by a scalar computation of several operations."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    x = next((v for v in body.arrays(is_float) if v.sizes == x.sizes), x)
-    operands = [x]
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    value = next((v for v in body.arrays(is_float) if v.sizes == value.sizes), value)
+    operands = [value]
 
     def fits(v: Value) -> bool:
         # A map mixes no float formats among its operands.
-        return v.sizes == x.sizes and (kind_of(v) is not Kind.FLOAT or v.type == x.type)
+        return v.sizes == value.sizes and (kind_of(v) is not Kind.FLOAT or v.type == value.type)
 
-    found = [x, *body.arrays(fits)]
+    found = [value, *body.arrays(fits)]
     operands += body.rng.choices(found, k=body.rng.choice((0, 1, 2)))
     name, root = scalar_computation(body, operands)
-    shape = array_shape(root.type, x.sizes)
-    dimensions = braces(range(len(x.sizes)))
+    shape = array_shape(root.type, value.sizes)
+    dimensions = braces(range(len(value.sizes)))
     attributes = f"dimensions={dimensions}, to_apply={name.name}"
     return body.add("map", shape, operands, lambda *f: name.replay(root, f), attributes)
 

@@ -82,17 +82,17 @@ def combining(opcode: str, element_type: str, count: int, *, padded: bool = Fals
 
 def reducible(body: Body, *, most: int = 600) -> tuple[Value, str]:
     """Choose an operand to reduce, and an opcode."""
-    x = body.pick(lambda v: prod(v.sizes) <= most and v.type not in ("s4", "u4"))
-    kind = kind_of(x)
+    value = body.pick(lambda v: prod(v.sizes) <= most and v.type not in ("s4", "u4"))
+    kind = kind_of(value)
     if kind is Kind.PREDICATE:
-        return x, body.rng.choice(("and", "or"))
+        return value, body.rng.choice(("and", "or"))
     if kind is Kind.COMPLEX:
-        return x, "add"
+        return value, "add"
     if kind is Kind.FLOAT:
-        if not is_float(x):
+        if not is_float(value):
             raise UntameError
-        return x, body.rng.choice("add add maximum minimum".split())
-    return x, body.rng.choice("add multiply maximum minimum and or xor".split())
+        return value, body.rng.choice("add add maximum minimum".split())
+    return value, body.rng.choice("add multiply maximum minimum and or xor".split())
 
 
 def initial(body: Body, opcode: str, like: Value) -> Value:

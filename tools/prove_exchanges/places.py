@@ -97,8 +97,8 @@ class Subject:
     def alike(self) -> dict[tuple[object, ...], list[VariableId]]:
         """Variables by type, shape and IPU, and by these with the mapping."""
         found: dict[tuple[object, ...], list[VariableId]] = {}
-        for number, x in enumerate(self.program.variables):
-            for key in (looks(x), (*looks(x), x.mapping)):
+        for number, variable in enumerate(self.program.variables):
+            for key in (looks(variable), (*looks(variable), variable.mapping)):
                 found.setdefault(key, []).append(number)
         return found
 

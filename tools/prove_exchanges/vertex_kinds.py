@@ -37,8 +37,8 @@ def stale_operand(subject: Subject, group: VertexGroup, rng: random.Random) -> V
     choices = [
         (number, v)
         for number, operand in enumerate(group.inputs)
-        for x in [subject.variable(operand.variable)]
-        for v in subject.alike[*looks(x), x.mapping]
+        for variable in [subject.variable(operand.variable)]
+        for v in subject.alike[*looks(variable), variable.mapping]
         if v != operand.variable
     ]
     if not choices:

@@ -77,7 +77,10 @@ def cost(row: Row, ipus: int) -> Cost:
 
 def _collectives(module: Module) -> str:
     counts = Counter(
-        x.opcode for c in module.computations for x in c.instructions if x.opcode in COLLECTIVES
+        instruction.opcode
+        for c in module.computations
+        for instruction in c.instructions
+        if instruction.opcode in COLLECTIVES
     )
     return ", ".join(f"{n} {_SHORT.get(name, name)}" for name, n in sorted(counts.items())) or "-"
 

@@ -23,14 +23,14 @@ _BY_PARTITION = ("all-to-all", "ragged-all-to-all", "collective-")
 
 def meeting_computations(module: Module) -> frozenset[str]:
     """Return the names of the computations in which participants meet, callees included."""
-    found: set[str] = set()
+    meeting: set[str] = set()
     for computation in callees_first(module):
         if any(
-            needs_others(instruction) or found & {*instruction.attributes.called}
+            needs_others(instruction) or meeting & {*instruction.attributes.called}
             for instruction in computation.instructions
         ):
-            found.add(computation.name)
-    return frozenset(found)
+            meeting.add(computation.name)
+    return frozenset(meeting)
 
 
 def participants_of(module: Module) -> tuple[int, int]:
@@ -39,16 +39,16 @@ def participants_of(module: Module) -> tuple[int, int]:
     From its header; where that says nothing, from the ids that groups, pairs and manual shardings
     name. A module in which nobody meets computes the same everywhere and needs one participant.
     """
-    found = [
+    exchanging = [
         (c, instruction)
         for c in module.computations
         for instruction in c.instructions
         if needs_others(instruction)
     ]
-    if not found:
+    if not exchanging:
         return 1, 1
     replicas = partitions = devices = 1
-    for computation, instruction in found:
+    for computation, instruction in exchanging:
         kind, count = _ids(module, computation, instruction)
         if kind == "replicas":
             replicas = max(replicas, count)

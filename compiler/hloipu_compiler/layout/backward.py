@@ -40,7 +40,7 @@ ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in
 RESHAPES = frozenset("reshape bitcast dynamic-reshape".split())
 CALLERS = frozenset("while conditional call".split())
 
-LeafMappings = tuple[Mapping | None, ...]
+Mappings = tuple[Mapping | None, ...]
 """Where the arrays of a result come to lie, as far as that is known."""
 
 
@@ -58,7 +58,7 @@ class Backwards:
         self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
         """By computation, then by instruction and number of the array."""
         self.first_tiles: dict[LeafKey, int] = {}
-        self.mappings: dict[str, list[LeafMappings]] = {}
+        self.mappings: dict[str, list[Mappings]] = {}
 
     def backwards(self, computation: Computation, ends: MappingType[int, Mapping]) -> None:
         """Walk back through a computation, some of whose results are to end where they are kept."""
@@ -84,9 +84,7 @@ class Backwards:
         key = computation.instructions[position].name, leaf
         self.demands[computation.name].setdefault(key, []).append(demand)
 
-    def _back(
-        self, computation: Computation, position: int, mappings: Sequence[LeafMappings]
-    ) -> None:
+    def _back(self, computation: Computation, position: int, mappings: Sequence[Mappings]) -> None:
         """Hand the demands for a result on to what it is made of."""
         instruction = computation.instructions[position]
         opcode = instruction.opcode
@@ -173,7 +171,7 @@ class Backwards:
         computation: Computation,
         instruction: Instruction,
         demands: Sequence[Demand],
-        mappings: Sequence[LeafMappings],
+        mappings: Sequence[Mappings],
     ) -> None:
         opcode = instruction.opcode
         if opcode in ELEMENTWISE:
@@ -198,7 +196,7 @@ class Backwards:
         computation: Computation,
         instruction: Instruction,
         demands: Sequence[Demand],
-        mappings: Sequence[LeafMappings],
+        mappings: Sequence[Mappings],
     ) -> None:
         """Operands of the result's sizes are wished where it is, or where another one is made.
 

@@ -18,7 +18,7 @@ from hloipu_compiler.layout.backward import (
     ELEMENTWISE,
     RESHAPES,
     Backwards,
-    LeafMappings,
+    Mappings,
     dimension_order,
 )
 from hloipu_compiler.layout.demands import (
@@ -98,7 +98,7 @@ class _Walk(Backwards):
 
     def computation(self, computation: Computation) -> None:
         """Walk through one computation, whose callees were walked through before."""
-        mappings: list[LeafMappings] = []
+        mappings: list[Mappings] = []
         count = len(computation.instructions)
         for instruction in each("layouts of ops", computation.instructions, count):
             mappings.append(self._forth(computation, instruction, mappings))
@@ -149,8 +149,8 @@ class _Walk(Backwards):
     # --- forth ------------------------------------------------------------------------------------
 
     def _forth(
-        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
-    ) -> LeafMappings:
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
+    ) -> Mappings:
         """Return where the result of an instruction comes to lie."""
         opcode = instruction.opcode
         if opcode == "tuple":
@@ -171,7 +171,7 @@ class _Walk(Backwards):
         return (self._array_mapping(computation, instruction, mappings),)
 
     def _array_mapping(
-        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
     ) -> Mapping | None:
         opcode = instruction.opcode
         if opcode == "dot":
@@ -202,7 +202,7 @@ class _Walk(Backwards):
         return None if order is None else transposed(source, order)
 
     def _anchor(
-        self, computation: Computation, instruction: Instruction, mappings: Sequence[LeafMappings]
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
     ) -> Mapping | None:
         """Return where an operand of the result's sizes comes to lie, the first that is known."""
         shape = instruction.shape
@@ -232,7 +232,7 @@ class _Walk(Backwards):
         self.first_tiles[(computation.name, instruction.name, 0)] = first
         return first
 
-    def _loop(self, computation: Computation, instruction: Instruction) -> LeafMappings:
+    def _loop(self, computation: Computation, instruction: Instruction) -> Mappings:
         """Choose homes for what a loop carries; return where its results lie."""
         condition, body = _condition_and_body(self.module, instruction)
         results = self.mappings[body.name][body.root]

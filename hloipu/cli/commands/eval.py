@@ -89,7 +89,11 @@ def command(
 
 def check_names(module: Module, watched: Sequence[str]) -> None:
     """Raise UsageError where an instruction to watch does not exist."""
-    names = {x.name for computation in module.computations for x in computation.instructions}
+    names = {
+        instruction.name
+        for computation in module.computations
+        for instruction in computation.instructions
+    }
     for name in watched:
         if name.lstrip("%") not in names:
             raise UsageError(

@@ -81,7 +81,7 @@ def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_js
     module = ready_to_divide(module)
     found = explained(module, shardings_of(module), op)
     if not found:
-        known = [x.name for c in module.computations for x in c.instructions]
+        known = [instruction.name for c in module.computations for instruction in c.instructions]
         raise UsageError(
             "E0478",
             f"no instruction that runs is named {op!r}, or it has no result",

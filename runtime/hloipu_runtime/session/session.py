@@ -85,7 +85,9 @@ class Session:
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
         given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
-        self._by_host = elsewhere is not None or any(isinstance(x, PerHost) for x in given_queues)
+        self._by_host = elsewhere is not None or any(
+            isinstance(source, PerHost) for source in given_queues
+        )
         """Whether hosts have queues of their own."""
         hz = costs.machine.chip.clock_hz
         intervals = [taken[name] * interval_cycles(hz, rate) for name, rate in self.rates.items()]

@@ -80,10 +80,10 @@ def typed_attributes(text: str) -> dict[str, object]:
     inner = text.strip()
     if not (inner.startswith("{") and inner.endswith("}")):
         return {}
-    found: dict[str, object] = {}
+    value_by_key: dict[str, object] = {}
     for key, value, kind in _ENTRY.findall(inner[1:-1]):
-        found[key] = _attribute_value(value, kind)
-    return found
+        value_by_key[key] = _attribute_value(value, kind)
+    return value_by_key
 
 
 def _attribute_value(value: str, kind: str) -> object:

@@ -133,7 +133,7 @@ def _blocks(
         shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
     if not len(shardings) == len(parts) == len(wholes):
         raise _unsupported(instruction, f"{len(shardings)} shardings stand for {len(parts)} values")
-    found = []
+    blocks_of_values = []
     for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
         split = whole.dimensions != part.dimensions
         if split:
@@ -144,8 +144,8 @@ def _blocks(
             )
         except ValueError as error:
             raise _unsupported(instruction, str(error)) from error
-        found.append(blocks)
-    return found
+        blocks_of_values.append(blocks)
+    return blocks_of_values
 
 
 def _check_devices(site: Site, sharding: AnySharding) -> None:

@@ -54,9 +54,9 @@ class _Reader:
         if instruction.opcode != "or":
             return None
         for first, rest in (instruction.operands, instruction.operands[::-1]):
-            found = self._lexicographic(first, rest)
-            if found is not None:
-                return found
+            keys = self._lexicographic(first, rest)
+            if keys is not None:
+                return keys
         return None
 
     def _lexicographic(self, first: int, rest: int) -> list[ComparatorKey] | None:

@@ -178,7 +178,7 @@ class Making:
         found: dict[tuple[int, int], int] = {}
         for ((call, _), reader, ipu), kind in read.items():
             maker = number.get(call, reader)
-            count = timetable.held(maker, reader) if maker != reader else 1
+            count = timetable.micro_batches_waiting(maker, reader) if maker != reader else 1
             if count > 1 and not (self.offloads.activations and is_large(kind)):
                 found[reader, ipu] = found.get((reader, ipu), 0) + count * bytes_of(kind)
         return found

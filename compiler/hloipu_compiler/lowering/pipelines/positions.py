@@ -260,7 +260,7 @@ class Positions:
             lying = builder.variables[source.variable]
             mapping, kind = lying.mapping, (source.element_type, source.shape)
             timetable = self.making.pipelining.schedule.timetable
-            count = timetable.held(producer, place.number)
+            count = timetable.micro_batches_waiting(producer, place.number)
             waits = timetable.slot(place.number, 0) - timetable.slot(producer, 0) > 1
             leaves = self.making.offloads.activations and waits and is_large(kind)
             if count == 1 and lying.ipu == builder.ipu and not leaves:
