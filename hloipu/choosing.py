@@ -92,16 +92,16 @@ def chosen(
     that are named have.
     """
     looked = _looked_at(module, options)
-    found, notes = looked.found, tuple[str, ...]()
+    estimates, notes = looked.estimates, tuple[str, ...]()
     if options.plan == "auto" and options.partition == "auto" and looked.is_whole:
         with current_search().improving():
             more, notes = _with_shardings(module, options, looked)
-        found = [*found, *more]
-    choice = Choice(module, best_of(found), choice_of(found), len(found), notes=notes)
+        estimates = [*estimates, *more]
+    choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
         return choice
     with current_search().improving():
-        return _with_trials(choice, found, options, tried, looked.step.machine)
+        return _with_trials(choice, estimates, options, tried, looked.step.machine)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Looked:
     step: Step
     ipus: int
     """That each partition may take."""
-    found: list[Estimate]
+    estimates: list[Estimate]
     is_whole: bool
     """Whether one participant has the module for itself."""
 
@@ -139,8 +139,8 @@ def _looked_at(module: Module, options: Options) -> _Looked:
     candidates = candidates_on(step, each, given)
     if ipus > 1:
         candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
-    found = looked_at(step, each, candidates, given, current_search())
-    return _Looked(step, each, found, partitions == 1 and not meets)
+    estimates = looked_at(step, each, candidates, given, current_search())
+    return _Looked(step, each, estimates, partitions == 1 and not meets)
 
 
 def _with_shardings(
@@ -150,34 +150,34 @@ def _with_shardings(
 
     None where whole arrays use nearly all that the IPUs can do: no other way is much faster.
     """
-    search, found = current_search(), list[Estimate]()
-    most = max(estimate.candidate.micro_batches for estimate in whole.found)
+    search, estimates = current_search(), list[Estimate]()
+    most = max(estimate.candidate.micro_batches for estimate in whole.estimates)
     ideal = partial(whole.step.rate_of_copies, whole.ipus, most)
-    rate = max((estimate.per_second for estimate in whole.found if estimate.fits), default=0.0)
+    rate = max((estimate.per_second for estimate in whole.estimates if estimate.fits), default=0.0)
     if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
-        return found, ()
+        return estimates, ()
     try:
         beside = shardings_beside_cuts(module, options, len(whole.step.loads.ahead), fits=rate > 0)
     except UnsupportedError as error:
-        return found, (f"no shardings: {error}",)
+        return estimates, (f"no shardings: {error}",)
     for some in beside[: _FEW if rate else _MORE]:
         if ideal(some.efficiency) <= rate:
             continue
         sharding = some.sharding
         with doing(f"cuts beside {sharding.flags()}"):
             try:
-                made = with_sharding(module, sharding)
-                looked = search.tried(partial(_looked_at, made, options))
+                divided = with_sharding(module, sharding)
+                looked = search.tried(partial(_looked_at, divided, options))
             except HloipuError:  # what does not go with shardings
                 continue
         if looked is None:
             break
-        for estimate in looked.found:
-            found.append(
+        for estimate in looked.estimates:
+            estimates.append(
                 replace(estimate, candidate=replace(estimate.candidate, sharding=sharding))
             )
             rate = max(rate, estimate.per_second if estimate.fits else 0.0)
-    return found, ()
+    return estimates, ()
 
 
 def _within(
@@ -215,7 +215,7 @@ def _within(
 
 def _with_trials(
     choice: Choice,
-    found: list[Estimate],
+    estimates: list[Estimate],
     options: Options,
     tried: Callable[[Module, Options], CompiledProgram],
     machine: Machine,
@@ -225,7 +225,7 @@ def _with_trials(
     One that is slower than was thought is kept until a faster one is found.
     """
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
-    left, best = found, choice.best
+    left, best = estimates, choice.best
     kept, rate = choice, 0.0
     search = current_search()
 
@@ -238,7 +238,7 @@ def _with_trials(
             break
         left = [estimate for estimate in left if estimate is not best]
         try:
-            with doing(f"compiling the best of {len(found)} cuts"):
+            with doing(f"compiling the best of {len(estimates)} cuts"):
                 # The first one would have to be compiled in any case.
                 program = search.tried(compiled) if number else compiled()
         except HloipuError:  # what estimates do not know of; another way may do

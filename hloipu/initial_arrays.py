@@ -49,8 +49,8 @@ def read_arrays(
         if module is not None
         else []
     )
-    needed = {n: x for n, x in needed_arrays(program).items() if n not in apart}
-    own = {} if module is None else {x.number: x.name for x in parameter_arrays(module)}
+    needed = {n: named for n, named in needed_arrays(program).items() if n not in apart}
+    own = {} if module is None else {array.number: array.name for array in parameter_arrays(module)}
     names = [
         [name, f"in_{number}", *said[number : number + 1], own.get(number, name)]
         for number, (name, _) in needed.items()

@@ -34,5 +34,7 @@ def without_tokens(module: Module, leaves: Sequence[Array]) -> list[Array]:
         leaf for shape in module.entry.program_shape.parameters for leaf in array_leaves(shape)
     ]
     return [
-        x for x, shape in zip(leaves, shapes, strict=True) if shape.element_type.name != "token"
+        array
+        for array, shape in zip(leaves, shapes, strict=True)
+        if shape.element_type.name != "token"
     ]

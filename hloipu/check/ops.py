@@ -98,19 +98,19 @@ def first_divergence(
 
 def _check_room(module: Module) -> None:
     """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
-    held = sum(
+    bytes_kept = sum(
         bytes_of(instruction.shape)
         for instruction in module.entry.instructions
         if instruction.opcode not in PASSED_OVER
     )
-    if held > HELD_BYTES:
+    if bytes_kept > HELD_BYTES:
         raise LimitError(
             "E5014",
-            f"checking {module.name!r} op by op keeps {held / 2**30:.1f} GiB of values, "
+            f"checking {module.name!r} op by op keeps {bytes_kept / 2**30:.1f} GiB of values, "
             f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
             limit="held_bytes",
             allowed=HELD_BYTES,
-            found=held,
+            found=bytes_kept,
             hint="check a smaller batch, or cut the module down with hloipu reduce",
         )
 
@@ -379,14 +379,16 @@ def op_budget(
 def _magnitudes(single: Module, leaves: list[Array]) -> list[Array] | None:
     """Return the sums of absolute terms: the op on absolute values, in f64."""
     wide = widened(single)
-    absolute = [np.abs(x) if x.dtype.kind in "fc" else x for x in widened_arguments(leaves)]
+    absolute = [
+        np.abs(array) if array.dtype.kind in "fc" else array for array in widened_arguments(leaves)
+    ]
     try:
         return [
-            np.abs(x)
-            for x in Evaluator(wide)(
+            np.abs(array)
+            for array in Evaluator(wide)(
                 *(
-                    x.astype(np.complex128) if leaf.dtype.kind == "c" else x
-                    for x, leaf in zip(absolute, leaves, strict=True)
+                    array.astype(np.complex128) if leaf.dtype.kind == "c" else array
+                    for array, leaf in zip(absolute, leaves, strict=True)
                 )
             )
         ]

@@ -119,29 +119,31 @@ def split(batch: Sequence[Single], leaves: Sequence[Array]) -> Iterator[list[Arr
         at += count
 
 
-def _leaves_of(made: list[Instruction], position: int) -> list[int]:
+def _leaves_of(instructions: list[Instruction], position: int) -> list[int]:
     """Take every leaf out of a value; return their positions."""
-    instruction = made[position]
+    instruction = instructions[position]
     if not isinstance(instruction.shape, TupleShape):
         return [position]
     numbers = []
     for number, element in enumerate(instruction.shape.elements):
         attributes = Attributes({"index": number})
         name = f"{instruction.name}.leaf{number}"
-        made.append(Instruction(name, "get-tuple-element", element, (position,), attributes))
-        numbers += _leaves_of(made, len(made) - 1)
+        instructions.append(
+            Instruction(name, "get-tuple-element", element, (position,), attributes)
+        )
+        numbers += _leaves_of(instructions, len(instructions) - 1)
     return numbers
 
 
-def _parameter(made: list[Instruction], shape: Shape, name: str) -> int:
+def _parameter(instructions: list[Instruction], shape: Shape, name: str) -> int:
     """Add parameters for the leaves of a shape and put them together; return its position."""
     if isinstance(shape, TupleShape):
-        parts = [_parameter(made, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
-        made.append(Instruction(name, "tuple", shape, tuple(parts)))
+        parts = [_parameter(instructions, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
+        instructions.append(Instruction(name, "tuple", shape, tuple(parts)))
     else:
-        number = sum(p.opcode == "parameter" for p in made)
-        made.append(Instruction(name, "parameter", shape, parameter_number=number))
-    return len(made) - 1
+        number = sum(p.opcode == "parameter" for p in instructions)
+        instructions.append(Instruction(name, "parameter", shape, parameter_number=number))
+    return len(instructions) - 1
 
 
 def _needed(module: Module, instruction: Instruction) -> Iterator[Computation]:

@@ -183,7 +183,7 @@ class DeviceLoop:
         session = self._session
         if session is None:
             return {}
-        return {n: [x.element for x in session.arrived(n)] for n in self._outfeeds}
+        return {n: [arrived.element for arrived in session.arrived(n)] for n in self._outfeeds}
 
     def _with_state(self, leaves: Leaves) -> tuple[Session, Sequence[Array]]:
         """Return a session that has this state, and what was given to the device for it last."""

@@ -90,21 +90,21 @@ def _values(
     module: Module, computation: Computation, given: Sequence[Sequence[_Use]]
 ) -> Sequence[_Use]:
     """Return what each array of a computation's result depends on, by those of its parameters."""
-    found: list[Sequence[_Use]] = []
+    uses_by_position: list[Sequence[_Use]] = []
     for instruction in computation.instructions:
-        operands = [found[position] for position in instruction.operands]
+        operands = [uses_by_position[position] for position in instruction.operands]
         if instruction.parameter_number >= 0:
-            found.append(given[instruction.parameter_number])
+            uses_by_position.append(given[instruction.parameter_number])
         elif instruction.opcode == "tuple":
-            found.append([use for uses in operands for use in uses])
+            uses_by_position.append([use for uses in operands for use in uses])
         elif instruction.opcode == "get-tuple-element":
-            found.append(_element(computation, instruction, operands[0]))
+            uses_by_position.append(_element(computation, instruction, operands[0]))
         elif instruction.opcode == "call":
             called = module.computation[instruction.attributes.called[0]]
-            found.append(_values(module, called, operands))
+            uses_by_position.append(_values(module, called, operands))
         else:
-            found.append([_of_op(instruction, operands)] * _leaves(instruction.shape))
-    return found[computation.root]
+            uses_by_position.append([_of_op(instruction, operands)] * _leaves(instruction.shape))
+    return uses_by_position[computation.root]
 
 
 def _element(

@@ -24,7 +24,7 @@ def for_stablehlo(module: Module) -> Module:
 
 
 def _spelled_out(computation: Computation) -> Computation:
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     places: list[int] = []
     for instruction in computation.instructions:
         moved = _with_listed_groups(
@@ -36,13 +36,13 @@ def _spelled_out(computation: Computation) -> Computation:
             else None
         )
         if instruction.opcode == "fusion":
-            made.append(_as_call(moved))
+            instructions.append(_as_call(moved))
         elif instruction.opcode == "bitcast" and isinstance(source, ArrayShape):
-            made += _as_moves(moved, source, len(made))
+            instructions += _as_moves(moved, source, len(instructions))
         else:
-            made.append(moved)
-        places.append(len(made) - 1)
-    return replace(computation, instructions=tuple(made), root=places[computation.root])
+            instructions.append(moved)
+        places.append(len(instructions) - 1)
+    return replace(computation, instructions=tuple(instructions), root=places[computation.root])
 
 
 def _with_listed_groups(instruction: Instruction) -> Instruction:

@@ -38,8 +38,8 @@ def perturbed(module: Module) -> Module | None:
         return None
     forms = _Forms(module)
     name = forms.written(module.entry.name, "entry")
-    position = next(i for i, c in enumerate(forms.made) if c.name == name)
-    return with_computations(module, tuple(forms.made), position)
+    position = next(i for i, c in enumerate(forms.computations) if c.name == name)
+    return with_computations(module, tuple(forms.computations), position)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Forms:
     """Writes each computation in the forms that its callers need, callees first."""
 
     module: Module
-    made: list[Computation] = field(default_factory=list)
+    computations: list[Computation] = field(default_factory=list)
     _names: Names = field(default_factory=lambda: Names(()))
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class _Forms:
         if key not in self._known:
             computation = _Writing(self, self.module.computation[name], form).finished()
             self._known[key] = self._names.fresh(name)
-            self.made.append(replace(computation, name=self._known[key]))
+            self.computations.append(replace(computation, name=self._known[key]))
         return self._known[key]
 
 

@@ -115,7 +115,9 @@ class Watcher:
         if instruction.name in self.names:
             for leaf in leaves:
                 say(f"{printable(instruction.name)} = {shown(leaf)}")
-        if self.stop_on_nan and any(x.dtype.kind in "fc" and np.isnan(x).any() for x in leaves):
+        if self.stop_on_nan and any(
+            array.dtype.kind in "fc" and np.isnan(array).any() for array in leaves
+        ):
             raise MismatchError(
                 "E6001",
                 f"instruction {instruction.name!r} ({instruction.opcode}) made a NaN",
