@@ -39,7 +39,7 @@ def solve(body: Body) -> Value:
     if rng.random() < 0.5:
         # Eigenvalues lie within [2n, 6n], so the condition is at most 3.
         lower = rng.random() < 0.6
-        made = body.add(
+        factor = body.add(
             "cholesky", matrix.shape, [matrix],
             lambda f: rounded(name, Facts(-3 * n, 3 * n, 1e-300), roundings=16 * n),
             f"lower={str(lower).lower()}",
@@ -52,7 +52,7 @@ def solve(body: Body) -> Value:
         )  # fmt: skip
         keep = body.broadcast(keep, noise.sizes, list(range(rank - 2, rank)))
         zero = body.filled(name, noise.sizes, 0)
-        return body.add("select", made.shape, [keep, made, zero], lambda p, f, g: f)
+        return body.add("select", factor.shape, [keep, factor, zero], lambda p, f, g: f)
     left = rng.random() < 0.5
     sizes = [*batch, n, 2] if left else [*batch, 2, n]
     b = fitting(body, name, sizes)
@@ -119,8 +119,8 @@ def batch_norm(body: Body) -> Value:
 
     vector = array_shape(name, channels)
     shape = TupleShape((value.shape, vector, vector))
-    made = body.add("batch-norm-training", shape, [value, scale, offset], training, attributes)
-    return body.elements(made)[0]
+    results = body.add("batch-norm-training", shape, [value, scale, offset], training, attributes)
+    return body.elements(results)[0]
 
 
 FAMILIES: Families = {solve: 1, batch_norm: 1}

@@ -71,8 +71,8 @@ def dot(body: Body) -> Value:
 
 def fitting(body: Body, element_type: str, sizes: list[int]) -> Value:
     """Choose or make a tame number array of given sizes."""
-    found = [v for v in body.arrays() if v.type == element_type and v.sizes == tuple(sizes)]
-    value = body.rng.choice(found) if found else body.fresh(element_type, sizes)
+    alike = [v for v in body.arrays() if v.type == element_type and v.sizes == tuple(sizes)]
+    value = body.rng.choice(alike) if alike else body.fresh(element_type, sizes)
     return tamed(body, value) if is_float(value) else value
 
 

@@ -104,9 +104,9 @@ def pad(body: Body) -> Value:
 
 def padding_value(body: Body, like: Value) -> Value:
     """Choose or make a scalar of the type of another value."""
-    found = [v for v in body.arrays() if v.array == ArrayShape(like.array.element_type)]
-    if found and body.rng.random() < 0.6:
-        return body.rng.choice(found)
+    scalars = [v for v in body.arrays() if v.array == ArrayShape(like.array.element_type)]
+    if scalars and body.rng.random() < 0.6:
+        return body.rng.choice(scalars)
     return body.fresh(like.type, ())
 
 
@@ -130,20 +130,20 @@ def concatenate(body: Body) -> Value:
 
 def indices(body: Body, count: int) -> list[Value]:
     """Choose or make integer scalars, of one type, in range or not."""
-    found = [v for v in body.arrays(is_integer) if v.sizes == ()]
-    kind = body.rng.choice(found).type if found else body.rng.choice(("s32", "s64", "u32"))
-    made = []
+    scalars = [v for v in body.arrays(is_integer) if v.sizes == ()]
+    kind = body.rng.choice(scalars).type if scalars else body.rng.choice(("s32", "s64", "u32"))
+    chosen = []
     for _ in range(count):
-        mine = [v for v in found if v.type == kind]
+        mine = [v for v in scalars if v.type == kind]
         if mine and body.rng.random() < 0.6:
             index = body.rng.choice(mine)
             if kind[0] == "u":
                 # A constant with its highest bit set is negative to XLA's folding of slices.
                 index = small_integer(body, index, 0, 100)
-            made.append(index)
+            chosen.append(index)
         else:
-            made.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
-    return made
+            chosen.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
+    return chosen
 
 
 def dynamic_slice(body: Body) -> Value:

@@ -62,9 +62,9 @@ def overwriting_region(body: Body, element_type: str) -> str:
 
 def index_array(body: Body, sizes: Sequence[int]) -> Value:
     """Choose or make an integer array of given sizes, some elements out of range."""
-    found = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
-    if found and body.rng.random() < 0.5:
-        index = body.rng.choice(found)
+    candidates = [v for v in body.arrays(is_integer) if v.sizes == tuple(sizes)]
+    if candidates and body.rng.random() < 0.5:
+        index = body.rng.choice(candidates)
         # As in slices, a constant with its highest bit set may be taken for a negative index.
         return small_integer(body, index, 0, 100) if index.type[0] == "u" else index
     name = body.rng.choice("s32 s32 s64 u32 s8".split())

@@ -23,8 +23,8 @@ def sort(body: Body) -> Value:
     if not carried:
         return body.same("sort", value.shape, value, attributes)
     shape = TupleShape(tuple(v.shape for v in operands))
-    made = body.add("sort", shape, operands, lambda *f: f, attributes)
-    return rng.choice(body.elements(made))
+    results = body.add("sort", shape, operands, lambda *f: f, attributes)
+    return rng.choice(body.elements(results))
 
 
 def comparator(body: Body, operands: Sequence[Value]) -> str:
@@ -61,8 +61,8 @@ def topk(body: Body) -> Value:
     sizes = [*value.sizes[:-1], k]
     shape = TupleShape((array_shape(value.type, sizes), array_shape("s32", sizes)))
     index = Facts(0, value.sizes[-1], 0, 1)
-    made = body.add("topk", shape, [value], lambda f: (f, index), f"k={k}, largest=true")
-    return body.elements(made)[0]
+    results = body.add("topk", shape, [value], lambda f: (f, index), f"k={k}, largest=true")
+    return body.elements(results)[0]
 
 
 FAMILIES: Families = {sort: 3, topk: 1}

@@ -42,7 +42,7 @@ class Mutant:
 
 def mutants(module: Module, seed: int, most_of_a_kind: int) -> list[Mutant]:
     """Return valid mutants, the same for a seed; of each kind at most so many."""
-    made: dict[str, list[tuple[str, int, list[Instruction]]]] = {}
+    places_by_kind: dict[str, list[tuple[str, int, list[Instruction]]]] = {}
     for computation in callees_first(module, only_reachable=True):
         live = _live(computation)
         reducer = _is_reducer(module, computation)
@@ -50,20 +50,20 @@ def mutants(module: Module, seed: int, most_of_a_kind: int) -> list[Mutant]:
             for kind, instead in _mutations(computation, computation.instructions[position]):
                 if reducer and instead[-1].opcode not in _IN_ANY_ORDER:
                     continue
-                made.setdefault(kind, []).append((computation.name, position, instead))
+                places_by_kind.setdefault(kind, []).append((computation.name, position, instead))
     source = Random(seed)
-    found = []
-    for kind in sorted(made):
-        places = made[kind]
+    valid = []
+    for kind in sorted(places_by_kind):
+        places = places_by_kind[kind]
         source.shuffle(places)
         kept = 0
         for name, position, instead in places:
             mutant = _with(module, name, position, instead)
             if kept < most_of_a_kind and not faults_of(mutant):
                 old = module.computation[name].instructions[position]
-                found.append(Mutant(kind, f"{name}/{old.name}", mutant))
+                valid.append(Mutant(kind, f"{name}/{old.name}", mutant))
                 kept += 1
-    return found
+    return valid
 
 
 def _live(computation: Computation) -> set[int]:
@@ -205,13 +205,17 @@ def _other_axes(axes: tuple[int, ...], rank: int, opcode: str) -> Iterator[tuple
 def _with(module: Module, name: str, position: int, instead: list[Instruction]) -> Module:
     """Return the module with an op replaced; in its place -1 stands for what is made before it."""
     old = module.computation[name]
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: list[int] = []
     for at, instruction in enumerate(old.instructions):
-        for y in instead if at == position else [instruction]:
-            last = len(made) - 1
-            made.append(y._replace(operands=tuple(last if i < 0 else place[i] for i in y.operands)))
-        place.append(len(made) - 1)
-    new = replace(old, instructions=tuple(made), root=place[old.root])
+        for inserted in instead if at == position else [instruction]:
+            last = len(instructions) - 1
+            instructions.append(
+                inserted._replace(
+                    operands=tuple(last if i < 0 else place[i] for i in inserted.operands)
+                )
+            )
+        place.append(len(instructions) - 1)
+    new = replace(old, instructions=tuple(instructions), root=place[old.root])
     computations = tuple(new if c.name == name else c for c in module.computations)
     return replace(module, computations=computations)
