@@ -76,10 +76,12 @@ class _Flattening:
         applied = {
             name
             for c in module.computations
-            for x in c.instructions
-            if x.attributes.called and x.opcode not in INLINED and x.opcode not in RUN_BY_OPERANDS
-            for name in x.attributes.called
-            if x.opcode not in FOLLOWS
+            for op in c.instructions
+            if op.attributes.called
+            and op.opcode not in INLINED
+            and op.opcode not in RUN_BY_OPERANDS
+            for name in op.attributes.called
+            if op.opcode not in FOLLOWS
         }
         self.shared = applied
         """Computations that are applied keep their names, and every op that applies them."""
@@ -115,22 +117,22 @@ class _Flattening:
         self.waiting.append((name, new))
         return new
 
-    def _called(self, x: Instruction, frame: _Frame) -> Instruction:
+    def _called(self, op: Instruction, frame: _Frame) -> Instruction:
         """Return an instruction that stays, calling what it calls from now on."""
-        if x.opcode in RUN_BY_OPERANDS:
+        if op.opcode in RUN_BY_OPERANDS:
             names: dict[str, str] = {}
-            attributes = x.attributes
+            attributes = op.attributes
             if len(set(attributes.called)) < len(attributes.called):
-                return x._replace(attributes=self._owned_one_by_one(attributes))
+                return op._replace(attributes=self._owned_one_by_one(attributes))
             for name in attributes.called:
                 names[name] = self._own(name)
-            if x.opcode == STARTS:
+            if op.opcode == STARTS:
                 frame.renamed.update(names)
-            return x._replace(attributes=renamed(attributes, names))
-        if x.opcode in FOLLOWS:
-            return x._replace(attributes=renamed(x.attributes, frame.renamed))
-        self._apply(x.attributes.called)
-        return x
+            return op._replace(attributes=renamed(attributes, names))
+        if op.opcode in FOLLOWS:
+            return op._replace(attributes=renamed(op.attributes, frame.renamed))
+        self._apply(op.attributes.called)
+        return op
 
     def _owned_one_by_one(self, attributes: Attributes) -> Attributes:
         """Return a branch's attributes where two of its branches are one computation."""
@@ -148,7 +150,7 @@ class _Flattening:
         """Whether a computation calls nothing at all."""
         known = self.plain.get(computation.name)
         if known is None:
-            known = not any(x.attributes.called for x in computation.instructions)
+            known = not any(op.attributes.called for op in computation.instructions)
             self.plain[computation.name] = known
         return known
 
@@ -156,7 +158,7 @@ class _Flattening:
         if self._is_plain(root):
             return root if name == root.name else replace(root, name=name)
         made: list[Instruction] = []
-        names = Names(x.name for x in root.instructions)
+        names = Names(op.name for op in root.instructions)
         controlled: list[tuple[int, _Frame]] = []
         base = _Frame(root, starts=wrapper_positions(self.module, root))
         frames = [base]
@@ -186,42 +188,42 @@ class _Flattening:
         """Copy a frame's instructions up to the next call; return the frame of that, if any."""
         instructions, place = frame.computation.instructions, frame.place
         for at in range(frame.next, len(instructions)):
-            x = instructions[at]
-            if names is not None and x.parameter_number >= 0:
-                place.append(frame.arguments[x.parameter_number])
+            op = instructions[at]
+            if names is not None and op.parameter_number >= 0:
+                place.append(frame.arguments[op.parameter_number])
                 continue
-            operands = tuple([place[i] for i in x.operands]) if x.operands else ()
-            attributes = x.attributes
+            operands = tuple([place[i] for i in op.operands]) if op.operands else ()
+            attributes = op.attributes
             if attributes.called or at in frame.starts:
-                if x.opcode in INLINED or (x.opcode == STARTS and at in frame.starts):
+                if op.opcode in INLINED or (op.opcode == STARTS and at in frame.starts):
                     frame.next = at + 1
                     callee = self.module.computation[attributes.called[0]]
                     starts = wrapper_positions(self.module, callee)
-                    return _Frame(callee, operands, x, starts=starts)
+                    return _Frame(callee, operands, op, starts=starts)
                 if at in frame.starts:
                     place.append(operands[0])
                     continue
-                x = self._called(x, frame)
-            if operands != x.operands:
-                x = with_operands(x, operands)
+                op = self._called(op, frame)
+            if operands != op.operands:
+                op = with_operands(op, operands)
             if names is not None:
-                x = _adopted(x, names.fresh(x.name), frame.caller)
+                op = _adopted(op, names.fresh(op.name), frame.caller)
             if CONTROL in attributes:
                 controlled.append((len(made), frame))
             place.append(len(made))
-            made.append(x)
+            made.append(op)
         frame.next = len(instructions)
         return None
 
 
-def _adopted(x: Instruction, name: str, caller: Instruction | None) -> Instruction:
+def _adopted(op: Instruction, name: str, caller: Instruction | None) -> Instruction:
     """Return a callee's instruction under its new name; a call lends its metadata."""
-    metadata = x.metadata or (caller.metadata if caller is not None else "")
-    if name == x.name and metadata is x.metadata:
-        return x
+    metadata = op.metadata or (caller.metadata if caller is not None else "")
+    if name == op.name and metadata is op.metadata:
+        return op
     return Instruction(
-        name, x.opcode, x.shape, x.operands, x.attributes, metadata, x.backend_config,
-        x.literal, x.parameter_number, x.start, x.end,
+        name, op.opcode, op.shape, op.operands, op.attributes, metadata, op.backend_config,
+        op.literal, op.parameter_number, op.start, op.end,
     )  # fmt: skip
 
 
@@ -231,17 +233,17 @@ def _same(made: list[Instruction], old: tuple[Instruction, ...]) -> bool:
 
 def _with_moved_control(made: list[Instruction], at: int, frame: _Frame) -> Instruction:
     """Return an instruction that waits for what stands in the place of its predecessors."""
-    x, computation = made[at], frame.computation
+    op, computation = made[at], frame.computation
     names: dict[str, None] = {}
-    for name in control_predecessors(x):
+    for name in control_predecessors(op):
         position = computation.position.get(name)
         if position is not None:
             names[made[frame.place[position]].name] = None
-    names.pop(x.name, None)
-    attributes = without(x.attributes, {CONTROL})
+    names.pop(op.name, None)
+    attributes = without(op.attributes, {CONTROL})
     if names:
         attributes = attributes.replaced(**{CONTROL: tuple(names)})
-    return x._replace(attributes=attributes)
+    return op._replace(attributes=attributes)
 
 
 @register

@@ -115,11 +115,11 @@ def predecessors(computation: Computation, effectful: frozenset[str]) -> list[tu
     """Return what must come before each instruction: operands, control, the effect before."""
     found: list[tuple[int, ...]] = []
     last_effect = -1
-    for at, x in enumerate(computation.instructions):
-        before = dict.fromkeys(x.operands)
-        for name in control_predecessors(x):
+    for at, op in enumerate(computation.instructions):
+        before = dict.fromkeys(op.operands)
+        for name in control_predecessors(op):
             before[computation.position[name]] = None
-        if has_side_effect(x) or not effectful.isdisjoint(x.attributes.called):
+        if has_side_effect(op) or not effectful.isdisjoint(op.attributes.called):
             if last_effect >= 0:
                 before[last_effect] = None
             last_effect = at

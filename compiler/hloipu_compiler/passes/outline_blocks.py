@@ -97,33 +97,33 @@ def _with_own_broadcasts(computation: Computation) -> Computation:
     So blocks hand on what is spread, which takes memory once, and not what it is spread to.
     """
     old = computation.instructions
-    if not any(x.opcode == "broadcast" for x in old):
+    if not any(op.opcode == "broadcast" for op in old):
         return computation
-    own = Names(x.name for x in old)
+    own = Names(op.name for op in old)
     made: list[Instruction] = []
     place: list[int] = []
-    for x in old:
+    for op in old:
         again: dict[int, int] = {}
-        for i in dict.fromkeys(x.operands):
+        for i in dict.fromkeys(op.operands):
             if old[i].opcode == "broadcast" and "control-predecessors" not in old[i].attributes:
                 like = made[place[i]]
                 again[i] = len(made)
                 made.append(like._replace(name=own.fresh(like.name)))
         place.append(len(made))
-        made.append(with_operands(x, tuple(again.get(i, place[i]) for i in x.operands)))
+        made.append(with_operands(op, tuple(again.get(i, place[i]) for i in op.operands)))
     return replace(computation, instructions=tuple(made), root=place[computation.root])
 
 
-def outlining_weight(x: Instruction) -> int:
+def outlining_weight(op: Instruction) -> int:
     """Return the code that one more of an op takes, or a negative number where it has to stay."""
-    traits = OPS[x.opcode].traits
-    if traits & _STAYS or x.opcode in ("rng", "rng-get-and-update-state", "custom-call"):
+    traits = OPS[op.opcode].traits
+    if traits & _STAYS or op.opcode in ("rng", "rng-get-and-update-state", "custom-call"):
         return -1
-    if "sharding" in x.attributes or "control-predecessors" in x.attributes:
+    if "sharding" in op.attributes or "control-predecessors" in op.attributes:
         return -1
-    if x.opcode in ("get-tuple-element", "tuple"):
+    if op.opcode in ("get-tuple-element", "tuple"):
         return 0
-    return code_bytes(x) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
+    return code_bytes(op) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
 
 
 def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") -> Computation:
@@ -138,7 +138,7 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
         at for block, number in calls.values() for at in block.blocks.occurrences[number].positions
     }
     old = computation.instructions
-    own = Names(x.name for x in old)
+    own = Names(op.name for op in old)
     made: list[Instruction] = []
     place: dict[int, int] = {}
 
@@ -163,11 +163,13 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
                 place[positions[block.results[0]]] = call
                 continue
             for index, result in enumerate(block.results):
-                x = old[positions[result]]
+                op = old[positions[result]]
                 place[positions[result]] = len(made)
                 element = Attributes({"index": index})
                 made.append(
-                    Instruction(x.name, "get-tuple-element", x.shape, (call,), element, x.metadata)
+                    Instruction(
+                        op.name, "get-tuple-element", op.shape, (call,), element, op.metadata
+                    )
                 )
     return replace(computation, instructions=tuple(made), root=place[computation.root])
 

@@ -84,9 +84,9 @@ def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
     return {
         (computation.name, position, element): array.byte_count
         for computation in module.computations
-        for position, x in enumerate(computation.instructions)
-        if x.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
-        for element, array in arrays_of(x.shape)
+        for position, op in enumerate(computation.instructions)
+        if op.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
+        for element, array in arrays_of(op.shape)
     }
 
 
@@ -162,31 +162,31 @@ def _computation(
 ) -> Computation | None:
     old = computation.instructions
     made = list(old)
-    for position, x in enumerate(old):
+    for position, op in enumerate(old):
         cells = cut.get((computation.name, position))
         if cells is not None:
-            shape = _scaled(x.shape, cells, factor)
+            shape = _scaled(op.shape, cells, factor)
             if shape is None:
                 return None
-            made[position] = _instruction(x, shape)
-        if x.opcode == "gather":
-            table = x.operands[0]
+            made[position] = _instruction(op, shape)
+        if op.opcode == "gather":
+            table = op.operands[0]
             made[position] = _gather(made[position], old[table].shape, made[table].shape)
     return replace(computation, instructions=tuple(made))
 
 
-def _gather(x: Instruction, before: Shape, after: Shape) -> Instruction:
+def _gather(op: Instruction, before: Shape, after: Shape) -> Instruction:
     """Return a gather that takes whole dimensions of its table as whole as it did."""
     if not isinstance(before, ArrayShape) or not isinstance(after, ArrayShape) or before == after:
-        return x
+        return op
     sizes = tuple(
         new if size == old else size
         for size, old, new in zip(
-            x.attributes.integers("slice_sizes"), before.dimensions, after.dimensions, strict=False
+            op.attributes.integers("slice_sizes"), before.dimensions, after.dimensions, strict=False
         )
     )
-    values = {**dict(x.attributes.items()), "slice_sizes": sizes}
-    return x._replace(attributes=Attributes(values, x.attributes.called))
+    values = {**dict(op.attributes.items()), "slice_sizes": sizes}
+    return op._replace(attributes=Attributes(values, op.attributes.called))
 
 
 def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
@@ -212,31 +212,31 @@ def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
     return ArrayShape(shape.element_type, tuple(sizes), shape.layout, shape.dynamic)
 
 
-def _instruction(x: Instruction, shape: Shape) -> Instruction:
+def _instruction(op: Instruction, shape: Shape) -> Instruction:
     """Return an instruction with another shape, and with what its attributes say of sizes."""
-    if not isinstance(shape, ArrayShape) or not isinstance(x.shape, ArrayShape):
-        return x._replace(shape=shape)
-    literal = x.literal
-    if x.opcode == "constant":
-        array = constant_array(x)
+    if not isinstance(shape, ArrayShape) or not isinstance(op.shape, ArrayShape):
+        return op._replace(shape=shape)
+    literal = op.literal
+    if op.opcode == "constant":
+        array = constant_array(op)
         if array is not None:
             for axis, (old, new) in enumerate(zip(array.shape, shape.dimensions, strict=True)):
                 if old != new:  # a larger batch has the rows of the smaller one again
                     array = array.take(np.arange(new) % old, axis)
             literal = Literal(array=array)
-    values: dict[str, Value] = dict(x.attributes.items())
+    values: dict[str, Value] = dict(op.attributes.items())
     ranges = values.get("slice")
     if isinstance(ranges, tuple) and len(ranges) == shape.rank:
         values["slice"] = tuple(
             SliceRange(0, new) if r.limit - r.start == old != new and r.stride == 1 else r
-            for r, old, new in zip(ranges, x.shape.dimensions, shape.dimensions, strict=True)
+            for r, old, new in zip(ranges, op.shape.dimensions, shape.dimensions, strict=True)
             if isinstance(r, SliceRange)
         )
     sizes = values.get("dynamic_slice_sizes")
     if isinstance(sizes, tuple):
         values["dynamic_slice_sizes"] = shape.dimensions
-    return x._replace(
-        shape=shape, literal=literal, attributes=Attributes(values, x.attributes.called)
+    return op._replace(
+        shape=shape, literal=literal, attributes=Attributes(values, op.attributes.called)
     )
 
 

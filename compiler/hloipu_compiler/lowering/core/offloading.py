@@ -110,9 +110,11 @@ def _users_of_large(
     """Return who reads each of these parameters that is large enough, by name."""
     wanted = set(parameters)
     return {
-        x.parameter_number: {entry.instructions[user].name for user in entry.users[position]}
-        for position, x in enumerate(entry.instructions)
-        if x.parameter_number in wanted and is_large(kinds[x.parameter_number])
+        instruction.parameter_number: {
+            entry.instructions[user].name for user in entry.users[position]
+        }
+        for position, instruction in enumerate(entry.instructions)
+        if instruction.parameter_number in wanted and is_large(kinds[instruction.parameter_number])
     }
 
 

@@ -36,7 +36,8 @@ def order_by_results(update: Computation) -> Computation:
     """
     root = update.instructions[update.root]
     if root.opcode != "tuple" or any(
-        has_side_effect(x) or control_predecessors(x) for x in update.instructions
+        has_side_effect(instruction) or control_predecessors(instruction)
+        for instruction in update.instructions
     ):
         return update
     seen: set[int] = set()
@@ -134,17 +135,17 @@ class Making:
         return self.calls.maker(self.calls.result_positions[result])
 
     def lower(
-        self, x: Instruction, operands: Sequence[Sequence[Value]], owned: frozenset[Value]
+        self, instruction: Instruction, operands: Sequence[Sequence[Value]], owned: frozenset[Value]
     ) -> list[Value]:
         """Write what a call runs; its results are known from then on."""
-        computation = self.module.computation[x.attributes.called[0]]
-        if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
+        computation = self.module.computation[instruction.attributes.called[0]]
+        if instruction.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
             computation = order_by_results(computation)
         results = lower_instructions(
             self.builder, self.module, self.plan, computation, operands, owned
         )
         for number, leaf in enumerate(results):
-            self.made[(x.name, number)] = leaf
+            self.made[(instruction.name, number)] = leaf
         return results
 
     def standing_bytes(self, position: int) -> int:

@@ -82,7 +82,7 @@ def block_candidates(
         cuts = cuts_of(loads, Schedule(count, SEQUENTIAL, 1, trains), budget)
         stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), count)
         names = zip(entry.instructions, stages, strict=True)
-        yield {(entry.name, x.name): stage for x, stage in names if stage >= 0}
+        yield {(entry.name, op.name): stage for op, stage in names if stage >= 0}
 
 
 def least_full(candidates: Iterable[tuple[Blocks, float]]) -> Blocks:
@@ -104,8 +104,8 @@ def with_blocks(flat: Module, blocks: Blocks) -> Module:
     """Return a flat module whose ops state the IPU of their block."""
     entry = flat.entry
     made = tuple(
-        saying(x, blocks[entry.name, x.name]) if (entry.name, x.name) in blocks else x
-        for x in entry.instructions
+        saying(op, blocks[entry.name, op.name]) if (entry.name, op.name) in blocks else op
+        for op in entry.instructions
     )
     new = replace(entry, instructions=made)
     computations = tuple(new if c.name == entry.name else c for c in flat.computations)

@@ -118,8 +118,8 @@ class _Making:
         entry = self.module.entry
         arguments = []
         for position in entry.parameters:
-            x = entry.instructions[position]
-            arguments.append(self._held(_Op(entry, x, self._stated(entry, x))))
+            op = entry.instructions[position]
+            arguments.append(self._held(_Op(entry, op, self._stated(entry, op))))
         results = self._walk(entry, arguments, None)
         tokens = [
             at
@@ -138,11 +138,11 @@ class _Making:
             elif operand < _NOTHING:
                 self.constants[operand][1].append(cell)
 
-    def _stated(self, computation: Computation, x: Instruction) -> tuple[Ipu, ...]:
-        found = said(x, self.partitions)
-        key = (computation.name, x.name)
+    def _stated(self, computation: Computation, op: Instruction) -> tuple[Ipu, ...]:
+        found = said(op, self.partitions)
+        key = (computation.name, op.name)
         if not found and key in self.known:
-            found = (self.known[key],) * leaf_count(x)
+            found = (self.known[key],) * leaf_count(op)
         return found
 
     def _add(self, key: OpKey | PlaceKey, ipu: Ipu, size: int, operands: Sequence[int]) -> int:
@@ -173,36 +173,38 @@ class _Making:
     ) -> list[int]:
         """Return the cells of a computation's result; `default`: where ops are that say nothing."""
         known: list[Sequence[int]] = []
-        for x in computation.instructions:
-            if x.parameter_number >= 0:
-                known.append(arguments[x.parameter_number])
+        for instruction in computation.instructions:
+            if instruction.parameter_number >= 0:
+                known.append(arguments[instruction.parameter_number])
             else:
-                op = _Op(computation, x, self._stated(computation, x), known, default)
+                op = _Op(
+                    computation, instruction, self._stated(computation, instruction), known, default
+                )
                 known.append(self._cells(op))
         return list(known[computation.root])
 
     def _cells(self, op: _Op) -> Sequence[int]:
         """Return the cells of an op's result."""
-        x = op.x
-        if x.opcode == "tuple":
+        instruction = op.x
+        if instruction.opcode == "tuple":
             return self._operands(op)
-        if x.opcode == "get-tuple-element":
+        if instruction.opcode == "get-tuple-element":
             return self._element(op)
-        if x.opcode == "after-all":
+        if instruction.opcode == "after-all":
             return [_NOTHING]
-        if x.opcode == "constant":
+        if instruction.opcode == "constant":
             mark = _NOTHING - 1 - len(self.constants)
             self.constants[mark] = (op.key, [])
             return [mark]
-        if x.opcode == "while":
+        if instruction.opcode == "while":
             return self._loop(op)
-        if x.opcode == "conditional":
+        if instruction.opcode == "conditional":
             return self._branches(op)
-        if x.opcode == "call":
+        if instruction.opcode == "call":
             return self._call(op)
         ipu = next((ipu for ipu in op.stated if ipu is not None), op.default)
-        made = self._add(op.key, ipu, byte_count(x.shape), self._operands(op))
-        return [made] * leaf_count(x)
+        made = self._add(op.key, ipu, byte_count(instruction.shape), self._operands(op))
+        return [made] * leaf_count(instruction)
 
     def _operands(self, op: _Op) -> list[int]:
         return [cell for i in op.x.operands for cell in op.known[i]]

@@ -37,7 +37,7 @@ class _Writing:
         self.phases = phases
         self.ipus = ipus
         self.replicas = replicas
-        self.names = Names(x.name for x in self.entry.instructions)
+        self.names = Names(op.name for op in self.entry.instructions)
         self.computation_names = Names(c.name for c in module.computations)
         self.made: list[Instruction] = []
         self.place: dict[int, int] = {}
@@ -64,21 +64,21 @@ class _Writing:
         return replace(self.module, computations=made, entry_position=len(made) - 1)
 
     def _is_given(self, position: int) -> bool:
-        x = self.entry.instructions[position]
-        taken = x.opcode == "get-tuple-element" and x.operands[0] in self.entry.parameters
-        return x.parameter_number >= 0 or taken
+        op = self.entry.instructions[position]
+        taken = op.opcode == "get-tuple-element" and op.operands[0] in self.entry.parameters
+        return op.parameter_number >= 0 or taken
 
-    def _copy(self, x: Instruction, position: int, place: Mapping[int, int]) -> None:
+    def _copy(self, op: Instruction, position: int, place: Mapping[int, int]) -> None:
         self.place[position] = len(self.made)
-        self.made.append(with_operands(x, tuple(place[i] for i in x.operands)))
+        self.made.append(with_operands(op, tuple(place[i] for i in op.operands)))
 
     def _means(self) -> dict[int, int]:
         """Write the means; return their positions by those of the gradients."""
         groups: dict[tuple[str, int], list[int]] = {}
         for gradient in self.phases.gradients:
-            x = self.entry.instructions[gradient.position]
-            if isinstance(x.shape, ArrayShape):
-                key = x.shape.element_type.name, self.ipus.get((self.entry.name, x.name), 0)
+            op = self.entry.instructions[gradient.position]
+            if isinstance(op.shape, ArrayShape):
+                key = op.shape.element_type.name, self.ipus.get((self.entry.name, op.name), 0)
                 groups.setdefault(key, []).append(gradient.position)
         found: dict[int, int] = {}
         for (kind, ipu), positions in groups.items():

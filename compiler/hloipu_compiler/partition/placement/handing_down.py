@@ -29,7 +29,7 @@ _Variant = tuple[str, Ipu, tuple[Ipu, ...]]
 def says_anything(module: Module, partitions: int = 1) -> bool:
     """Whether an op that is reached states an IPU other than the first."""
     return any(
-        ipu for c in module.computations for x in c.instructions for ipu in said(x, partitions)
+        ipu for c in module.computations for op in c.instructions for ipu in said(op, partitions)
     )
 
 
@@ -74,40 +74,40 @@ class _Handing:
         computation = self.module.computation[old]
         statements: list[tuple[Ipu, ...]] = []
         made: list[Instruction] = []
-        for x in computation.instructions:
-            stated = said(x, self.partitions)
-            if not stated and x.parameter_number == 0 and len(of_parameter) == leaf_count(x):
+        for op in computation.instructions:
+            stated = said(op, self.partitions)
+            if not stated and op.parameter_number == 0 and len(of_parameter) == leaf_count(op):
                 stated = of_parameter
-            elif not stated and x.opcode == "get-tuple-element":
-                stated = self._taken(computation, x, statements)
-            if not stated and ipu is not None and x.parameter_number < 0:
-                stated = (ipu,) * leaf_count(x)
+            elif not stated and op.opcode == "get-tuple-element":
+                stated = self._taken(computation, op, statements)
+            if not stated and ipu is not None and op.parameter_number < 0:
+                stated = (ipu,) * leaf_count(op)
             statements.append(stated)
             one = set(stated)
             only = one.pop() if len(one) == 1 else None
-            if only is not None and x.opcode != "tuple":
-                x = saying(x, only)
-            if x.opcode in _RUNNING and x.attributes.called:
-                x = self._calling(x, stated)
-            made.append(x)
+            if only is not None and op.opcode != "tuple":
+                op = saying(op, only)
+            if op.opcode in _RUNNING and op.attributes.called:
+                op = self._calling(op, stated)
+            made.append(op)
         new = replace(computation, name=self.known[variant], instructions=tuple(made))
         self.made[new.name] = new
 
     def _taken(
-        self, computation: Computation, x: Instruction, statements: list[tuple[Ipu, ...]]
+        self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
     ) -> tuple[Ipu, ...]:
         """Return what is stated of the element that is taken out of a tuple."""
-        source = computation.instructions[x.operands[0]]
-        stated = statements[x.operands[0]]
+        source = computation.instructions[op.operands[0]]
+        stated = statements[op.operands[0]]
         if not stated or not isinstance(source.shape, TupleShape) or len(set(stated)) == 1:
             return ()
-        index = x.attributes.integer("index")
+        index = op.attributes.integer("index")
         before = sum(leaf_count(source._replace(shape=s)) for s in source.shape.elements[:index])
-        found = stated[before : before + leaf_count(x)]
+        found = stated[before : before + leaf_count(op)]
         return () if set(found) == {None} else found
 
-    def _calling(self, x: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
-        only = said_by_all(x, self.partitions)
-        of_parameter = stated if x.opcode == "while" and only is None else ()
-        names = {name: self.named((name, only, of_parameter)) for name in x.attributes.called}
-        return x._replace(attributes=renamed(x.attributes, names))
+    def _calling(self, op: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
+        only = said_by_all(op, self.partitions)
+        of_parameter = stated if op.opcode == "while" and only is None else ()
+        names = {name: self.named((name, only, of_parameter)) for name in op.attributes.called}
+        return op._replace(attributes=renamed(op.attributes, names))

@@ -73,8 +73,10 @@ def spread(module: Module, plan: Plan, pipelining: Pipelining) -> Pipelining:
         ipus=(ipus,),
         positions=tuple(position._replace(ipus=ipus) for position in pipelining.positions),
         accumulations=tuple(
-            x._replace(ipu=held.get((entry.name, x.call, x.element), 0))
-            for x in pipelining.accumulations
+            accumulation._replace(
+                ipu=held.get((entry.name, accumulation.call, accumulation.element), 0)
+            )
+            for accumulation in pipelining.accumulations
         ),
         homes={number: held.get((entry.name, name, 0), 0) for number, name in enumerate(names)},
     )
@@ -93,11 +95,11 @@ def require_agreement(module: Module, pipelining: Pipelining, partitions: int) -
     ]
     waiting += [(name, -1) for name in dict.fromkeys(name for name, _ in outside)]
     for name, ipu in waiting:
-        for x in module.computation[name].instructions:
-            here = outside.get((name, x.name), 0) if ipu < 0 else ipu
-            waiting += [(inner, here) for inner in x.attributes.called]
-            wanted, places = stated.setdefault(x.name, (set(), set()))
-            wanted.update(ipu for ipu in said(x, partitions) if ipu is not None)
+        for instruction in module.computation[name].instructions:
+            here = outside.get((name, instruction.name), 0) if ipu < 0 else ipu
+            waiting += [(inner, here) for inner in instruction.attributes.called]
+            wanted, places = stated.setdefault(instruction.name, (set(), set()))
+            wanted.update(ipu for ipu in said(instruction, partitions) if ipu is not None)
             places.add(here)
     for op, (wanted, places) in stated.items():
         if wanted - places:

@@ -102,7 +102,7 @@ def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     if not choice.parameters and not choice.results:
         return InPieces(made, wrapping, (), None)
     numbers = numbers_of(module.entry, choice)
-    names = [x.name for x in parameter_arrays(module)]
+    names = [array.name for array in parameter_arrays(module)]
     for pair in wrapping.state:
         names[pair.parameter] = pair.name
     stacks = stacks_of(module.entry, choice, numbers, names)

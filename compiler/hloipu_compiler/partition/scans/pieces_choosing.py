@@ -143,15 +143,15 @@ class _Choosing:
 
     def _reads(self, position: int, read: dict[int, bool]) -> Iterator[tuple[int, bool]]:
         """Yield what an op reads, and whether only pieces of it."""
-        x = self.entry.instructions[position]
-        operands = [self.shapes[i] for i in x.operands]
-        sliced = sliced_range(x, operands[0]) if x.opcode == "slice" else None
-        along = x.attributes.integers("dimensions") if x.opcode == "reduce" else ()
+        op = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in op.operands]
+        sliced = sliced_range(op, operands[0]) if op.opcode == "slice" else None
+        along = op.attributes.integers("dimensions") if op.opcode == "reduce" else ()
         own = self.cut.get(position) if position in read else None
         places: Sequence[int] | None = None
         if own is not None:
-            places = followed(x, operands, own.axis)
-        for number, i in enumerate(x.operands):
+            places = followed(op, operands, own.axis)
+        for number, i in enumerate(op.operands):
             other = self.cut.get(i)
             if other is None:
                 yield i, False
@@ -160,6 +160,6 @@ class _Choosing:
             elif places is not None:
                 yield i, places[number] == other.axis
             elif number == 0 and other.axis in along:
-                yield i, combining(self.module, x) is not None
+                yield i, combining(self.module, op) is not None
             else:
                 yield i, False

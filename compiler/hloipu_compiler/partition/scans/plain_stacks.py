@@ -63,8 +63,8 @@ def with_plain_stacks(module: Module, loops: Sequence[LayerLoop]) -> Module:
 
 def _turned(entry: Computation, loop: StackedLoop) -> Turned:
     """Return the stacks of which a transpose before the loop moves nothing but the rows' axis."""
-    x = entry.instructions[loop.position]
-    given = entry.instructions[x.operands[0]].operands
+    op = entry.instructions[loop.position]
+    given = entry.instructions[op.operands[0]].operands
     users = [entry.instructions[user] for user in entry.users[loop.position]]
     if any(user.opcode != _GTE for user in users) or loop.position == entry.root:
         return {}
@@ -83,29 +83,31 @@ def _turned(entry: Computation, loop: StackedLoop) -> Turned:
 
 def _with_state(old: Computation, shape: TupleShape) -> Computation:
     """Return a condition for a state of another shape."""
-    made = [_reshaped(old, x, shape) for x in old.instructions]
+    made = [_reshaped(old, op, shape) for op in old.instructions]
     return replace(old, instructions=tuple(made))
 
 
-def _reshaped(old: Computation, x: Instruction, state: TupleShape) -> Instruction:
-    if x.parameter_number >= 0:
-        return x._replace(shape=state)
-    if x.opcode == _GTE and x.operands[0] == old.parameters[0]:
-        return x._replace(shape=state.elements[x.attributes.integer("index")])
-    return x
+def _reshaped(old: Computation, op: Instruction, state: TupleShape) -> Instruction:
+    if op.parameter_number >= 0:
+        return op._replace(shape=state)
+    if op.opcode == _GTE and op.operands[0] == old.parameters[0]:
+        return op._replace(shape=state.elements[op.attributes.integer("index")])
+    return op
 
 
 def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape) -> Computation:
     """Return a body that takes rows of stacks as they are."""
     order = {i: turned[n][1] for n in turned for i in loop.elements[n].accesses}
-    names = Names(x.name for x in old.instructions)
+    names = Names(op.name for op in old.instructions)
     made: list[Instruction] = []
     place: list[int] = []
-    for position, x in enumerate(old.instructions):
-        moved = with_operands(x, tuple([place[i] for i in x.operands]))
+    for position, op in enumerate(old.instructions):
+        moved = with_operands(op, tuple([place[i] for i in op.operands]))
         if position in order:
             made.append(_row(moved, order[position], names, made[moved.operands[0]].shape))
-            moved = Instruction(x.name, "reshape", x.shape, (len(made) - 1,), metadata=x.metadata)
+            moved = Instruction(
+                op.name, "reshape", op.shape, (len(made) - 1,), metadata=op.metadata
+            )
         place.append(len(made))
         made.append(_reshaped(old, moved, state) if position != old.root else moved)
     root = place[old.root]
@@ -113,16 +115,16 @@ def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape
     return replace(old, instructions=tuple(made), root=root)
 
 
-def _row(x: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
-    """Return what takes of the stack as it is what `x` takes of the turned one."""
-    sizes = x.attributes.integers("dynamic_slice_sizes")
+def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
+    """Return what takes of the stack as it is what `op` takes of the turned one."""
+    sizes = op.attributes.integers("dynamic_slice_sizes")
     at = [order.index(n) for n in range(len(order))]
     own = tuple(sizes[n] for n in at)
-    kind = x.shape.element_type if isinstance(x.shape, ArrayShape) else None
+    kind = op.shape.element_type if isinstance(op.shape, ArrayShape) else None
     if kind is None or not isinstance(stack, ArrayShape):
-        raise TypeError(f"{x.name} is no array")
+        raise TypeError(f"{op.name} is no array")
     shape = ArrayShape(kind, own, stack.layout)
-    indices = tuple(x.operands[1 + n] for n in at)
+    indices = tuple(op.operands[1 + n] for n in at)
     attributes = Attributes({"dynamic_slice_sizes": own})
-    name = names.fresh(f"{x.name}.row")
-    return Instruction(name, x.opcode, shape, (x.operands[0], *indices), attributes, x.metadata)
+    name = names.fresh(f"{op.name}.row")
+    return Instruction(name, op.opcode, shape, (op.operands[0], *indices), attributes, op.metadata)

@@ -80,11 +80,11 @@ def _made_of_kept(entry: Computation, wrapping: Wrapping) -> Mask:
     """Return the values that are made of state and constants of a run alone."""
     numbers = {*wrapping.constants, *(pair.parameter for pair in wrapping.state)}
     found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if x.parameter_number >= 0:
-            found[position] = x.parameter_number in numbers
-        elif x.operands and not x.attributes.called:
-            found[position] = all(found[i] for i in x.operands)
+    for position, op in enumerate(entry.instructions):
+        if op.parameter_number >= 0:
+            found[position] = op.parameter_number in numbers
+        elif op.operands and not op.attributes.called:
+            found[position] = all(found[i] for i in op.operands)
     return found
 
 
@@ -140,7 +140,7 @@ def _stages(
 
 
 def _line(entry: Computation, rows: list[Rows], stages: list[int]) -> str:
-    x = entry.instructions[rows[0].position]
+    op = entry.instructions[rows[0].position]
     told = []
     first = 0
     for place in range(1, len(rows) + 1):
@@ -148,4 +148,4 @@ def _line(entry: Computation, rows: list[Rows], stages: list[int]) -> str:
             begin, end = rows[first].begin, rows[place - 1].end
             told.append(f"rows {begin}-{end - 1} in stage {stages[first]}")
             first = place
-    return f"  {entry.instructions[x.operands[0]].name}: {', '.join(told)}"
+    return f"  {entry.instructions[op.operands[0]].name}: {', '.join(told)}"

@@ -112,8 +112,8 @@ def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) ->
     whole, module = module, with_own_broadcasts(with_plain_stacks(module, loops))
     if module is not whole:
         loops = layer_loops(module, wrapping)
-    every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
-    split = split_loops(module, [x.loop for x in loops], every)
+    every = {loop.loop.name: range(loop.loop.trips + 1) for loop in loops}
+    split = split_loops(module, [loop.loop for loop in loops], every)
     made = step_in_pieces(split.module, wrapping, split.cuts)
     try:
         phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
@@ -189,7 +189,7 @@ def loop_cuts(peeled: PeeledStep, found: Cutting) -> LoopCuts:
 
 def in_parts(peeled: PeeledStep, wrapping: Wrapping, cuts: LoopCuts) -> tuple[Split, InPieces]:
     """Return a step with its loops over layers in parts; `wrapping`: of the step before."""
-    split = split_loops(peeled.whole, [x.loop for x in peeled.loops], cuts.boundaries)
+    split = split_loops(peeled.whole, [loop.loop for loop in peeled.loops], cuts.boundaries)
     return split, step_in_pieces(split.module, wrapping, split.cuts)
 
 
@@ -225,7 +225,7 @@ def _stages_of_trips(
 ) -> dict[str, list[int]]:
     """Return the stage of each trip of each loop; none for a loop that stays whole."""
     work: dict[str, list[dict[int, float]]] = {}
-    count = {x.loop.name: x.loop.trips for x in loops}
+    count = {loop.loop.name: loop.loop.trips for loop in loops}
     for position, stage in found.ahead.items():
         part = parts.get(found.module.entry.instructions[position].name)
         if part is not None:
@@ -234,10 +234,10 @@ def _stages_of_trips(
             cycles = found.cycles[position] if found.cycles else 0.0
             trips[trip][stage] = trips[trip].get(stage, 0.0) + cycles
     stages = {name: [_most(trip) for trip in trips] for name, trips in work.items()}
-    ahead = [x for x in loops if x.loop.name in stages]
+    ahead = [loop for loop in loops if loop.loop.name in stages]
     return {
-        x.loop.name: stages[x.loop.name] if x in ahead else _following(x, ahead, stages)
-        for x in loops
+        loop.loop.name: stages[loop.loop.name] if loop in ahead else _following(loop, ahead, stages)
+        for loop in loops
     }
 
 
@@ -316,30 +316,30 @@ def with_own_broadcasts(module: Module) -> Module:
     entry = module.entry
     shared = {
         position
-        for position, x in enumerate(entry.instructions)
-        if x.opcode == "broadcast"
+        for position, op in enumerate(entry.instructions)
+        if op.opcode == "broadcast"
         and len(entry.users[position]) > 1
-        and _is_number(entry.instructions[x.operands[0]])
-        and not _is_number(x)
+        and _is_number(entry.instructions[op.operands[0]])
+        and not _is_number(op)
     }
     if not shared:
         return module
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     made: list[Instruction] = []
     place: list[int] = []
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         own: dict[int, int] = {}
-        for i in x.operands:
+        for i in op.operands:
             if i in shared and position != entry.users[i][0]:
                 name = names.fresh(entry.instructions[i].name)
                 own[i] = len(made)
                 made.append(made[place[i]]._replace(name=name))
         place.append(len(made))
-        made.append(with_operands(x, tuple([own.get(i, place[i]) for i in x.operands])))
+        made.append(with_operands(op, tuple([own.get(i, place[i]) for i in op.operands])))
     new = replace(entry, instructions=tuple(made), root=place[entry.root])
     computations = tuple(new if c is entry else c for c in module.computations)
     return replace(module, computations=computations)
 
 
-def _is_number(x: Instruction) -> bool:
-    return isinstance(x.shape, ArrayShape) and x.shape.element_count == 1
+def _is_number(op: Instruction) -> bool:
+    return isinstance(op.shape, ArrayShape) and op.shape.element_count == 1

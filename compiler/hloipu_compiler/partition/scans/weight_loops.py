@@ -82,8 +82,8 @@ def _few(module: Module, loops: list[LayerLoop]) -> list[LayerLoop]:
     """Return the loops, the first of which do not make too many ops when written out."""
     found, left = [], _MOST_OPS
     for each in loops:
-        x = module.entry.instructions[each.loop.position]
-        body = module.computation[x.attributes.text("body")]
+        op = module.entry.instructions[each.loop.position]
+        body = module.computation[op.attributes.text("body")]
         left -= each.loop.trips * len(body.instructions)
         if left >= 0:
             found.append(each)
@@ -106,12 +106,12 @@ def _layer_loop(entry: Computation, loop: StackedLoop) -> LayerLoop:
 
 def _source(entry: Computation, position: int) -> Source:
     """Return what a stack is made of by moving and converting alone."""
-    x = entry.instructions[position]
-    while x.opcode in _MOVING and len(x.operands) == 1:
-        position = x.operands[0]
-        x = entry.instructions[position]
-    if x.opcode == "get-tuple-element":
-        return x.operands[0], x.attributes.integer("index")
+    op = entry.instructions[position]
+    while op.opcode in _MOVING and len(op.operands) == 1:
+        position = op.operands[0]
+        op = entry.instructions[position]
+    if op.opcode == "get-tuple-element":
+        return op.operands[0], op.attributes.integer("index")
     return position, -1
 
 

@@ -94,16 +94,24 @@ def offloading_candidates(
     kinds = [
         name for name in OFFLOADABLE if name not in given.offloading and step.may_lie_beside(name)
     ]
-    usual = [x for x in found if x.candidate.offload != OFF and not x.candidate.shard_optimizer]
+    usual = [
+        estimate
+        for estimate in found
+        if estimate.candidate.offload != OFF and not estimate.candidate.shard_optimizer
+    ]
     if not kinds or not usual or not step.can_fit:
         return []
-    if any(x.fits for x in found):
+    if any(estimate.fits for estimate in found):
         front = best_of(usual)
-        return [candidate for x in front for candidate in _with_more(x.candidate, kinds, given)]
+        return [
+            candidate
+            for estimate in front
+            for candidate in _with_more(estimate.candidate, kinds, given)
+        ]
     most: dict[Candidate, int] = {}
-    for x in usual:
-        plain = replace(x.candidate, micro_batches=0)
-        most[plain] = max(most.get(plain, 0), x.candidate.micro_batches)
+    for estimate in usual:
+        plain = replace(estimate.candidate, micro_batches=0)
+        most[plain] = max(most.get(plain, 0), estimate.candidate.micro_batches)
     candidates = []
     for plain, micro_batches in most.items():
         candidate = replace(plain, micro_batches=micro_batches)

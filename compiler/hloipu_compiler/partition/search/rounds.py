@@ -90,9 +90,13 @@ def _plain(candidate: Candidate) -> tuple[bool, bool, int]:
 
 
 def _promising(found: Sequence[Estimate]) -> set[System]:
-    some = [x for x in found if x.fits] or found
-    fastest = dict.fromkeys(_system(x.candidate) for x in sorted(some, key=lambda x: -x.per_second))
+    some = [estimate for estimate in found if estimate.fits] or found
+    fastest = dict.fromkeys(
+        _system(estimate.candidate)
+        for estimate in sorted(some, key=lambda estimate: -estimate.per_second)
+    )
     leanest = dict.fromkeys(
-        _system(x.candidate) for x in sorted(found, key=lambda x: x.needed_bytes)
+        _system(estimate.candidate)
+        for estimate in sorted(found, key=lambda estimate: estimate.needed_bytes)
     )
     return {*list(fastest)[:_FASTEST], *list(leanest)[:_LEANEST]}

@@ -106,7 +106,7 @@ class _Annotating:
         self.lines: list[str] = []
         self.old = self._old_meshes()
         self.was_one_device = all(mesh.device_count == 1 for mesh in self.old.values())
-        counts = {_device_count(x) for c in module.computations for x in c.instructions}
+        counts = {_device_count(op) for c in module.computations for op in c.instructions}
         self.tiled_over = 0 if self.old else max(counts, default=0)
         """Devices of the tile assignments, in a text that has nothing else."""
         self.mesh = self._mesh(sizes)
@@ -157,15 +157,15 @@ class _Annotating:
 
     def _refuse_borders(self) -> None:
         for computation in self.module.computations:
-            for x in computation.instructions:
-                if is_border(x):
+            for op in computation.instructions:
+                if is_border(op):
                     error = UsageError(
                         "E0486",
-                        f"{x.name} is the border of a region that is written for each device of "
+                        f"{op.name} is the border of a region that is written for each device of "
                         "the text's own mesh",
                         hint="leave the sizes of its axes as they are",
                     )
-                    error.span = self.module.span(x)
+                    error.span = self.module.span(op)
                     raise error
 
     # ---- the text ---------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class _Annotating:
         """Return what rules say of the leaves of the result; none where they say nothing."""
         leaves = result_arrays(self.module)
         first = len(entry_arrays(self.module)) - len(leaves)
-        rules = [matched.get(first + x.number) for x in leaves]
+        rules = [matched.get(first + array.number) for array in leaves]
         return [rule and rule[1] for rule in rules] if any(rules) else []
 
     def _computation(
@@ -234,15 +234,15 @@ class _Annotating:
     ) -> Computation:
         made = []
         anew: list[str] = []
-        for position, x in enumerate(computation.instructions):
-            before = x.attributes
+        for position, op in enumerate(computation.instructions):
+            before = op.attributes
             if position in ruled:
-                x = self._divided(x, ruled[position])
+                op = self._divided(op, ruled[position])
                 if any(key in before for key in ("sharding", "frontend_attributes")):
-                    anew.append(x.name)
+                    anew.append(op.name)
             elif self.tiled_over < 2:
-                x = x._replace(attributes=self._renewed(before))
-            made.append(x)
+                op = op._replace(attributes=self._renewed(before))
+            made.append(op)
         if anew:
             more = f" and {len(anew) - _MOST_SHOWN} more" if len(anew) > _MOST_SHOWN else ""
             self.lines.append(
@@ -255,8 +255,8 @@ class _Annotating:
     def _with_results(self, entry: Computation, specs: Sequence[Spec | None]) -> Computation:
         """Return the entry whose results state how they are divided, as JAX writes them."""
         draft = Draft(self.module, entry)
-        for x in entry.instructions:
-            draft.append(x)
+        for op in entry.instructions:
+            draft.append(op)
         like, leaves = entry.instructions[entry.root], iter(specs)
 
         def marked(at: int) -> int:
@@ -284,23 +284,23 @@ class _Annotating:
         root = marked(entry.root)
         return replace(entry, instructions=tuple(draft.made), root=root)
 
-    def _divided(self, x: Instruction, specs: Sequence[Spec | None]) -> Instruction:
+    def _divided(self, op: Instruction, specs: Sequence[Spec | None]) -> Instruction:
         """Return a parameter that states what rules say of its leaves."""
         named = [
-            self._named(spec, leaf) for spec, leaf in zip(specs, leaves_of(x.shape), strict=True)
+            self._named(spec, leaf) for spec, leaf in zip(specs, leaves_of(op.shape), strict=True)
         ]
         if self.tiled_over > 1:
             digits = (digit for group in axis_digits(self.mesh, ()) for digit in group)
             axes = device_axes(digits, self.tiled_over, ())
             tiles = [to_tiles(from_named(n, len(n.dimensions), axes), axes) for n in named]
-            return x._replace(attributes=x.attributes.replaced(sharding=_tile_text(x, tiles)))
-        known = read_frontend_attributes(x.attributes.text("frontend_attributes"))
+            return op._replace(attributes=op.attributes.replaced(sharding=_tile_text(op, tiles)))
+        known = read_frontend_attributes(op.attributes.text("frontend_attributes"))
         texts = [_named_text(n, next(iter(self.old), _MESH_NAME)) for n in named]
-        is_tuple = isinstance(x.shape, TupleShape) or x.parameter_number < 0
+        is_tuple = isinstance(op.shape, TupleShape) or op.parameter_number < 0
         text = f"_per_value<[{', '.join(texts)}]>" if is_tuple else texts[0]
         known[_SHARDING] = f"#sdy.sharding{text}"
-        return x._replace(
-            attributes=x.attributes.replaced(
+        return op._replace(
+            attributes=op.attributes.replaced(
                 frontend_attributes=Raw(frontend_attributes_text(known))
             )
         )
@@ -332,9 +332,9 @@ class _Annotating:
         return attributes.replaced(frontend_attributes=Raw(frontend_attributes_text(known)))
 
 
-def _device_count(x: Instruction) -> int:
+def _device_count(op: Instruction) -> int:
     """Return over how many devices an op's tile assignment divides its value."""
-    text = x.attributes.text("sharding")
+    text = op.attributes.text("sharding")
     return (read_sharding(text).device_count or 0) if "devices=" in text else 0
 
 
@@ -355,8 +355,8 @@ def _named_text(sharding: NamedSharding, mesh: str) -> str:
     return f"<@{mesh}, [{', '.join(each)}]>"
 
 
-def _tile_text(x: Instruction, tiles: Sequence[Sharding]) -> Raw:
-    if isinstance(x.shape, TupleShape):
+def _tile_text(op: Instruction, tiles: Sequence[Sharding]) -> Raw:
+    if isinstance(op.shape, TupleShape):
         return Raw(str(Sharding(ShardingKind.TUPLE, elements=tuple(tiles))))
     return Raw(str(tiles[0]))
 
@@ -365,18 +365,18 @@ def _with_tiles_beside(module: Module) -> Module:
     """Return a Shardy text with the tile assignments that say the same, and no others."""
     stated = stated_shardings(module)
 
-    def renewed(computation: Computation, position: int, x: Instruction) -> Instruction:
-        if x.opcode in ("infeed", "outfeed"):
-            return x
+    def renewed(computation: Computation, position: int, op: Instruction) -> Instruction:
+        if op.opcode in ("infeed", "outfeed"):
+            return op
         own = stated.shardings.get((computation.name, position), ())
-        bare = without(x.attributes, ("sharding",))
+        bare = without(op.attributes, ("sharding",))
         tiles = [to_tiles(sharding, stated.axes) for sharding in own if sharding is not None]
         if tiles:
-            bare = bare.replaced(sharding=_tile_text(x, tiles))
-        return x._replace(attributes=bare)
+            bare = bare.replaced(sharding=_tile_text(op, tiles))
+        return op._replace(attributes=bare)
 
     computations = tuple(
-        replace(c, instructions=tuple(renewed(c, i, x) for i, x in enumerate(c.instructions)))
+        replace(c, instructions=tuple(renewed(c, i, op) for i, op in enumerate(c.instructions)))
         for c in module.computations
     )
     return replace(module, computations=computations)

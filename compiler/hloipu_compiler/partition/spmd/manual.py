@@ -56,13 +56,13 @@ def regions_of(module: Module, known: Propagated) -> dict[Key, Region]:
             stated.setdefault(link.key, []).append(known.shardings[link.arrays[-1]])
     found = {}
     for computation in module.computations:
-        for position, x in enumerate(computation.instructions):
-            if not is_border(x) or (computation.name, position) not in known.links.results:
+        for position, op in enumerate(computation.instructions):
+            if not is_border(op) or (computation.name, position) not in known.links.results:
                 continue
-            key, target = (computation.name, position), x.attributes.text("custom_call_target")
+            key, target = (computation.name, position), op.attributes.text("custom_call_target")
             own = known.result(key)
             if target in (GSPMD_IN, GSPMD_OUT):
-                other = known.result((computation.name, x.operands[0]))
+                other = known.result((computation.name, op.operands[0]))
                 enters = target == GSPMD_IN
                 inner, wholes = (own, other) if enters else (other, own)
             else:
@@ -84,21 +84,21 @@ def manual_parts(module: Module, regions: Mapping[Key, Region]) -> dict[Key, int
     for computation in reversed(list(callees_first(module, only_reachable=True))):
         name = computation.name
         for position in range(len(computation.instructions) - 1, -1, -1):
-            x, own = computation.instructions[position], found.get((name, position), 0)
-            for callee in x.attributes.called:
+            op, own = computation.instructions[position], found.get((name, position), 0)
+            for callee in op.attributes.called:
                 key = callee, module.computation[callee].root
                 found[key] = found.get(key, 0) | own
             region = regions.get((name, position))
             if region is not None:
                 own = own & ~region.manual if region.enters else own | region.manual
-            for operand in x.operands:
+            for operand in op.operands:
                 found[name, operand] = found.get((name, operand), 0) | own
     return found
 
 
-def meeting_attributes(reshards: Resharding, x: Instruction, manual: int) -> Attributes:
+def meeting_attributes(reshards: Resharding, op: Instruction, manual: int) -> Attributes:
     """Return a collective's attributes, its groups those of devices of the whole mesh."""
-    attributes = x.attributes
+    attributes = op.attributes
     channel = attributes.integer("channel_id")
     parts = tuple(p for p in range(len(reshards.axes.sizes)) if manual >> p & 1)
     if channel > 0:

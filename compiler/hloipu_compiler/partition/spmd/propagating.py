@@ -169,9 +169,9 @@ class _Engine:
             name, position = key
             if key not in self.links.results:
                 continue
-            x = self.module.computation[name].instructions[position]
+            op = self.module.computation[name].instructions[position]
             results = self.links.results[key]
-            operands = tuple(a for i in x.operands for a in self.links.results[name, i])
+            operands = tuple(a for i in op.operands for a in self.links.results[name, i])
             for number, whole in enumerate(border.wholes):
                 inner = _inside(whole, border.manual)
                 result = results[number]
@@ -217,8 +217,8 @@ class _Engine:
         if link.opcode != "custom-call":
             return link.opcode == "border"
         name, position = link.key
-        x = self.module.computation[name].instructions[position]
-        return x.attributes.text("custom_call_target") in (CONSTRAINT, RESULT)
+        op = self.module.computation[name].instructions[position]
+        return op.attributes.text("custom_call_target") in (CONSTRAINT, RESULT)
 
     def _manual_regions(self) -> None:
         """Bar manual parts from the use of all values of their regions, from op to op."""

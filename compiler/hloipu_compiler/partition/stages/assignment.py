@@ -37,20 +37,20 @@ def whole_stages(
     found = forward_stages(entry, phases, forward)
     at_hand = _at_hand(entry, phases, found)
     floats = _floating(entry, phases)
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] != BACKWARD:
             continue
         if _is_element(entry, phases, position):
-            found[position] = found[x.operands[0]]
+            found[position] = found[op.operands[0]]
             continue
         bound = min(
-            (found[i] for i in x.operands if phases.phase[i] == BACKWARD), default=stages - 1
+            (found[i] for i in op.operands if phases.phase[i] == BACKWARD), default=stages - 1
         )
         wanted = forward.get(position)
         if wanted is not None:
             found[position] = min(bound, wanted)
             continue
-        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in x.operands
+        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in op.operands
                 if at_hand[i]]  # fmt: skip
         found[position] = min(bound, *here) if here else bound
     for position in forward:
@@ -61,8 +61,8 @@ def whole_stages(
 
 def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
     """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
-    x = entry.instructions[position]
-    return x.opcode == "get-tuple-element" and bool(phases.phase[x.operands[0]])
+    op = entry.instructions[position]
+    return op.opcode == "get-tuple-element" and bool(phases.phase[op.operands[0]])
 
 
 def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[frozenset[int]]:
@@ -93,13 +93,13 @@ def bound_to_places(entry: Computation, phases: Phases) -> Mask:
     Constants and numbers, and what is made of them alone, are at hand everywhere.
     """
     found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if x.parameter_number >= 0:
-            found[position] = not is_small(x.shape)
+    for position, op in enumerate(entry.instructions):
+        if op.parameter_number >= 0:
+            found[position] = not is_small(op.shape)
         elif phases.phase[position] in (FORWARD, BACKWARD):
             found[position] = 1
         else:
-            found[position] = any(found[i] for i in x.operands)
+            found[position] = any(found[i] for i in op.operands)
     return found
 
 
@@ -117,9 +117,9 @@ def _elements(shape: Shape) -> int:
 def _floating(entry: Computation, phases: Phases) -> bytearray:
     """Return the backward ops that read no cotangent, such as masks for later ones."""
     found = bytearray(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] == BACKWARD:
-            found[position] = all(phases.phase[i] != BACKWARD or found[i] for i in x.operands)
+            found[position] = all(phases.phase[i] != BACKWARD or found[i] for i in op.operands)
     return found
 
 
@@ -141,9 +141,9 @@ def _sink(
         if not users:
             continue
         goal = max(users)
-        x = entry.instructions[position]
-        here = all(goal in at_hand[i] for i in x.operands if at_hand[i])
-        above = all(found[i] >= goal for i in x.operands if phases.phase[i] == BACKWARD)
+        op = entry.instructions[position]
+        here = all(goal in at_hand[i] for i in op.operands if at_hand[i])
+        above = all(found[i] >= goal for i in op.operands if phases.phase[i] == BACKWARD)
         if goal < found[position] and here and above:
             found[position] = goal
 
@@ -200,13 +200,13 @@ def _terms(
     entry: Computation, phase: Sequence[str], stages: Sequence[int], position: int
 ) -> tuple[int, int] | None:
     """Return the terms of a sum that only the update reads, made by two stages; else None."""
-    x = entry.instructions[position]
-    if x.opcode != "add" or not isinstance(x.shape, ArrayShape) or position == entry.root:
+    op = entry.instructions[position]
+    if op.opcode != "add" or not isinstance(op.shape, ArrayShape) or position == entry.root:
         return None
-    if not x.shape.element_type.is_float or x.shape.element_count <= _FEW_ELEMENTS:
+    if not op.shape.element_type.is_float or op.shape.element_count <= _FEW_ELEMENTS:
         return None
     if any(phase[user] != UPDATE for user in entry.users[position]):
         return None
-    a, b = x.operands
+    a, b = op.operands
     backward = phase[a] == phase[b] == BACKWARD
     return (a, b) if backward and stages[a] != stages[b] else None

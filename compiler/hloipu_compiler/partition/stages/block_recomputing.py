@@ -47,7 +47,7 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     before: dict[int, list[int]] = {}
     for old, reader in made_again_before(entry, phases, stages, count).items():
         before.setdefault(reader, []).append(old)
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     made: list[Instruction] = []
     place: list[int] = []
     origin: list[int] = []
@@ -55,8 +55,8 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     again: dict[int, int] = {}
     """Old position -> where it is made again."""
 
-    def add(x: Instruction, old: int, kind: str) -> int:
-        made.append(x)
+    def add(op: Instruction, old: int, kind: str) -> int:
+        made.append(op)
         origin.append(old)
         phase.append(kind)
         return len(made) - 1
@@ -65,15 +65,15 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
         return again.get(old, place[old])
 
     ahead: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         is_behind = phases.phase[position] == BACKWARD
         for old in before.get(position, ()):
             like = entry.instructions[old]
             copy = with_operands(like, tuple(source(i) for i in like.operands))
             again[old] = add(copy._replace(name=names.fresh(like.name)), old, BACKWARD)
             ahead[again[old]] = stages[old]
-        operands = tuple(source(i) if is_behind else place[i] for i in x.operands)
-        place.append(add(with_operands(x, operands), position, phases.phase[position]))
+        operands = tuple(source(i) if is_behind else place[i] for i in op.operands)
+        place.append(add(with_operands(op, operands), position, phases.phase[position]))
         if phases.phase[position] in (FORWARD, BACKWARD):
             # Backward ops stay, too: what they read no longer tells where its forward ops are.
             ahead[place[-1]] = stages[position]
@@ -98,9 +98,9 @@ def made_again_before(
     block = _blocks(entry, phases, stages, count)
     kept = _kept(entry, block, recomputable(entry, phases, FULL), stages)
     found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] == BACKWARD:
-            needed = _needed(entry, x.operands, block, kept, found)
+            needed = _needed(entry, op.operands, block, kept, found)
             found.update(dict.fromkeys(needed, position))
     return found
 
@@ -133,13 +133,13 @@ def _kept(
     total = sum(_bytes(entry.instructions[i]) for i in block)
     found: set[int] = set()
     for position, number in block.items():
-        x = entry.instructions[position]
-        if isinstance(x.shape, TupleShape):
+        op = entry.instructions[position]
+        if isinstance(op.shape, TupleShape):
             if not fit[position]:
                 found.add(position)
             continue
         # What only hands on is there wherever its operand is.
-        is_small = x.opcode not in FORWARDING and _bytes(x) * _SMALL <= total
+        is_small = op.opcode not in FORWARDING and _bytes(op) * _SMALL <= total
         goes_on = any(
             block.get(user, number) != number or stages[user] > stages[position]
             for user in entry.users[position]
@@ -219,5 +219,5 @@ def _readers(entry: Computation, op: int) -> list[int]:
     return found
 
 
-def _bytes(x: Instruction) -> int:
-    return 0 if x.opcode in FORWARDING | {"constant", "tuple"} else byte_count(x.shape)
+def _bytes(op: Instruction) -> int:
+    return 0 if op.opcode in FORWARDING | {"constant", "tuple"} else byte_count(op.shape)

@@ -152,7 +152,7 @@ class _Backward:
         It had where it can, and where no more has to be sent there than if the op ran before; what
         only such ops read may go along.
         """
-        entry, x = self.entry, self.entry.instructions[n]
+        entry, op = self.entry, self.entry.instructions[n]
         wanted = {self.branch[u] for u in entry.users[n] if u in self.inside}
         if owner is not None:
             wanted.add(owner)
@@ -160,7 +160,7 @@ class _Backward:
         if len(wanted) != 1 or is_element(entry, self.inside, n):
             return JOIN
         (goal,) = wanted
-        above = [i for i in dict.fromkeys(x.operands) if i in self.inside]
+        above = [i for i in dict.fromkeys(op.operands) if i in self.inside]
         if goal == JOIN or not (allowed is None or goal in allowed):
             return JOIN
         if any(self.branch[i] not in (JOIN, goal) for i in above):
@@ -168,7 +168,7 @@ class _Backward:
         sent = sum(
             size_of(entry.instructions[i].shape) for i in above if not self._is_there(i, goal, n)
         )
-        return goal if sent <= size_of(x.shape) else JOIN
+        return goal if sent <= size_of(op.shape) else JOIN
 
     def _is_there(self, position: int, goal: int, reader: int) -> bool:
         """Whether a value is made at a branch, is sent there in any case, or can be made there."""

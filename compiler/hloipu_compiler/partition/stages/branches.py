@@ -26,15 +26,15 @@ def marked_branches(entry: Computation) -> dict[int, int]:
     Raises StagingError E0560 for one that is no number.
     """
     found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
-        text = x.attributes.text("frontend_attributes")
+    for position, op in enumerate(entry.instructions):
+        text = op.attributes.text("frontend_attributes")
         if "ipu_branch" not in text:
             continue
         value = read_frontend_attributes(text).get("ipu_branch", "")
         if not (value.isdecimal() and len(value) < 6):
             raise StagingError(
                 "E0560",
-                f"{x.name!r} is annotated with ipu_branch={value!r}, which is no number",
+                f"{op.name!r} is annotated with ipu_branch={value!r}, which is no number",
                 hint="number the branches of a stage from 0",
             )
         found[position] = int(value)
@@ -119,8 +119,8 @@ class Branching:
                 if not is_small(self.entry.instructions[position].shape):
                     known[position] = known.get(position, empty) | {number}
         found: dict[int, frozenset[int]] = {}
-        for position, x in enumerate(self.entry.instructions):
-            read = empty.union(*(known.get(i, empty) for i in x.operands))
+        for position, op in enumerate(self.entry.instructions):
+            read = empty.union(*(known.get(i, empty) for i in op.operands))
             if read and self.phases.phase[position] in (FREE, ""):
                 known[position] = known.get(position, empty) | read
             elif read:
@@ -196,8 +196,8 @@ class Branching:
 
 def is_element(entry: Computation, inside: frozenset[int], position: int) -> bool:
     """Whether an op takes an array out of a tuple made in the stage: it stays there."""
-    x = entry.instructions[position]
-    return x.opcode == "get-tuple-element" and x.operands[0] in inside
+    op = entry.instructions[position]
+    return op.opcode == "get-tuple-element" and op.operands[0] in inside
 
 
 def require_map(asked: Sequence[Sequence[int]], stages: int) -> None:

@@ -31,7 +31,7 @@ def with_call_marks(module: Module) -> Module:
 
     What calls with different marks run is there once for each.
     """
-    if not any(_marks_of(x) for c in module.computations for x in c.instructions):
+    if not any(_marks_of(op) for c in module.computations for op in c.instructions):
         return module
     marking = _Marking(module)
     entry = marking.named((module.entry.name, frozenset()))
@@ -66,18 +66,18 @@ class _Marking:
         """Write one computation."""
         name, marks = variant
         made = []
-        for x in _marked(self.module.computation[name], dict(marks)).instructions:
-            handed = frozenset(_marks_of(x).items())
-            names = {called: self.named((called, handed)) for called in x.attributes.called}
-            made.append(x._replace(attributes=renamed(x.attributes, names)) if names else x)
+        for op in _marked(self.module.computation[name], dict(marks)).instructions:
+            handed = frozenset(_marks_of(op).items())
+            names = {called: self.named((called, handed)) for called in op.attributes.called}
+            made.append(op._replace(attributes=renamed(op.attributes, names)) if names else op)
         old = self.module.computation[name]
         new = replace(old, name=self.known[variant], instructions=tuple(made))
         self.made[new.name] = new
 
 
-def _marks_of(x: Instruction) -> dict[str, str]:
+def _marks_of(op: Instruction) -> dict[str, str]:
     """Return what a call says for all that it calls."""
-    text = x.attributes.text(_KEY) if x.opcode == "call" else ""
+    text = op.attributes.text(_KEY) if op.opcode == "call" else ""
     if "ipu_" not in text and "CALL_CONFIG_TYPE" not in text:
         return {}
     said = read_frontend_attributes(text)
@@ -94,10 +94,10 @@ def _marked(computation: Computation, marks: Mapping[str, str]) -> Computation:
     if not marks:
         return computation
     made = []
-    for x in computation.instructions:
-        if x.parameter_number < 0:
-            said = dict(marks) | read_frontend_attributes(x.attributes.text(_KEY))
-            values = {**x.attributes, _KEY: frontend_attributes_text(said)}
-            x = x._replace(attributes=Attributes(values, x.attributes.called))
-        made.append(x)
+    for op in computation.instructions:
+        if op.parameter_number < 0:
+            said = dict(marks) | read_frontend_attributes(op.attributes.text(_KEY))
+            values = {**op.attributes, _KEY: frontend_attributes_text(said)}
+            op = op._replace(attributes=Attributes(values, op.attributes.called))
+        made.append(op)
     return replace(computation, instructions=tuple(made))

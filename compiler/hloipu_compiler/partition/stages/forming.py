@@ -199,9 +199,9 @@ class _Forming:
                 found[position] = self._working(phase, self.stages[position], spot)
             elif phase == FREE:
                 found[position] = self._free(position, found)
-        for position, x in enumerate(self.entry.instructions):
-            if x.opcode == "get-tuple-element" and found[position] is not None:
-                found[position] = found[x.operands[0]] or found[position]
+        for position, op in enumerate(self.entry.instructions):
+            if op.opcode == "get-tuple-element" and found[position] is not None:
+                found[position] = found[op.operands[0]] or found[position]
         return found
 
     def _working(self, phase: str, stage: int, spot: Spot) -> Place:
@@ -260,10 +260,10 @@ class _Forming:
         waiting = [self.entry.root]
         while waiting:
             position = waiting.pop()
-            x = self.entry.instructions[position]
-            if x.opcode == "tuple":
-                waiting.extend(x.operands)
-            elif x.parameter_number < 0:
+            op = self.entry.instructions[position]
+            if op.opcode == "tuple":
+                waiting.extend(op.operands)
+            elif op.parameter_number < 0:
                 found.append(position)
         return sorted(set(found))
 
@@ -298,9 +298,9 @@ class _Forming:
         return Computation(self.names.fresh(place.computation), tuple(made), len(made) - 1)
 
     def _write(self, position: int, at: dict[int, int], made: list[Instruction]) -> int:
-        x = self.entry.instructions[position]
+        op = self.entry.instructions[position]
         at[position] = len(made)
-        made.append(with_operands(x, tuple(at[i] for i in x.operands)))
+        made.append(with_operands(op, tuple(at[i] for i in op.operands)))
         return at[position]
 
     def _placed(
@@ -313,14 +313,14 @@ class _Forming:
             if i in at:
                 waiting.pop()
                 continue
-            x = self.entry.instructions[i]
-            missing = [operand for operand in x.operands if operand not in at]
+            op = self.entry.instructions[i]
+            missing = [operand for operand in op.operands if operand not in at]
             if missing:
                 waiting.extend(missing)
                 continue
             at[i] = len(made)
-            moved = with_operands(x, tuple(at[operand] for operand in x.operands))
-            made.append(moved._replace(name=names.fresh(x.name)))
+            moved = with_operands(op, tuple(at[operand] for operand in op.operands))
+            made.append(moved._replace(name=names.fresh(op.name)))
             waiting.pop()
         return at[position]
 
@@ -348,7 +348,7 @@ def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:
     }
     if not passed:
         return module
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     root = entry.instructions[entry.root]
     is_tuple = root.opcode == "tuple"
     at_end = entry.root == len(entry.instructions) - 1
@@ -357,9 +357,9 @@ def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:
     made = list(entry.instructions[:-1] if is_tuple else entry.instructions)
     copies: dict[int, int] = {}
     for position in dict.fromkeys(passed.values()):
-        x = entry.instructions[position]
+        op = entry.instructions[position]
         copies[position] = len(made)
-        made.append(Instruction(names.fresh(f"{x.name}.passed"), "copy", x.shape, (position,)))
+        made.append(Instruction(names.fresh(f"{op.name}.passed"), "copy", op.shape, (position,)))
     last = copies.get(entry.root, len(made))
     if is_tuple:
         handed = tuple(copies[at] if n in passed else at for n, at in enumerate(root.operands))

@@ -81,10 +81,10 @@ class _Finding:
         state = {*phases.per_micro_batch, *phases.updated, *phases.kept}
         known = {i for pair in state for i in self.parameters[pair.parameter]}
         found = Mask(len(entry.instructions))
-        for position, x in enumerate(entry.instructions):
+        for position, op in enumerate(entry.instructions):
             if phases.phase[position] == FORWARD:
                 found[position] = all(
-                    found[i] or i in known or phases.phase[i] == FREE for i in x.operands
+                    found[i] or i in known or phases.phase[i] == FREE for i in op.operands
                 )
         return found
 
@@ -118,13 +118,13 @@ class _Finding:
     def place(self) -> None:
         """Place all ops anew, in order."""
         found = self.found = [-1] * len(self.entry.instructions)
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != FORWARD:
                 continue
             if self._is_element(position):
-                found[position] = found[x.operands[0]]
+                found[position] = found[op.operands[0]]
                 continue
-            least = max((found[i] for i in x.operands), default=0)
+            least = max((found[i] for i in op.operands), default=0)
             wanted = self.wanted.get(position, 0) if self.fixed[position] else 0
             found[position] = max(self.pins.get(position, wanted), least, 0)
 
@@ -157,8 +157,8 @@ class _Finding:
 
     def _is_element(self, position: int) -> bool:
         """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
-        x = self.entry.instructions[position]
-        return x.opcode == "get-tuple-element" and bool(self.phases.phase[x.operands[0]])
+        op = self.entry.instructions[position]
+        return op.opcode == "get-tuple-element" and bool(self.phases.phase[op.operands[0]])
 
 
 def _joined(groups: Sequence[set[int]]) -> list[list[int]]:

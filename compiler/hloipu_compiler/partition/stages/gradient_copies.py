@@ -57,7 +57,7 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
 def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:
     """Return the module with a copy by the update of each gradient that is new state."""
     entry = module.entry
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": UPDATE})})
     root = entry.instructions[entry.root]
     made = list(entry.instructions[: entry.root])
@@ -67,10 +67,10 @@ def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]
     for number in updated:
         position = results[number]
         if position in handed and position is not None:
-            x = entry.instructions[position]
+            op = entry.instructions[position]
             operands[number] = len(made)
             made.append(
-                Instruction(names.fresh(f"{x.name}.state"), "copy", x.shape, (position,), marked)
+                Instruction(names.fresh(f"{op.name}.state"), "copy", op.shape, (position,), marked)
             )
     if entry.root != len(entry.instructions) - 1:
         return module

@@ -70,10 +70,10 @@ def loads_of(
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
     """Return the layer of each forward op that is in one of several equal blocks, by name."""
     pairs = list(zip(entry.instructions, phases.phase, strict=True))
-    ahead = {x.name for x, phase in pairs if phase in (FORWARD, FREE)}
+    ahead = {op.name for op, phase in pairs if phase in (FORWARD, FREE)}
 
-    def weight(x: Instruction) -> int:
-        return outlining_weight(x) if x.name in ahead else -1
+    def weight(op: Instruction) -> int:
+        return outlining_weight(op) if op.name in ahead else -1
 
     return {
         entry.instructions[position].name: (number, layer)
@@ -129,18 +129,18 @@ class _Loading:
         readers = self._readers()
         anchor: dict[int, int] = {}
         waits: dict[int, int] = {}
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
                 continue
-            bound = min((anchor[i] for i in x.operands if i in anchor), default=self.count - 1)
+            bound = min((anchor[i] for i in op.operands if i in anchor), default=self.count - 1)
             here = []
-            for i in x.operands:
+            for i in op.operands:
                 at = readers[i]
                 if at and i not in anchor:
                     here.append(max((place for place in at if place <= bound), default=bound))
             found = anchor[position] = min([bound, *here])
             cycles[found] += self.cycles[position]
-            for i in x.operands:
+            for i in op.operands:
                 if self._is_stashed(i):
                     waits[i] = max(waits.get(i, 0), found)
         for i, place in waits.items():
@@ -149,9 +149,9 @@ class _Loading:
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""
-        x = self.entry.instructions[position]
+        op = self.entry.instructions[position]
         if self.phases.phase[position] == FORWARD:
-            return not isinstance(x.shape, TupleShape)
+            return not isinstance(op.shape, TupleShape)
         return False
 
     def _readers(self, *, small: bool = False) -> list[tuple[int, ...]]:

@@ -161,9 +161,9 @@ def uncut_step(
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
     if not ahead and known:
         ahead = {
-            n: known[x.name]
-            for n, x in enumerate(entry.instructions)
-            if x.name in known and phases.phase[n] == FORWARD
+            n: known[op.name]
+            for n, op in enumerate(entry.instructions)
+            if op.name in known and phases.phase[n] == FORWARD
         }
     return UncutStep(module, phases, trains, count, ahead if ahead or known else None)
 
@@ -242,11 +242,11 @@ def _with_blocks(cutting: Cutting) -> Cutting:
 def _require_arrays(entry: Computation) -> None:
     """Raise StagingError E0500 for a parameter that is a tuple."""
     for position in entry.parameters:
-        x = entry.instructions[position]
-        if not isinstance(x.shape, ArrayShape):
+        op = entry.instructions[position]
+        if not isinstance(op.shape, ArrayShape):
             raise StagingError(
                 "E0500",
-                f"parameter {x.name!r} is a tuple; steps are cut that take arrays",
+                f"parameter {op.name!r} is a tuple; steps are cut that take arrays",
                 hint="print the step with its arguments flattened, as JAX does",
             )
 
@@ -326,7 +326,7 @@ class _Planning:
             tuple(self._positions(schedule)),
             self.ipus,
             tuple(self._accumulations()),
-            tuple((x.parameter, x.result) for x in self.phases.per_micro_batch),
+            tuple((pair.parameter, pair.result) for pair in self.phases.per_micro_batch),
             self.request.reduction,
             self.calls.get(PRE, ""),
             self.calls.get(UPDATE, ""),
@@ -369,19 +369,19 @@ class _Planning:
         """Return the element type in which a gradient is added up."""
         asked = self.request.accumulators
         kinds = {asked[n] for n in gradient.parameters if n in asked}
-        x = self.entry.instructions[gradient.position]
+        op = self.entry.instructions[gradient.position]
         if len(kinds) > 1:
             raise StagingError(
                 "E0514",
-                f"{x.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
+                f"{op.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
                 f"accumulators are to be {' and '.join(sorted(kinds))}",
                 hint="give what shares a gradient one type",
             )
-        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(x)
+        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(op)
 
     def _require_accumulators(self, found: Sequence[Accumulation]) -> None:
         """Raise StagingError E0514 where a parameter is to have an accumulator and has none."""
-        there = {n for x in found for n in x.parameters}
+        there = {n for accumulation in found for n in accumulation.parameters}
         left = sorted(self.request.accumulators.keys() - there)
         if left:
             raise StagingError(
@@ -430,9 +430,9 @@ class _Planning:
 
     def _by_results(self, found: list[int]) -> dict[int, int]:
         """Return where state is that only the update reads: where its new value is made."""
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             if found[position] < 0 and self.phases.phase[position] in (UPDATE, "free"):
-                here = [found[i] for i in x.operands if found[i] >= 0]
+                here = [found[i] for i in op.operands if found[i] >= 0]
                 if here:
                     found[position] = max(here, key=here.count)
         made = {}
@@ -447,7 +447,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _type_of(x: Instruction) -> str:
-    if not isinstance(x.shape, ArrayShape):
-        raise TypeError(f"{x.name} is no array")
-    return x.shape.element_type.name
+def _type_of(op: Instruction) -> str:
+    if not isinstance(op.shape, ArrayShape):
+        raise TypeError(f"{op.name} is no array")
+    return op.shape.element_type.name

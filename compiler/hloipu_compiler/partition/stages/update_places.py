@@ -49,16 +49,16 @@ def _first_readers(module: Module, pipelining: Pipelining) -> list[int]:
     call = entry.position[pipelining.pre]
     for part in reversed(pipelining.parts):
         for i in entry[part.call].operands:
-            x = entry.instructions[i]
-            if x.operands and x.operands[0] == call:
-                found[results[x.attributes.integer("index")]] = part.ipu
+            op = entry.instructions[i]
+            if op.operands and op.operands[0] == call:
+                found[results[op.attributes.integer("index")]] = part.ipu
     return found
 
 
 def _named(computation: Computation, ipus: list[int]) -> dict[tuple[str, str], int]:
     return {
-        (computation.name, x.name): ipu
-        for x, ipu in zip(computation.instructions, ipus, strict=True)
+        (computation.name, op.name): ipu
+        for op, ipu in zip(computation.instructions, ipus, strict=True)
     }
 
 
@@ -73,9 +73,9 @@ def placed_by_operands(computation: Computation, known: Mapping[int, int]) -> li
     nowhere, such as a number that all share, is on IPU 0.
     """
     found = [known.get(position, _NOWHERE) for position in range(len(computation.instructions))]
-    for position, x in enumerate(computation.instructions):
-        if found[position] == _NOWHERE and x.operands:
-            here = [(_size(computation, i), -found[i]) for i in x.operands
+    for position, op in enumerate(computation.instructions):
+        if found[position] == _NOWHERE and op.operands:
+            here = [(_size(computation, i), -found[i]) for i in op.operands
                     if found[i] != _NOWHERE]  # fmt: skip
             if here:
                 found[position] = -max(here)[1]

@@ -25,7 +25,7 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
     readers = _readers(entry, phases)
     if not any(readers.values()):
         return module, phases
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     made: list[Instruction] = []
     phase: list[str] = []
     place: list[int] = []
@@ -33,18 +33,18 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
 
     def written(position: int, own: str) -> int:
         """Write an op in one phase, on what that phase gathers."""
-        x = entry.instructions[position]
-        operands = tuple(copies.get((i, own), place[i]) for i in x.operands)
-        made.append(with_operands(x, operands))
+        op = entry.instructions[position]
+        operands = tuple(copies.get((i, own), place[i]) for i in op.operands)
+        made.append(with_operands(op, operands))
         phase.append(own)
         return len(made) - 1
 
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         place.append(written(position, phases.phase[position]))
         for own in (FORWARD, BACKWARD):
             if own in readers.get(position, ()):
                 copies[position, own] = at = written(position, own)
-                made[at] = made[at]._replace(name=names.fresh(x.name))
+                made[at] = made[at]._replace(name=names.fresh(op.name))
     new = replace(entry, instructions=tuple(made), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
@@ -70,11 +70,11 @@ def _until_scattered(entry: Computation, phase: Sequence[str], position: int) ->
     found: list[int] = []
     while len(users := entry.users[position]) == 1 and phase[users[0]] == UPDATE:
         (position,) = users
-        x = entry.instructions[position]
+        op = entry.instructions[position]
         found.append(position)
-        if x.opcode == "reduce-scatter" and len(x.operands) == 1:
+        if op.opcode == "reduce-scatter" and len(op.operands) == 1:
             return found
-        if len(x.operands) != 1 or moved_operand(x, entry) is None:
+        if len(op.operands) != 1 or moved_operand(op, entry) is None:
             break
     return []
 
@@ -83,8 +83,8 @@ def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]
     """Return what is gathered before the micro-batches, and the phases that read it."""
     gathered: list[int] = []
     known: set[int] = set()
-    for position, x in enumerate(entry.instructions):
-        is_made = x.opcode == "all-gather" or any(i in known for i in x.operands)
+    for position, op in enumerate(entry.instructions):
+        is_made = op.opcode == "all-gather" or any(i in known for i in op.operands)
         if phases.phase[position] == FREE and is_made:
             gathered.append(position)
             known.add(position)

@@ -15,9 +15,9 @@ def dependants(computation: Computation, seeds: Iterable[int]) -> Mask:
     found = Mask(len(computation.instructions))
     for seed in seeds:
         found[seed] = 1
-    for position, x in enumerate(computation.instructions):
+    for position, op in enumerate(computation.instructions):
         if not found[position]:
-            for i in x.operands:
+            for i in op.operands:
                 if found[i]:
                     found[position] = 1
                     break
@@ -46,11 +46,11 @@ def result_positions(computation: Computation) -> list[int | None]:
     waiting = [computation.root]
     while waiting:
         position = waiting.pop()
-        x = computation.instructions[position]
-        if x.opcode == "tuple":
-            waiting.extend(reversed(x.operands))
-        elif isinstance(x.shape, TupleShape):
-            found.extend([None] * _leaf_count(x.shape))
+        op = computation.instructions[position]
+        if op.opcode == "tuple":
+            waiting.extend(reversed(op.operands))
+        elif isinstance(op.shape, TupleShape):
+            found.extend([None] * _leaf_count(op.shape))
         else:
             found.append(position)
     return found
@@ -133,12 +133,12 @@ def optimizing(
         for position in positions:
             found[position] |= 1 << number
     met = 0
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         mine = found[position]
-        for i in x.operands:
+        for i in op.operands:
             mine |= found[i]
         found[position] = mine
-        if mine and x.opcode != "tuple" and any(forward[i] and varying[i] for i in x.operands):
+        if mine and op.opcode != "tuple" and any(forward[i] and varying[i] for i in op.operands):
             met |= mine
     reaching = 0
     for position in weights:

@@ -77,10 +77,10 @@ class _Update:
         found = {}
         for pair in self.wrapping.state:
             entry_at = self.entry.parameters[pair.parameter]
-            x = self.entry.instructions[entry_at]
+            op = self.entry.instructions[entry_at]
             if pair.parameter in kept or self.entry.users[entry_at] != (self.at,):
                 continue
-            if self.call.operands.count(entry_at) != 1 or not self._is_large(x.shape):
+            if self.call.operands.count(entry_at) != 1 or not self._is_large(op.shape):
                 continue
             result = roots[pair.result]
             made = self.entry.instructions[result]
@@ -101,21 +101,25 @@ class _Update:
     def gradient(self, position: int) -> Element | None:
         """Return the gradient that a parameter of the update is, if it is one."""
         number = self.computation.instructions[position].parameter_number
-        x = self.entry.instructions[self.call.operands[number]]
-        if x.opcode != "get-tuple-element":
+        op = self.entry.instructions[self.call.operands[number]]
+        if op.opcode != "get-tuple-element":
             return None
-        element = (self.entry.instructions[x.operands[0]].name, x.attributes.integer("index"))
+        element = (self.entry.instructions[op.operands[0]].name, op.attributes.integer("index"))
         known = {(a.call, a.element) for a in self.pipelining.accumulations}
         return element if element in known else None
 
     def ipu_of_gradient(self, element: Element) -> int:
         found = self.pipelining.accumulations
-        return next(x.ipu for x in found if (x.call, x.element) == element)
+        return next(
+            accumulation.ipu
+            for accumulation in found
+            if (accumulation.call, accumulation.element) == element
+        )
 
     def ipu_of_state(self, position: int) -> int:
         number = self.computation.instructions[position].parameter_number
-        x = self.entry.instructions[self.call.operands[number]]
-        return self.pipelining.homes.get(x.parameter_number, 0)
+        op = self.entry.instructions[self.call.operands[number]]
+        return self.pipelining.homes.get(op.parameter_number, 0)
 
 
 class _Rewriting:
@@ -141,16 +145,16 @@ class _Rewriting:
         for position in old.parameters:
             self._parameter(position)
         self._scatter_gradients()
-        for position, x in enumerate(old.instructions):
-            if position == old.root or x.parameter_number >= 0:
+        for position, op in enumerate(old.instructions):
+            if position == old.root or op.parameter_number >= 0:
                 continue
             if position in self.cluster:
-                operands = tuple(self._part(i) for i in x.operands)
-                shape = self._part_shape(x)
-                self.part[position] = draft.append(x._replace(operands=operands, shape=shape))
+                operands = tuple(self._part(i) for i in op.operands)
+                shape = self._part_shape(op)
+                self.part[position] = draft.append(op._replace(operands=operands, shape=shape))
             else:
-                operands = tuple(self.whole[i] for i in x.operands)
-                self.whole[position] = draft.append(x._replace(operands=operands))
+                operands = tuple(self.whole[i] for i in op.operands)
+                self.whole[position] = draft.append(op._replace(operands=operands))
         self._gather_results()
         root = old.instructions[old.root]
         results = []
@@ -163,11 +167,11 @@ class _Rewriting:
         return self._finished(made, together)
 
     def _parameter(self, position: int) -> None:
-        x = self.old.instructions[position]
+        op = self.old.instructions[position]
         if position in self.kept:
-            self.part[position] = self.draft.append(x._replace(shape=self._part_shape(x)))
+            self.part[position] = self.draft.append(op._replace(shape=self._part_shape(op)))
         else:
-            self.whole[position] = self.draft.append(x)
+            self.whole[position] = self.draft.append(op)
 
     # --- from whole to parts and back -------------------------------------------------------------
 
@@ -175,15 +179,15 @@ class _Rewriting:
         """Combine gradients that only parts read: one reduce-scatter for each IPU and type."""
         groups: dict[tuple[int, str], list[int]] = {}
         for position in self.old.parameters:
-            x = self.old.instructions[position]
+            op = self.old.instructions[position]
             element = self.update.gradient(position)
             users = self.old.users[position]
             if element is None or not users or not all(u in self.cluster for u in users):
                 continue
-            if not _array(x.shape).element_type.is_float:
+            if not _array(op.shape).element_type.is_float:
                 continue
             self.combined.add(element)
-            key = (self.update.ipu_of_gradient(element), _array(x.shape).element_type.name)
+            key = (self.update.ipu_of_gradient(element), _array(op.shape).element_type.name)
             groups.setdefault(key, []).append(position)
         for (_, kind), positions in groups.items():
             self._scattered(kind, positions)
@@ -247,60 +251,60 @@ class _Rewriting:
 
     def _part(self, position: int) -> int:
         """Return this replica's part of a value; scalars are whole everywhere."""
-        x = self.old.instructions[position]
+        op = self.old.instructions[position]
         if position in self.part:
             return self.part[position]
-        if not _array(x.shape).dimensions:
+        if not _array(op.shape).dimensions:
             return self.whole[position]
-        shape = self._part_shape(x)
-        if x.opcode == "broadcast" and not x.attributes.integers("dimensions"):
+        shape = self._part_shape(op)
+        if op.opcode == "broadcast" and not op.attributes.integers("dimensions"):
             found = self.draft.append(
-                x._replace(
-                    name=self.draft.fresh_name(x.name), shape=shape,
-                    operands=(self.whole[x.operands[0]],),
+                op._replace(
+                    name=self.draft.fresh_name(op.name), shape=shape,
+                    operands=(self.whole[op.operands[0]],),
                 )
             )  # fmt: skip
         else:
-            flat = self._flat(x, self.whole[position])
+            flat = self._flat(op, self.whole[position])
             sizes = Attributes({"dynamic_slice_sizes": shape.dimensions})
-            operands = (flat, self._start(x, shape.dimensions[0]))
-            found = self.draft.add(x, "dynamic-slice", shape, operands, sizes)
+            operands = (flat, self._start(op, shape.dimensions[0]))
+            found = self.draft.add(op, "dynamic-slice", shape, operands, sizes)
         self.part[position] = found
         return found
 
-    def _part_shape(self, x: Instruction) -> ArrayShape:
-        shape = _array(x.shape)
+    def _part_shape(self, op: Instruction) -> ArrayShape:
+        shape = _array(op.shape)
         return plain(shape.element_type, (-(-prod(shape.dimensions) // self.update.replicas),))
 
-    def _flat(self, x: Instruction, at: int) -> int:
+    def _flat(self, op: Instruction, at: int) -> int:
         """Return a whole value in one dimension, with zeros up to R parts."""
-        shape, draft = _array(x.shape), self.draft
+        shape, draft = _array(op.shape), self.draft
         count = prod(shape.dimensions)
-        padded = self._part_shape(x).dimensions[0] * self.update.replicas
-        at = draft.add(x, "reshape", plain(shape.element_type, (count,)), (at,))
+        padded = self._part_shape(op).dimensions[0] * self.update.replicas
+        at = draft.add(op, "reshape", plain(shape.element_type, (count,)), (at,))
         if padded == count:
             return at
-        zero = draft.add(x, "constant", plain(shape.element_type, ()), literal=_zero(shape))
+        zero = draft.add(op, "constant", plain(shape.element_type, ()), literal=_zero(shape))
         rest = plain(shape.element_type, (padded - count,))
-        zeros = draft.add(x, "broadcast", rest, (zero,), Attributes({"dimensions": ()}))
+        zeros = draft.add(op, "broadcast", rest, (zero,), Attributes({"dimensions": ()}))
         whole = plain(shape.element_type, (padded,))
-        return draft.add(x, "concatenate", whole, (at, zeros), Attributes({"dimensions": (0,)}))
+        return draft.add(op, "concatenate", whole, (at, zeros), Attributes({"dimensions": (0,)}))
 
-    def _in_shape(self, x: Instruction, at: int) -> int:
+    def _in_shape(self, op: Instruction, at: int) -> int:
         """Return a flat value in its own shape, without what is behind its last element."""
-        shape, draft = _array(x.shape), self.draft
+        shape, draft = _array(op.shape), self.draft
         count = prod(shape.dimensions)
         if _array(draft.shape(at)).dimensions != (count,):
             cut = Attributes({"slice": (SliceRange(0, count),)})
-            at = draft.add(x, "slice", plain(shape.element_type, (count,)), (at,), cut)
-        return draft.add(x, "reshape", plain(shape.element_type, shape.dimensions), (at,))
+            at = draft.add(op, "slice", plain(shape.element_type, (count,)), (at,), cut)
+        return draft.add(op, "reshape", plain(shape.element_type, shape.dimensions), (at,))
 
-    def _start(self, x: Instruction, size: int) -> int:
+    def _start(self, op: Instruction, size: int) -> int:
         if size not in self.start:
             draft, number = self.draft, plain(_U32, ())
-            me = draft.add(x, "replica-id", number)
-            step = draft.add(x, "constant", number, literal=Literal(str(size)))
-            self.start[size] = draft.add(x, "multiply", number, (me, step))
+            me = draft.add(op, "replica-id", number)
+            step = draft.add(op, "constant", number, literal=Literal(str(size)))
+            self.start[size] = draft.add(op, "multiply", number, (me, step))
         return self.start[size]
 
     def _everyone(self) -> ReplicaGroups:
@@ -325,8 +329,8 @@ class _Rewriting:
         instructions = list(entry.instructions)
         whole = {}
         for position, result in self.kept.items():
-            x = self.old.instructions[position]
-            at = update.call.operands[x.parameter_number]
+            op = self.old.instructions[position]
+            at = update.call.operands[op.parameter_number]
             parameter = instructions[at]
             whole[parameter.parameter_number] = _array(parameter.shape).dimensions
             instructions[at] = parameter._replace(shape=self._part_shape(parameter))

@@ -29,12 +29,12 @@ def check_inlined_size(module: Module, most: int) -> None:
     applied: dict[str, None] = {}
     for computation in callees_first(module, only_reachable=True):
         total = len(computation.instructions)
-        for x in computation.instructions:
-            if x.attributes.called:
-                if x.opcode in INLINED or x.opcode in RUN_BY_OPERANDS:
-                    total += sum(size[name] for name in x.attributes.called)
+        for op in computation.instructions:
+            if op.attributes.called:
+                if op.opcode in INLINED or op.opcode in RUN_BY_OPERANDS:
+                    total += sum(size[name] for name in op.attributes.called)
                 else:
-                    applied.update(dict.fromkeys(x.attributes.called))
+                    applied.update(dict.fromkeys(op.attributes.called))
         size[computation.name] = min(total, most + 1)
     found = size[module.entry.name] + sum(size[name] for name in applied)
     if found > most:
@@ -54,7 +54,7 @@ def wrapper_positions(module: Module, computation: Computation) -> frozenset[int
     A start whose operands come later, bound by updates, stays.
     """
     instructions = computation.instructions
-    starts = [i for i, x in enumerate(instructions) if x.opcode == STARTS]
+    starts = [i for i, op in enumerate(instructions) if op.opcode == STARTS]
     if not starts:
         return frozenset()
     found: set[int] = set()

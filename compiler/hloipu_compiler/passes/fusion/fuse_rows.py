@@ -80,15 +80,15 @@ def with_regions(
     instructions = computation.instructions
     region_of = {position: n for n, members in enumerate(regions) for position in members}
     bodies = [_Body(computation, members) for members in regions]
-    taken = Names(x.name for x in instructions)
+    taken = Names(op.name for op in instructions)
     inner: list[Computation] = []
     made: list[Instruction] = []
     place: dict[int, int] = {}
     for unit in _ordered(computation, regions, region_of, bodies):
         if unit < len(instructions):
-            x = instructions[unit]
+            op = instructions[unit]
             place[unit] = len(made)
-            made.append(with_operands(x, tuple(place[i] for i in x.operands)))
+            made.append(with_operands(op, tuple(place[i] for i in op.operands)))
             continue
         body = bodies[unit - len(instructions)]
         name = names.fresh(f"rows.{instructions[body.members[-1]].name}")
@@ -105,11 +105,11 @@ def with_regions(
             made[at] = made[at]._replace(name=instructions[body.results[0]].name)
             continue
         for number, position in enumerate(body.results):
-            x = instructions[position]
+            op = instructions[position]
             place[position] = len(made)
             element = Attributes({"index": number})
             made.append(
-                Instruction(x.name, "get-tuple-element", x.shape, (at,), element, x.metadata)
+                Instruction(op.name, "get-tuple-element", op.shape, (at,), element, op.metadata)
             )
     root = place[computation.root]
     return replace(computation, instructions=tuple(made), root=root), inner
@@ -208,13 +208,13 @@ class _Body:
         return False
 
     def _reads(self, operand: int) -> None:
-        x = self.computation.instructions[operand]
+        op = self.computation.instructions[operand]
         if operand in self.inside:
             return
-        if x.opcode == "constant" and not sizes_of(x):
+        if op.opcode == "constant" and not sizes_of(op):
             self.copied[operand] = None
-        elif x.opcode == "broadcast":
-            self._reads(x.operands[0])
+        elif op.opcode == "broadcast":
+            self._reads(op.operands[0])
             self.copied[operand] = None
         else:
             self.outside[operand] = None
@@ -247,18 +247,18 @@ class _Body:
         for position in sorted((*self.copied, *self.members)):
             if position in producers and len(self.members) > 2:
                 continue
-            x = instructions[position]
+            op = instructions[position]
             if position in pairs and len(self.members) > 2:
                 pair = _Body(self.computation, [pairs[position], position])
-                pair_name = names.fresh(f"rows.{x.name}")
+                pair_name = names.fresh(f"rows.{op.name}")
                 inner += pair.written(pair_name, names)
                 attributes = Attributes({"kind": "kInput", "calls": pair_name}, (pair_name,))
                 operands = tuple(place[i] for i in pair.outside)
-                x = Instruction(x.name, "fusion", x.shape, operands, attributes, x.metadata)
+                op = Instruction(op.name, "fusion", op.shape, operands, attributes, op.metadata)
             else:
-                x = with_operands(x, tuple(place[i] for i in x.operands))
+                op = with_operands(op, tuple(place[i] for i in op.operands))
             place[position] = len(made)
-            made.append(x)
+            made.append(op)
         roots = [place[p] for p in self.results]
         if len(roots) > 1:
             shape = self.shape()
@@ -270,9 +270,9 @@ class _Body:
         """Return reductions whose operand nothing else reads, with the operand."""
         found = {}
         for position in self.members:
-            x = self.computation.instructions[position]
-            if x.opcode == "reduce":
-                source = x.operands[0]
+            op = self.computation.instructions[position]
+            if op.opcode == "reduce":
+                source = op.operands[0]
                 alone = set(self.computation.users[source]) == {position}
                 if source in self.inside and alone and source != self.computation.root:
                     found[position] = source
@@ -291,8 +291,8 @@ def _without_dead(name: str, made: list[Instruction], root: int) -> Computation:
                 live[operand] = 1
     place: dict[int, int] = {}
     kept: list[Instruction] = []
-    for position, x in enumerate(made):
+    for position, op in enumerate(made):
         if live[position]:
             place[position] = len(kept)
-            kept.append(with_operands(x, tuple(place[i] for i in x.operands)))
+            kept.append(with_operands(op, tuple(place[i] for i in op.operands)))
     return Computation(name, tuple(kept), place[root])

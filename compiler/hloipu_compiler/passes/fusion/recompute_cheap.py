@@ -95,8 +95,8 @@ class _Cutting:
         """Return the buffer of each cheap op that makes one."""
         return {
             at: self.buffers.makes[at][0]
-            for at, x in enumerate(self.computation.instructions)
-            if len(self.buffers.makes[at]) == 1 and _is_cheap(x)
+            for at, op in enumerate(self.computation.instructions)
+            if len(self.buffers.makes[at]) == 1 and _is_cheap(op)
         }
 
     def recomputed(self) -> Computation | None:
@@ -168,10 +168,10 @@ class _Cutting:
     def _rebuilt(self) -> Computation:
         """Return the computation with the copies put in."""
         old = self.computation.instructions
-        names = Names(x.name for x in old)
+        names = Names(instruction.name for instruction in old)
         made: list[Instruction] = []
         place: list[int] = []
-        for at, x in enumerate(old):
+        for at, instruction in enumerate(old):
             for value, ops in self.cuts.get(at, ()):
                 copies: dict[int, int] = {}
                 for op in ops:
@@ -182,18 +182,18 @@ class _Cutting:
                     made.append(copy._replace(name=names.fresh(old[op].name)))
                 place[value] = copies[value]
             place.append(len(made))
-            made.append(with_operands(x, tuple([place[i] for i in x.operands])))
+            made.append(with_operands(instruction, tuple([place[i] for i in instruction.operands])))
         root = place[self.computation.root]
         return replace(self.computation, instructions=tuple(made), root=root)
 
 
-def _is_cheap(x: Instruction) -> bool:
+def _is_cheap(op: Instruction) -> bool:
     """Whether an op may be run again: nothing but arithmetic on arrays, held in place by nobody."""
     return (
-        x.opcode in CHEAP
-        and isinstance(x.shape, ArrayShape)
-        and x.shape.is_static
-        and not control_predecessors(x)
+        op.opcode in CHEAP
+        and isinstance(op.shape, ArrayShape)
+        and op.shape.is_static
+        and not control_predecessors(op)
     )
 
 

@@ -40,10 +40,10 @@ def loops_simplified(module: Module) -> Module:
     sites: dict[str, int] = {}
     runs = False
     for c in module.computations:
-        for x in c.instructions:
-            if x.attributes.called:
-                runs = runs or x.opcode in ("while", "conditional")
-                for name in x.attributes.called:
+        for op in c.instructions:
+            if op.attributes.called:
+                runs = runs or op.opcode in ("while", "conditional")
+                for name in op.attributes.called:
                     sites[name] = sites.get(name, 0) + 1
     if not runs:
         return module
@@ -62,21 +62,21 @@ def _visit(
     """Push constants from one computation down, and read unchanged state before its loops."""
     computation = now[name]
     unchanged: dict[int, dict[int, int]] = {}
-    for at, x in enumerate(computation.instructions):
-        if x.opcode not in ("while", "conditional"):
+    for at, op in enumerate(computation.instructions):
+        if op.opcode not in ("while", "conditional"):
             continue
-        if any(sites[called] > 1 for called in x.attributes.called):
+        if any(sites[called] > 1 for called in op.attributes.called):
             continue
-        if x.opcode == "while":
-            found = _unchanged_state(computation, x, now[x.attributes.text("body")])
+        if op.opcode == "while":
+            found = _unchanged_state(computation, op, now[op.attributes.text("body")])
             if found:
                 unchanged[at] = found
                 templates = _templates(computation, found)
                 for key in ("body", "condition"):
-                    inner = now[x.attributes.text(key)]
+                    inner = now[op.attributes.text(key)]
                     now[inner.name] = _with_constants(module, inner, templates)
         else:
-            for called, operand in zip(x.attributes.called, x.operands[1:], strict=True):
+            for called, operand in zip(op.attributes.called, op.operands[1:], strict=True):
                 now[called] = _branch(module, computation, operand, now[called])
     if unchanged:
         now[name] = _reading_before(computation, unchanged)
@@ -94,8 +94,12 @@ def _unchanged_state(
     parameter = body.parameters[0]
     found: dict[int, int] = {}
     for i, operand in enumerate(root.operands):
-        x = body.instructions[operand]
-        if x.opcode == _GTE and x.operands[0] == parameter and x.attributes.integer("index") == i:
+        op = body.instructions[operand]
+        if (
+            op.opcode == _GTE
+            and op.operands[0] == parameter
+            and op.attributes.integer("index") == i
+        ):
             found[i] = start.operands[i]
     return found
 
@@ -107,13 +111,13 @@ def _templates(caller: Computation, starts: Mapping[int, int]) -> dict[int, Temp
 
 
 def _template(caller: Computation, at: int) -> Template:
-    x = caller.instructions[at]
-    if x.opcode == "constant" and not isinstance(x.shape, TupleShape):
-        return (x,)
-    if x.opcode == "broadcast":
-        source = caller.instructions[x.operands[0]]
+    op = caller.instructions[at]
+    if op.opcode == "constant" and not isinstance(op.shape, TupleShape):
+        return (op,)
+    if op.opcode == "broadcast":
+        source = caller.instructions[op.operands[0]]
         if source.opcode == "constant":
-            return (source, x)
+            return (source, op)
     return ()
 
 
@@ -133,17 +137,17 @@ def _with_constants(
     draft = Draft(module, inner)
     own: dict[int, int] = {}
     changed = False
-    for at, x in enumerate(inner.instructions):
-        operands = tuple([draft.place[i] for i in x.operands])
-        if x.opcode == _GTE and x.operands[0] == parameter:
-            index = x.attributes.integer("index")
+    for at, op in enumerate(inner.instructions):
+        operands = tuple([draft.place[i] for i in op.operands])
+        if op.opcode == _GTE and op.operands[0] == parameter:
+            index = op.attributes.integer("index")
             if index in templates and _is_used(inner, at):
                 changed = True
                 if index not in own:
                     own[index] = _copied(draft, templates[index])
                 draft.place.append(own[index])
                 continue
-        draft.place.append(draft.append(with_operands(x, operands)))
+        draft.place.append(draft.append(with_operands(op, operands)))
     if not changed:
         return inner
     return _handing_on(draft, inner, parameter, frozenset(own))
@@ -169,16 +173,16 @@ def _handing_on(
         return new
     operands = list(last.operands)
     for i, operand in enumerate(root.operands):
-        x = inner.instructions[operand]
-        if x.opcode != _GTE or x.operands[0] != parameter:
+        op = inner.instructions[operand]
+        if op.opcode != _GTE or op.operands[0] != parameter:
             continue
-        index = x.attributes.integer("index")
+        index = op.attributes.integer("index")
         if index in indices:
             operands[i] = len(made)
             made.append(
                 Instruction(
-                    draft.fresh_name(x.name), _GTE, x.shape, (draft.place[parameter],),
-                    Attributes({"index": index}), x.metadata,
+                    draft.fresh_name(op.name), _GTE, op.shape, (draft.place[parameter],),
+                    Attributes({"index": index}), op.metadata,
                 )
             )  # fmt: skip
     made.append(with_operands(last, tuple(operands)))
@@ -187,9 +191,9 @@ def _handing_on(
 
 def _copied(draft: Draft, template: Template) -> int:
     at = -1
-    for x in template:
-        name = draft.fresh_name(x.name)
-        at = draft.append(x._replace(name=name, operands=(at,) if x.operands else ()))
+    for op in template:
+        name = draft.fresh_name(op.name)
+        at = draft.append(op._replace(name=name, operands=(at,) if op.operands else ()))
     return at
 
 
@@ -205,13 +209,13 @@ def _branch(module: Module, caller: Computation, operand: int, branch: Computati
         return branch
     draft = Draft(module, branch)
     own = _copied(draft, template)
-    for at, x in enumerate(branch.instructions):
+    for at, op in enumerate(branch.instructions):
         if at == parameter:
-            draft.append(x)
+            draft.append(op)
             draft.place.append(own)
         else:
-            operands = tuple([draft.place[i] for i in x.operands])
-            draft.place.append(draft.append(with_operands(x, operands)))
+            operands = tuple([draft.place[i] for i in op.operands])
+            draft.place.append(draft.append(with_operands(op, operands)))
     return draft.finish()
 
 
@@ -221,15 +225,15 @@ def _reading_before(
     """Return a caller that reads what its loops do not change where it stood before them."""
     made = list(computation.instructions)
     forward: dict[int, int] = {}
-    for at, x in enumerate(made):
-        if x.opcode == _GTE and x.operands[0] in unchanged:
-            start = unchanged[x.operands[0]].get(x.attributes.integer("index"))
+    for at, op in enumerate(made):
+        if op.opcode == _GTE and op.operands[0] in unchanged:
+            start = unchanged[op.operands[0]].get(op.attributes.integer("index"))
             if start is not None:
                 forward[at] = forward.get(start, start)
     changed = False
-    for at, x in enumerate(made):
-        if not forward.keys().isdisjoint(x.operands):
-            made[at] = with_operands(x, tuple([forward.get(i, i) for i in x.operands]))
+    for at, op in enumerate(made):
+        if not forward.keys().isdisjoint(op.operands):
+            made[at] = with_operands(op, tuple([forward.get(i, i) for i in op.operands]))
             changed = True
     root = forward.get(computation.root, computation.root)
     if not changed and root == computation.root:
@@ -260,7 +264,7 @@ def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> di
     The rules of `analysis.trip_count` first; where they do not fit and the end of the loop depends
     on constants alone, the part of the loop that decides it is simply run.
     """
-    if not any(x.opcode == "while" for c in module.computations for x in c.instructions):
+    if not any(op.opcode == "while" for c in module.computations for op in c.instructions):
         return {}
     from hloipu_compiler.analysis.trip_count import counted_loop
     from hloipu_compiler.passes.loops.counted_by_running import LoopRunner
@@ -268,15 +272,15 @@ def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> di
     found: dict[LoopKey, int] = {}
     runner = LoopRunner(module, most_run_trips)
     for computation in callees_first(module, only_reachable=True):
-        for at, x in enumerate(computation.instructions):
-            if x.opcode != "while":
+        for at, op in enumerate(computation.instructions):
+            if op.opcode != "while":
                 continue
-            loop = counted_loop(module, computation, x)
+            loop = counted_loop(module, computation, op)
             trips = loop.trips if loop is not None else None
             if trips is None and most_run_trips > 0:
                 trips = runner.trips(computation, at)
             if trips is not None:
-                found[computation.name, x.name] = trips
+                found[computation.name, op.name] = trips
     return found
 
 
@@ -305,7 +309,7 @@ class SumAfterLoops(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with sums after its loops."""
-        if not any(x.opcode == "all-reduce" for c in module.computations for x in c.instructions):
+        if not any(op.opcode == "all-reduce" for c in module.computations for op in c.instructions):
             return module, plan
         from hloipu_compiler.passes.loops.sum_after_loops import sums_after_loops
 
