@@ -99,9 +99,7 @@ def first_divergence(
 def _check_room(module: Module) -> None:
     """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
     bytes_kept = sum(
-        bytes_of(instruction.shape)
-        for instruction in module.entry.instructions
-        if instruction.opcode not in PASSED_OVER
+        bytes_of(op.shape) for op in module.entry.instructions if op.opcode not in PASSED_OVER
     )
     if bytes_kept > HELD_BYTES:
         raise LimitError(

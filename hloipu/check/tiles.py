@@ -106,11 +106,7 @@ class Tiles:
 
     def _values(self, flat: Module, leaves: Sequence[Array]) -> dict[int, Array]:
         """Return the last value of each instruction on tiles, by the instruction's identity."""
-        wanted = {
-            instruction.name: instruction
-            for instruction in flat.entry.instructions
-            if _is_array(instruction.shape)
-        }
+        wanted = {op.name: op for op in flat.entry.instructions if _is_array(op.shape)}
         _check_room(flat, wanted.values())
         values = self.program.program.values
         array_by_instruction: dict[int, Array] = {}

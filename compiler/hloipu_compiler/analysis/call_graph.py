@@ -30,9 +30,9 @@ def callees(module: Module) -> Mapping[str, tuple[str, ...]]:
         computation.name: tuple(
             dict.fromkeys(
                 name
-                for instruction in computation.instructions
-                if instruction.attributes.called
-                for name in instruction.attributes.called
+                for op in computation.instructions
+                if op.attributes.called
+                for name in op.attributes.called
             )
         )
         for computation in module.computations

@@ -32,11 +32,7 @@ def inlined_code_bytes(module: Module) -> int:
     """Return a guess at the code of a module with its calls written out, loops once."""
     code_bytes: dict[str, int] = {}
     for computation in callees_first(module):
-        called = [
-            name
-            for instruction in computation.instructions
-            for name in instruction.attributes.called
-        ]
+        called = [name for op in computation.instructions for name in op.attributes.called]
         inner = sum(code_bytes.get(name, 0) for name in called)
         code_bytes[computation.name] = inner + summed_code_bytes(computation.instructions)
     return code_bytes[module.entry.name]

@@ -21,9 +21,7 @@ def module_notes(module: Module, *, is_divided: bool = False) -> list[str]:
     on_host = sum(_is_put_on_host(instruction) for instruction in everything)
     notes = []
     is_written_per_device = any(instruction.opcode in _MEETING for instruction in everything)
-    is_asked = not is_written_per_device or any(
-        instruction.parameter_number < 0 for instruction in divided
-    )
+    is_asked = not is_written_per_device or any(op.parameter_number < 0 for op in divided)
     if is_asked and not is_divided:
         notes += [
             f"{_counted(len(divided), 'sharding')} over devices: without effect, as the module is "
@@ -41,10 +39,7 @@ def module_notes(module: Module, *, is_divided: bool = False) -> list[str]:
             "taken as it stands; the text before it (before_optimizations in dumps, or hloipu "
             "capture) compiles faster and keeps source lines"
         )
-    elided = sum(
-        instruction.literal is not None and instruction.literal.is_elided
-        for instruction in everything
-    )
+    elided = sum(op.literal is not None and op.literal.is_elided for op in everything)
     if elided:
         notes.append(
             f"{_counted(elided, 'constant')} left out of the text ({{...}}): what is in them is "

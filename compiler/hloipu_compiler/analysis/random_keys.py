@@ -145,10 +145,8 @@ class KeyWalk:
             )
         if not site:
             self._operands = {
-                instruction.name: leaves
-                for instruction, leaves in zip(
-                    computation.instructions, leaves_by_position, strict=True
-                )
+                op.name: leaves
+                for op, leaves in zip(computation.instructions, leaves_by_position, strict=True)
             }
         self._known[key] = leaves_by_position[computation.root]
         return leaves_by_position[computation.root]
@@ -278,9 +276,8 @@ def draws_random_bits(module: Module) -> bool:
 
 def _draws(computation: Computation) -> bool:
     return any(
-        instruction.opcode == "rng-bit-generator"
-        or (instruction.opcode == "constant" and _is_word(computation, i))
-        for i, instruction in enumerate(computation.instructions)
+        op.opcode == "rng-bit-generator" or (op.opcode == "constant" and _is_word(computation, i))
+        for i, op in enumerate(computation.instructions)
     )
 
 
@@ -288,11 +285,7 @@ def _drawing_computations(module: Module) -> frozenset[str]:
     """Return the names of computations with a generator in them, or in what they call."""
     drawing: set[str] = set()
     for computation in module.computations:  # callees come first
-        called = {
-            name
-            for instruction in computation.instructions
-            for name in instruction.attributes.called
-        }
+        called = {name for op in computation.instructions for name in op.attributes.called}
         if _draws(computation) or not drawing.isdisjoint(called):
             drawing.add(computation.name)
     return frozenset(drawing)

@@ -92,10 +92,10 @@ def source_lines(module: Module) -> dict[str, str]:
     """
     lines = SourceLines(module)
     line_by_name = {
-        instruction.name: lines.line(instruction)
+        op.name: lines.line(op)
         for computation in module.computations
-        for instruction in computation.instructions
-        if instruction.metadata
+        for op in computation.instructions
+        if op.metadata
     }
     for computation in module.computations:
         for instruction in computation.instructions:

@@ -134,13 +134,13 @@ def _largest(
     return tuple(
         TensorRow(
             c.name,
-            instruction.name,
-            instruction.opcode,
-            instruction.shape,
+            op.name,
+            op.opcode,
+            op.shape,
             size,
-            lines.line(instruction),
+            lines.line(op),
         )
-        for size, c, instruction in nlargest(most, sized, key=lambda row: row[0])
+        for size, c, op in nlargest(most, sized, key=lambda row: row[0])
     )
 
 

@@ -138,9 +138,9 @@ def _fused(order: tuple[Computation, ...]) -> frozenset[str]:
     return frozenset(
         name
         for computation in order
-        for instruction in computation.instructions
-        if instruction.opcode == "fusion"
-        for name in instruction.attributes.called
+        for op in computation.instructions
+        if op.opcode == "fusion"
+        for name in op.attributes.called
     )
 
 

@@ -211,11 +211,11 @@ class _Look:
             self.looks[name] = hash(
                 tuple(
                     (
-                        self.of(computation, instruction),
-                        instruction.operands,
-                        str(instruction.literal),
+                        self.of(computation, op),
+                        op.operands,
+                        str(op.literal),
                     )
-                    for instruction in computation.instructions
+                    for op in computation.instructions
                 )
             )
         return self.looks[name]

@@ -242,11 +242,7 @@ def check_call_depth(module: Module) -> None:
     """Refuse a module whose computations call each other too deeply."""
     depth: dict[str, int] = {}
     for computation in callees_first(module, only_reachable=True):
-        called = {
-            name
-            for instruction in computation.instructions
-            for name in instruction.attributes.called
-        }
+        called = {name for op in computation.instructions for name in op.attributes.called}
         depth[computation.name] = 1 + max((depth.get(name, 0) for name in called), default=-1)
     deepest = depth[module.entry.name]
     if deepest > MOST_NESTED_CALLS:

@@ -38,9 +38,7 @@ def fill_elided(module: Module, seed: int) -> Module:
     computations = tuple(
         replace(
             c,
-            instructions=tuple(
-                filled(c, i, instruction) for i, instruction in enumerate(c.instructions)
-            ),
+            instructions=tuple(filled(c, i, op) for i, op in enumerate(c.instructions)),
         )
         for c in module.computations
     )

@@ -26,8 +26,7 @@ def meeting_computations(module: Module) -> frozenset[str]:
     meeting: set[str] = set()
     for computation in callees_first(module):
         if any(
-            needs_others(instruction) or meeting & {*instruction.attributes.called}
-            for instruction in computation.instructions
+            needs_others(op) or meeting & {*op.attributes.called} for op in computation.instructions
         ):
             meeting.add(computation.name)
     return frozenset(meeting)
@@ -39,12 +38,7 @@ def participants_of(module: Module) -> tuple[int, int]:
     From its header; where that says nothing, from the ids that groups, pairs and manual shardings
     name. A module in which nobody meets computes the same everywhere and needs one participant.
     """
-    exchanging = [
-        (c, instruction)
-        for c in module.computations
-        for instruction in c.instructions
-        if needs_others(instruction)
-    ]
+    exchanging = [(c, op) for c in module.computations for op in c.instructions if needs_others(op)]
     if not exchanging:
         return 1, 1
     replicas = partitions = devices = 1

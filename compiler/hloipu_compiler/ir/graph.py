@@ -94,9 +94,9 @@ class Computation:
     def parameters(self) -> tuple[int, ...]:
         """Positions of the parameters, by parameter number."""
         numbered = [
-            (instruction.parameter_number, i)
-            for i, instruction in enumerate(self.instructions)
-            if instruction.parameter_number >= 0
+            (op.parameter_number, i)
+            for i, op in enumerate(self.instructions)
+            if op.parameter_number >= 0
         ]
         return tuple(i for _, i in sorted(numbered))
 
@@ -175,10 +175,7 @@ class Module:
         """Return what notebooks show: name, size and the entry's parameters."""
         entry = self.entry
         given = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
-        rows = "".join(
-            f"<tr><td>{escape(instruction.name)}</td><td>{instruction.shape}</td></tr>"
-            for instruction in given
-        )
+        rows = "".join(f"<tr><td>{escape(op.name)}</td><td>{op.shape}</td></tr>" for op in given)
         left_out = len(entry.parameters) - len(given)
         more = f"<tr><td>…</td><td>{left_out} more</td></tr>" if left_out else ""
         return f"<table><caption>{escape(repr(self))}</caption>{rows}{more}</table>"
@@ -237,9 +234,7 @@ class Module:
                 c,
                 start=-1,
                 end=-1,
-                instructions=tuple(
-                    instruction._replace(start=-1, end=-1) for instruction in c.instructions
-                ),
+                instructions=tuple(op._replace(start=-1, end=-1) for op in c.instructions),
             )
             for c in self.computations
         )

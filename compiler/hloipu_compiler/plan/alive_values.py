@@ -28,10 +28,7 @@ def alive_bytes(
     buffers = _without(
         standing, computation, buffers_of(computation, module.computation, {}, taken)
     )
-    wanted = [
-        plan.ipus.get((computation.name, instruction.name))
-        for instruction in computation.instructions
-    ]
+    wanted = [plan.ipus.get((computation.name, op.name)) for op in computation.instructions]
     if all(ipu is None for ipu in wanted):
         return _alive(buffers, late=late)
     return _alive_on(wanted, buffers, _homes(buffers, plan, computation), plan.shards, late=late)

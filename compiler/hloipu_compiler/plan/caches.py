@@ -79,11 +79,7 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
         return True
     if not all(is_float(parameter_arrays(module)[p]) for p, _ in alike):
         return False
-    names = [
-        instruction.metadata
-        for instruction in module.entry.instructions
-        if instruction.metadata and instruction.operands
-    ]
+    names = [op.metadata for op in module.entry.instructions if op.metadata and op.operands]
     if not names or any(map(has_backward_names, names)):
         return False
     return not any(is_loss(result) for result in results)

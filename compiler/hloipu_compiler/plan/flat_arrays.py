@@ -25,11 +25,7 @@ def with_flat_parameters(module: Module) -> Module:
     given = [entry.instructions[position] for position in entry.parameters]
     if not any(isinstance(instruction.shape, TupleShape) for instruction in given):
         return module
-    if any(
-        leaf.element_type.name == _TOKEN
-        for instruction in given
-        for _, leaf in all_leaves(instruction.shape)
-    ):
+    if any(leaf.element_type.name == _TOKEN for op in given for _, leaf in all_leaves(op.shape)):
         return module
     first: list[int] = []
     count = 0

@@ -29,9 +29,9 @@ def hoistable(module: Module) -> list[Key]:
     run = {
         name
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode in OPS and Trait.CALLER in OPS[instruction.opcode].traits
-        for name in instruction.attributes.called
+        for op in c.instructions
+        if op.opcode in OPS and Trait.CALLER in OPS[op.opcode].traits
+        for name in op.attributes.called
     }
     direct = callees(module)[module.entry.name]
     names = sorted(

@@ -32,19 +32,15 @@ def cleaned(module: Module) -> Module:
 def without_dead(computation: Computation) -> Computation:
     """Return a computation without what neither its root nor an effect needs."""
     alive = [
-        i == computation.root or instruction.parameter_number >= 0 or has_effect(instruction.opcode)
-        for i, instruction in enumerate(computation.instructions)
+        i == computation.root or op.parameter_number >= 0 or has_effect(op.opcode)
+        for i, op in enumerate(computation.instructions)
     ]
     for i in range(len(alive) - 1, -1, -1):
         if alive[i]:
             for operand in computation.instructions[i].operands:
                 alive[operand] = True
     draft = Draft(computation)
-    names = {
-        instruction.name
-        for instruction, a in zip(computation.instructions, alive, strict=True)
-        if a
-    }
+    names = {op.name for op, a in zip(computation.instructions, alive, strict=True) if a}
     for i, instruction in enumerate(computation.instructions):
         if alive[i]:
             before = instruction.attributes.get("control-predecessors", ())

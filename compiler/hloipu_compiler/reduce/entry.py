@@ -26,8 +26,8 @@ def cut_after(module: Module, length: int) -> Module:
     kept = entry.instructions[:length]
     read = {o for instruction in kept for o in instruction.operands}
     ends = [
-        i for i, instruction in enumerate(kept)
-        if i not in read and instruction.opcode != "parameter" and is_data(instruction)
+        i for i, op in enumerate(kept)
+        if i not in read and op.opcode != "parameter" and is_data(op)
     ]  # fmt: skip
     if not ends:
         raise NotReducibleError
@@ -51,11 +51,7 @@ def with_results(module: Module, positions: Sequence[int]) -> Module:
 def cut_before(module: Module, length: int) -> Module:
     """Have parameters in place of the entry's first instructions that others read."""
     first = module.entry.instructions[:length]
-    keys = [
-        Key(module.entry.name, instruction.name)
-        for instruction in first
-        if is_replaceable(instruction)
-    ]
+    keys = [Key(module.entry.name, op.name) for op in first if is_replaceable(op)]
     return to_parameters(module, keys)
 
 
@@ -63,9 +59,9 @@ def replaceable(module: Module) -> list[Key]:
     """List the entry's instructions that parameters can stand for, the last ones first."""
     entry = module.entry
     return [
-        Key(entry.name, instruction.name)
-        for i, instruction in reversed(list(enumerate(entry.instructions)))
-        if i != entry.root and is_replaceable(instruction)
+        Key(entry.name, op.name)
+        for i, op in reversed(list(enumerate(entry.instructions)))
+        if i != entry.root and is_replaceable(op)
     ]
 
 
@@ -187,11 +183,10 @@ def split_parameters(module: Module, keys: Sequence[Key]) -> Module:
 def elements_of_tuples(module: Module) -> list[Key]:
     """List reads of elements of tuples that the same computation puts together."""
     return [
-        Key(c.name, instruction.name)
+        Key(c.name, op.name)
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "get-tuple-element"
-        and c.instructions[instruction.operands[0]].opcode == "tuple"
+        for op in c.instructions
+        if op.opcode == "get-tuple-element" and c.instructions[op.operands[0]].opcode == "tuple"
     ]
 
 

@@ -55,11 +55,7 @@ def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
     """
     for name, wanted in by_computation(keys).items():
         computation = module.computation[name]
-        gone = {
-            i
-            for i, instruction in enumerate(computation.instructions)
-            if instruction.name in wanted
-        }
+        gone = {i for i, op in enumerate(computation.instructions) if op.name in wanted}
         read = [i for i in sorted(gone) if not gone.issuperset(computation.users[i])]
         shapes = [computation.instructions[i].shape for i in read]
         module = with_inputs(module, name, shapes, partial(_fill_without, gone, read))
@@ -79,10 +75,10 @@ def _fill_without(
 def loop_bodies(module: Module) -> list[str]:
     """Return the names of loops' bodies, the largest first."""
     names = {
-        instruction.attributes.text("body")
+        op.attributes.text("body")
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "while"
+        for op in c.instructions
+        if op.opcode == "while"
     }
     return sorted(names, key=lambda name: (-len(module.computation[name].instructions), name))
 
@@ -105,9 +101,7 @@ def cut_body_after(module: Module, name: str, length: int) -> Module:
     body = module.computation[name]
     kept = body.instructions[:length]
     read = {o for instruction in kept for o in instruction.operands}
-    ends = [
-        i for i, instruction in enumerate(kept) if i not in read and computes(body, instruction)
-    ]
+    ends = [i for i, op in enumerate(kept) if i not in read and computes(body, op)]
     if not ends:
         raise NotReducibleError
 
@@ -225,9 +219,7 @@ def _widened_state(draft: Draft, computation: Computation, wide: TupleShape) -> 
 def _narrow(draft: Draft, old: Computation, position: int, at: int, shape: Shape) -> int:
     """Return what the users of a widened tuple read: itself, if they only read elements."""
     users = [old.instructions[i] for i in old.users[position]]
-    if position != old.root and all(
-        instruction.opcode == "get-tuple-element" for instruction in users
-    ):
+    if position != old.root and all(op.opcode == "get-tuple-element" for op in users):
         return at
     return _parts(draft, at, shape)
 

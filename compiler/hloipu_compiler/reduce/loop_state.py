@@ -34,10 +34,10 @@ def changed_elements(module: Module) -> list[Key]:
 def _bodies(module: Module) -> list[Computation]:
     """Return the bodies of loops that end by putting their state together."""
     names = dict.fromkeys(
-        instruction.attributes.text("body")
+        op.attributes.text("body")
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "while"
+        for op in c.instructions
+        if op.opcode == "while"
     )
     bodies = [module.computation[name] for name in names if name in module.computation]
     return [c for c in bodies if c.instructions[c.root].opcode == "tuple"]
@@ -71,13 +71,11 @@ def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
 def state_elements(module: Module) -> list[Key]:
     """List the elements of loops' states, of two elements and more."""
     return [
-        Key(c.name, instruction.name, n)
+        Key(c.name, op.name, n)
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "while"
-        and isinstance(instruction.shape, TupleShape)
-        and len(instruction.shape.elements) > 1
-        for n in range(len(instruction.shape.elements))
+        for op in c.instructions
+        if op.opcode == "while" and isinstance(op.shape, TupleShape) and len(op.shape.elements) > 1
+        for n in range(len(op.shape.elements))
     ]
 
 

@@ -40,8 +40,8 @@ def _leaves(module: Module) -> list[ArrayShape]:
     return [
         leaf.contents if isinstance(leaf, BufferShape) else leaf
         for c in module.computations
-        for instruction in c.instructions
-        for _, leaf in leaves(instruction.shape)
+        for op in c.instructions
+        for _, leaf in leaves(op.shape)
     ]
 
 

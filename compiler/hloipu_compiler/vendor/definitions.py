@@ -28,10 +28,10 @@ def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> M
     verifying a text raise.
     """
     targets = {
-        instruction.attributes.text("custom_call_target")
+        op.attributes.text("custom_call_target")
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "custom-call"
+        for op in c.instructions
+        if op.opcode == "custom-call"
     }
     for target in definitions:
         if target not in targets:

@@ -190,10 +190,8 @@ def _inherited(instruction: Instruction) -> Attributes:
 
 def _renamed(computation: Computation, names: dict[str, str]) -> Computation:
     instructions = tuple(
-        instruction._replace(attributes=renamed(instruction.attributes, names))
-        if instruction.attributes.called
-        else instruction
-        for instruction in computation.instructions
+        op._replace(attributes=renamed(op.attributes, names)) if op.attributes.called else op
+        for op in computation.instructions
     )
     return replace(computation, instructions=instructions)
 

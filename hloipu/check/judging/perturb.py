@@ -32,8 +32,8 @@ def perturbed(module: Module) -> Module | None:
     if any(
         isinstance(leaf, ArrayShape) and leaf.dynamic
         for c in module.computations
-        for instruction in c.instructions
-        for _, leaf in leaves(instruction.shape)
+        for op in c.instructions
+        for _, leaf in leaves(op.shape)
     ):
         return None
     forms = _Forms(module)

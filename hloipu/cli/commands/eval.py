@@ -89,11 +89,7 @@ def command(
 
 def check_names(module: Module, watched: Sequence[str]) -> None:
     """Raise UsageError where an instruction to watch does not exist."""
-    names = {
-        instruction.name
-        for computation in module.computations
-        for instruction in computation.instructions
-    }
+    names = {op.name for computation in module.computations for op in computation.instructions}
     for name in watched:
         if name.lstrip("%") not in names:
             raise UsageError(

@@ -47,9 +47,9 @@ def needs_session(module: Module, options: Options) -> bool:
     """Whether a module's program will keep state or have queues."""
     asks = wrapping_request(options).asks or pipeline_request(options).asks
     return asks or any(
-        instruction.opcode in _HOST_OPS
+        op.opcode in _HOST_OPS
         for computation in module.computations
-        for instruction in computation.instructions
+        for op in computation.instructions
     )
 
 

@@ -38,8 +38,8 @@ def in_stages(step: FlatStep) -> FlatStep:
     if stages is None:
         return step
     instructions = tuple(
-        instruction._replace(attributes=_staged(instruction, own, stages))
-        for instruction, own in zip(entry.instructions, said, strict=True)
+        op._replace(attributes=_staged(op, own, stages))
+        for op, own in zip(entry.instructions, said, strict=True)
     )
     entry = replace(entry, instructions=instructions)
     stated = step.stated

@@ -131,17 +131,12 @@ def without_opaque(module: Module) -> Module:
     A dropout gives out a reference to where its input lies, `opaque[]`, so that its gradient draws
     the same numbers. Drawn from the seed alone they are the same anyway: nobody reads it.
     """
-    if not any(
-        _has(instruction.shape) for c in module.computations for instruction in c.instructions
-    ):
+    if not any(_has(op.shape) for c in module.computations for op in c.instructions):
         return module
     computations = tuple(
         replace(
             c,
-            instructions=tuple(
-                instruction._replace(shape=_plain(instruction.shape))
-                for instruction in c.instructions
-            ),
+            instructions=tuple(op._replace(shape=_plain(op.shape)) for op in c.instructions),
         )
         for c in module.computations
     )

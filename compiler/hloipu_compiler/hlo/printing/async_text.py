@@ -21,10 +21,7 @@ NO_SUGAR: Sugar = {}
 def async_sugar(module: Module) -> Sugar:
     """Return the computations that sugar can hide: wrapped once, around one plain instruction."""
     calls = Counter(
-        name
-        for c in module.computations
-        for instruction in c.instructions
-        for name in instruction.attributes.called
+        name for c in module.computations for op in c.instructions for name in op.attributes.called
     )
     wrapped_by_computation: dict[str, Instruction] = {}
     for computation in module.computations:

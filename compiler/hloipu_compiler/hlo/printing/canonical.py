@@ -55,15 +55,13 @@ def canonical_module(module: Module) -> Module:
 
 def _renamed(computation: Computation, names: dict[str, str], first: int) -> Computation:
     own = {
-        instruction.name: f"{'p' if instruction.parameter_number >= 0 else 'v'}{first + i}"
-        for i, instruction in enumerate(computation.instructions)
+        op.name: f"{'p' if op.parameter_number >= 0 else 'v'}{first + i}"
+        for i, op in enumerate(computation.instructions)
     }
     memo: dict[Attributes, Attributes] = {}
     instructions = tuple(
-        instruction._replace(
-            name=own[instruction.name], attributes=_remembered(instruction, names, own, memo)
-        )
-        for instruction in computation.instructions
+        op._replace(name=own[op.name], attributes=_remembered(op, names, own, memo))
+        for op in computation.instructions
     )
     return Computation(
         names[computation.name], instructions, computation.root, computation.execution_thread

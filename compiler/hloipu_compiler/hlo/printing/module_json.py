@@ -44,9 +44,7 @@ def computation_json(computation: Computation, tables: StackTables = NO_TABLES) 
         "root": computation.root,
         "parameters": list(computation.parameters),
         "execution_thread": computation.execution_thread,
-        "instructions": [
-            _instruction(instruction, tables) for instruction in computation.instructions
-        ],
+        "instructions": [_instruction(op, tables) for op in computation.instructions],
     }
 
 

@@ -51,13 +51,7 @@ def _check_acyclic(module: "ModuleBuilder") -> None:
     from hloipu_compiler.analysis.call_graph import call_cycle  # few texts call forward
 
     called = {
-        name: list(
-            {
-                c: None
-                for instruction in computation.instructions
-                for c in instruction.attributes.called
-            }
-        )
+        name: list({c: None for op in computation.instructions for c in op.attributes.called})
         for name, computation in module.computations.items()
     }
     cycle = call_cycle(called)

@@ -33,10 +33,8 @@ def in_order(body: Computation, order: Sequence[int]) -> Computation:
     """Return a computation with its instructions, all of them, in another order."""
     place = {old: new for new, old in enumerate(order)}
     instructions = tuple(
-        instruction._replace(operands=tuple(place[i] for i in instruction.operands))
-        if instruction.operands
-        else instruction
-        for instruction in (body.instructions[old] for old in order)
+        op._replace(operands=tuple(place[i] for i in op.operands)) if op.operands else op
+        for op in (body.instructions[old] for old in order)
     )
     return replace(body, instructions=instructions, root=place[body.root])
 
@@ -106,15 +104,9 @@ def _sorted(body: Computation, edges: Mapping[int, set[int]]) -> list[int] | Non
     None where they wait for each other, or where effects or control would change their order.
     """
     instructions = body.instructions
-    if any(
-        has_side_effect(instruction) or control_predecessors(instruction)
-        for instruction in instructions
-    ):
+    if any(has_side_effect(op) or control_predecessors(op) for op in instructions):
         return None
-    waits = [
-        len(set(instruction.operands)) + len(edges.get(n, ()))
-        for n, instruction in enumerate(instructions)
-    ]
+    waits = [len(set(op.operands)) + len(edges.get(n, ())) for n, op in enumerate(instructions)]
     followers: list[list[int]] = [list(users) for users in body.users]
     for late, before in edges.items():
         for position in before:

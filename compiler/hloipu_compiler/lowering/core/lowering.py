@@ -153,11 +153,7 @@ def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
     that of loops, branches and stages.
     """
     entry = module.entry
-    times = Counter(
-        instruction.attributes.called
-        for instruction in entry.instructions
-        if instruction.opcode == "call"
-    )
+    times = Counter(op.attributes.called for op in entry.instructions if op.opcode == "call")
     found: dict[int, int] = {}
     inside: set[tuple[int, str]] = set()
     for instruction in entry.instructions:
@@ -186,11 +182,11 @@ def _product_tunings(
     machine, tuning = builder.machine, builder.tuning
     may_fit = _taken_bytes(builder, alive) <= machine.usable_bytes
     return {
-        instruction.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
+        op.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
         if may_fit
         else tuning
-        for position, instruction in enumerate(module.entry.instructions)
-        if instruction.opcode == "dot"
+        for position, op in enumerate(module.entry.instructions)
+        if op.opcode == "dot"
     }
 
 

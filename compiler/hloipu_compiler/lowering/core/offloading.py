@@ -110,11 +110,9 @@ def _users_of_large(
     """Return who reads each of these parameters that is large enough, by name."""
     wanted = set(parameters)
     return {
-        instruction.parameter_number: {
-            entry.instructions[user].name for user in entry.users[position]
-        }
-        for position, instruction in enumerate(entry.instructions)
-        if instruction.parameter_number in wanted and is_large(kinds[instruction.parameter_number])
+        op.parameter_number: {entry.instructions[user].name for user in entry.users[position]}
+        for position, op in enumerate(entry.instructions)
+        if op.parameter_number in wanted and is_large(kinds[op.parameter_number])
     }
 
 

@@ -32,14 +32,12 @@ def _scan(context: LoweringContext) -> Sequence[Value]:
 def _on_elements(context: LoweringContext, body: Computation) -> Expression:
     """Return a body of elementwise ops on arrays of one shape, as one on their elements."""
     shapes = {
-        instruction.shape.dimensions
-        for instruction in body.instructions
-        if isinstance(instruction.shape, ArrayShape) and instruction.shape.dimensions
+        op.shape.dimensions
+        for op in body.instructions
+        if isinstance(op.shape, ArrayShape) and op.shape.dimensions
     }
     sizes = min(shapes, default=())
-    if len(shapes) > 1 or not all(
-        _is_elementwise(body, instruction, sizes) for instruction in body.instructions
-    ):
+    if len(shapes) > 1 or not all(_is_elementwise(body, op, sizes) for op in body.instructions):
         raise CodegenError(
             "E0471",
             f"{context.instruction.name!r}: a scan whose body is not elementwise on one shape "
@@ -47,12 +45,10 @@ def _on_elements(context: LoweringContext, body: Computation) -> Expression:
             hint="write the scan as a while loop",
         )
     scalars = tuple(
-        instruction._replace(
-            shape=replace(instruction.shape, dimensions=(), layout=None, dynamic=None)
-        )
-        if isinstance(instruction.shape, ArrayShape)
-        else instruction
-        for instruction in body.instructions
+        op._replace(shape=replace(op.shape, dimensions=(), layout=None, dynamic=None))
+        if isinstance(op.shape, ArrayShape)
+        else op
+        for op in body.instructions
     )
     cut = replace(body, instructions=scalars, name=f"{body.name}@elements")
     module: Module = replace(context.module, computations=(*context.module.computations, cut))

@@ -36,8 +36,7 @@ def order_by_results(update: Computation) -> Computation:
     """
     root = update.instructions[update.root]
     if root.opcode != "tuple" or any(
-        has_side_effect(instruction) or control_predecessors(instruction)
-        for instruction in update.instructions
+        has_side_effect(op) or control_predecessors(op) for op in update.instructions
     ):
         return update
     seen: set[int] = set()

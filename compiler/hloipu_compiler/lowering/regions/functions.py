@@ -51,17 +51,10 @@ class _CallSite(NamedTuple):
         if self.only or after is None:
             return after
         between = self.context.computation.instructions[position + 1 : after]
-        called = {
-            name
-            for instruction in between
-            if instruction.opcode in RUNNING
-            for name in instruction.attributes.called
-        }
+        called = {name for op in between if op.opcode in RUNNING for name in op.attributes.called}
         inside = self.context.module.computation
         calls_more = any(
-            instruction.opcode in RUNNING
-            for name in called
-            for instruction in inside[name].instructions
+            op.opcode in RUNNING for name in called for op in inside[name].instructions
         )
         return None if calls_more else after
 

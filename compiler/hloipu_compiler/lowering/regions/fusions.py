@@ -27,9 +27,7 @@ from hloipu_runtime.codelets.ops.reduce import Reduce
 @lowers("fusion")
 def _fusion(context: LoweringContext) -> Sequence[Value]:
     computation = context.module.computation[context.attributes.called[0]]
-    if all(
-        instruction.opcode not in ("reduce", "fusion") for instruction in computation.instructions
-    ):
+    if all(op.opcode not in ("reduce", "fusion") for op in computation.instructions):
         return _Fusion(context, computation).lowered()
     return rows_lowered(context, partial(_op_by_op, context, computation))
 

@@ -26,6 +26,4 @@ def reached_from(entry: Computation, others: Sequence[Computation]) -> list[Comp
 
 
 def _called(computation: Computation) -> list[str]:
-    return [
-        name for instruction in computation.instructions for name in instruction.attributes.called
-    ]
+    return [name for op in computation.instructions for name in op.attributes.called]

@@ -210,11 +210,11 @@ def _sources(
 ) -> Iterator[tuple[Computation, int]]:
     """Yield what a value is moved from, as long as it is only moved."""
     callers = {
-        name: (c, instruction)
+        name: (c, op)
         for c in module.computations
-        for instruction in c.instructions
-        if instruction.opcode == "call"
-        for name in instruction.attributes.called
+        for op in c.instructions
+        if op.opcode == "call"
+        for name in op.attributes.called
     }
     seen = 0
     while seen < module.instruction_count:
