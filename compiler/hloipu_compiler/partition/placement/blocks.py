@@ -103,11 +103,11 @@ def least_full(candidates: Iterable[tuple[Blocks, float]]) -> Blocks:
 def with_blocks(flat: Module, blocks: Blocks) -> Module:
     """Return a flat module whose ops state the IPU of their block."""
     entry = flat.entry
-    made = tuple(
+    instructions = tuple(
         saying(op, blocks[entry.name, op.name]) if (entry.name, op.name) in blocks else op
         for op in entry.instructions
     )
-    new = replace(entry, instructions=made)
+    new = replace(entry, instructions=instructions)
     computations = tuple(new if c.name == entry.name else c for c in flat.computations)
     return replace(flat, computations=computations)
 
@@ -137,7 +137,7 @@ def _phases(
     if wrapping is None:
         return everything, False
     try:
-        found, trains = phases_and_kind(entry, wrapping, request)
+        phases, trains = phases_and_kind(entry, wrapping, request)
     except StagingError:
         return everything, False
-    return (found, trains) if FORWARD in found.phase else (everything, False)
+    return (phases, trains) if FORWARD in phases.phase else (everything, False)

@@ -39,8 +39,8 @@ def handed_down(module: Module, partitions: int = 1) -> Module:
     entry = handing.named((module.entry.name, None, ()))
     while handing.waiting:
         handing.write(handing.waiting.pop())
-    made = {c.name: c for c in module.computations} | handing.made
-    computations = tuple(made.values())
+    computation_by_name = {c.name: c for c in module.computations} | handing.computations
+    computations = tuple(computation_by_name.values())
     position = next(n for n, c in enumerate(computations) if c.name == entry)
     whole = replace(module, computations=computations, entry_position=position)
     ordered = callees_first(whole, only_reachable=True)
@@ -57,7 +57,7 @@ class _Handing:
         self.known: dict[_Variant, str] = {}
         self.taken: set[str] = set()
         self.waiting: list[_Variant] = []
-        self.made: dict[str, Computation] = {}
+        self.computations: dict[str, Computation] = {}
 
     def named(self, variant: _Variant) -> str:
         """Return the name of a computation that says so; the first takes the old name."""
@@ -73,7 +73,7 @@ class _Handing:
         old, ipu, of_parameter = variant
         computation = self.module.computation[old]
         statements: list[tuple[Ipu, ...]] = []
-        made: list[Instruction] = []
+        instructions: list[Instruction] = []
         for op in computation.instructions:
             stated = said(op, self.partitions)
             if not stated and op.parameter_number == 0 and len(of_parameter) == leaf_count(op):
@@ -89,9 +89,9 @@ class _Handing:
                 op = saying(op, only)
             if op.opcode in _RUNNING and op.attributes.called:
                 op = self._calling(op, stated)
-            made.append(op)
-        new = replace(computation, name=self.known[variant], instructions=tuple(made))
-        self.made[new.name] = new
+            instructions.append(op)
+        new = replace(computation, name=self.known[variant], instructions=tuple(instructions))
+        self.computations[new.name] = new
 
     def _taken(
         self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
@@ -103,8 +103,8 @@ class _Handing:
             return ()
         index = op.attributes.integer("index")
         before = sum(leaf_count(source._replace(shape=s)) for s in source.shape.elements[:index])
-        found = stated[before : before + leaf_count(op)]
-        return () if set(found) == {None} else found
+        part = stated[before : before + leaf_count(op)]
+        return () if set(part) == {None} else part
 
     def _calling(self, op: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
         only = said_by_all(op, self.partitions)

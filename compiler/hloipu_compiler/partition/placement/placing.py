@@ -26,23 +26,23 @@ def placed(
     flattened, that are one array from run to run.
     The plan has no IPUs where all are on the first.
     """
-    found = cells_of(module, known, plan.held_ipus, state, plan.partitions)
-    ipus = propagated(found.cells)
+    cells = cells_of(module, known, plan.held_ipus, state, plan.partitions)
+    ipus = propagated(cells.cells)
     if not any(ipus):
         return replace(plan, ipus={}, held_ipus={})
     ops: dict[tuple[str, str], int] = {}
-    held: dict[tuple[str, str, int], int] = {}
-    for cell, ipu in zip(found.cells, ipus, strict=True):
+    ipu_by_place: dict[tuple[str, str, int], int] = {}
+    for cell, ipu in zip(cells.cells, ipus, strict=True):
         match cell.key:
             case (computation, name, leaf):
-                held[computation, name, leaf] = ipu
+                ipu_by_place[computation, name, leaf] = ipu
             case (computation, name):
                 ops[computation, name] = ipu
-    for key, users in found.constants:
+    for key, users in cells.constants:
         if users:
             ops[key] = ipus[users[0]]
-    held.update((key, ipus[cell]) for key, cell in found.results)
-    return replace(plan, ipus=ops, held_ipus=held)
+    ipu_by_place.update((key, ipus[cell]) for key, cell in cells.results)
+    return replace(plan, ipus=ops, held_ipus=ipu_by_place)
 
 
 def placed_cut(
@@ -65,7 +65,7 @@ def spread(module: Module, plan: Plan, pipelining: Pipelining) -> Pipelining:
     `module`: cut into calls, as the plan knows it. Its parameters lie, and its gradients are added
     up, where the plan has them.
     """
-    entry, held = module.entry, plan.held_ipus
+    entry, ipu_by_place = module.entry, plan.held_ipus
     ipus = tuple(range(plan.shards))
     names = [entry.instructions[position].name for position in entry.parameters]
     return replace(
@@ -74,11 +74,13 @@ def spread(module: Module, plan: Plan, pipelining: Pipelining) -> Pipelining:
         positions=tuple(position._replace(ipus=ipus) for position in pipelining.positions),
         accumulations=tuple(
             accumulation._replace(
-                ipu=held.get((entry.name, accumulation.call, accumulation.element), 0)
+                ipu=ipu_by_place.get((entry.name, accumulation.call, accumulation.element), 0)
             )
             for accumulation in pipelining.accumulations
         ),
-        homes={number: held.get((entry.name, name, 0), 0) for number, name in enumerate(names)},
+        homes={
+            number: ipu_by_place.get((entry.name, name, 0), 0) for number, name in enumerate(names)
+        },
     )
 
 

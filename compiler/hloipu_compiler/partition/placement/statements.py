@@ -49,8 +49,8 @@ def said(op: Instruction, partitions: int = 1) -> tuple[Ipu, ...]:
 
 def said_by_all(op: Instruction, partitions: int = 1) -> Ipu:
     """Return the IPU that an op states of all that it makes."""
-    found = set(said(op, partitions))
-    return found.pop() if len(found) == 1 else None
+    ipus = set(said(op, partitions))
+    return ipus.pop() if len(ipus) == 1 else None
 
 
 def saying(op: Instruction, ipu: int) -> Instruction:

@@ -40,13 +40,15 @@ def rows_joined(module: Module) -> Module:
     if len(parts) < 2:
         return module
     sums = _sums(entry, parts)
-    found = {n: rows for n, axis in sums.items() if (rows := _rows(entry, n, axis, sums, parts))}
-    if not found:
+    rows_by_sum = {
+        n: rows for n, axis in sums.items() if (rows := _rows(entry, n, axis, sums, parts))
+    }
+    if not rows_by_sum:
         return module
     draft = Draft(module, entry)
     for position, op in enumerate(entry.instructions):
-        if position in found:
-            place = _concatenated(draft, op, found[position])
+        if position in rows_by_sum:
+            place = _concatenated(draft, op, rows_by_sum[position])
         else:
             place = draft.append(with_operands(op, tuple(draft.place[i] for i in op.operands)))
         draft.place.append(place)
@@ -74,14 +76,14 @@ def _part(entry: Computation, op: Instruction) -> _Part | None:
 
 def _sums(entry: Computation, parts: dict[int, _Part]) -> dict[int, int]:
     """Return the additions, of parts and of one another, with the axis of their parts."""
-    found: dict[int, int] = {}
+    axis_by_sum: dict[int, int] = {}
     for position, op in enumerate(entry.instructions):
         if op.opcode == "add":
-            axes = {parts[i].axis if i in parts else found.get(i, -1) for i in op.operands}
-            alone = all(len(entry.users[i]) == 1 for i in op.operands if i in found)
+            axes = {parts[i].axis if i in parts else axis_by_sum.get(i, -1) for i in op.operands}
+            alone = all(len(entry.users[i]) == 1 for i in op.operands if i in axis_by_sum)
             if len(axes) == 1 and -1 not in axes and alone:
-                found[position] = axes.pop()
-    return found
+                axis_by_sum[position] = axes.pop()
+    return axis_by_sum
 
 
 def _rows(
@@ -90,20 +92,20 @@ def _rows(
     """Return the parts of a whole sum, in order; None where two have a row in common."""
     if any(user in sums for user in entry.users[position]):
         return None  # a sum within another
-    found, waiting = [], [position]
+    rows, waiting = [], [position]
     while waiting:
         at = waiting.pop()
         if at in parts:
-            found.append(parts[at])
+            rows.append(parts[at])
         else:
             waiting.extend(entry.instructions[at].operands)
-    found.sort(key=lambda x: x.begin)
+    rows.sort(key=lambda x: x.begin)
     end = 0
-    for part in found:
+    for part in rows:
         if part.begin < end or part.end <= part.begin:
             return None
         end = part.end
-    return found
+    return rows
 
 
 def _concatenated(draft: Draft, op: Instruction, rows: list[_Part]) -> int:

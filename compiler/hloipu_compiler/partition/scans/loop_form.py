@@ -58,8 +58,8 @@ class StackedLoop:
 
     def rows_of(self, element: int, begin: int, end: int) -> tuple[int, int]:
         """Return which rows [first, last) of a stack the trips [begin, end) use."""
-        found = [self.rows[i][begin:end] for i in self.elements[element].accesses]
-        return int(min(x.min() for x in found)), int(max(x.max() for x in found)) + 1
+        rows = [self.rows[i][begin:end] for i in self.elements[element].accesses]
+        return int(min(x.min() for x in rows)), int(max(x.max() for x in rows)) + 1
 
 
 def stacked_loop(module: Module, caller: Computation, position: int) -> StackedLoop | None:
@@ -102,7 +102,7 @@ def _counts(
     module: Module, caller: Computation, op: Instruction, body: Computation
 ) -> dict[int, tuple[int, int]]:
     """Return the elements of the state that count, or stay as they are, from a constant on."""
-    found = {}
+    start_and_step = {}
     for index, shape in enumerate(op.shape.elements if isinstance(op.shape, TupleShape) else ()):
         if number_type(shape) is None:
             continue
@@ -111,21 +111,21 @@ def _counts(
         if start is None or start.carried is not None or change is None:
             continue
         if change.carried == (index,):
-            found[index] = (start.constant, change.constant)
-    return found
+            start_and_step[index] = (start.constant, change.constant)
+    return start_and_step
 
 
 def _tables(caller: Computation, op: Instruction, body: Computation) -> dict[int, Values]:
     """Return the elements of the state that are a row of numbers and stay as they are."""
     given = caller.instructions[op.operands[0]].operands
     root = body.instructions[body.root]
-    found = {}
+    table_by_element = {}
     for user in body.users[body.parameters[0]]:
         index = body.instructions[user].attributes.integer("index")
         table = table_of(caller.instructions[given[index]])
         if table is not None and root.operands[index] == user:
-            found[index] = table
-    return found
+            table_by_element[index] = table
+    return table_by_element
 
 
 class _Finding:
@@ -179,7 +179,7 @@ class _Finding:
         """Return the ops that read or write parts of a stack, or None where it is used whole."""
         versions = list(taken)
         known = set(taken)
-        found = []
+        accesses = []
         for version in versions:
             for user in self.body.users[version]:
                 op = self.body.instructions[user]
@@ -192,11 +192,11 @@ class _Finding:
                     return None
                 if op.operands[0] != version:
                     return None
-                found.append(user)
+                accesses.append(user)
                 if op.opcode == _WRITE and user not in known:
                     known.add(user)
                     versions.append(user)
-        return sorted(found) if self.root.operands[index] in known else None
+        return sorted(accesses) if self.root.operands[index] in known else None
 
     def _axes(self, access: int) -> list[int]:
         """Return the axes of which an access takes one row that goes with the trips."""
@@ -208,14 +208,14 @@ class _Finding:
             return []
         if first != (1 if op.opcode == _READ else 2):
             return []  # an older form, with all indices in one array
-        found = []
+        axes = []
         for axis, size in enumerate(sizes):
             values = self.known.get(op.operands[first + axis])
             if size != 1 or values is None or values[0] == values[-1]:
                 continue
             if values.min() >= 0 and values.max() < shape.dimensions[axis]:
-                found.append(axis)
-        return found
+                axes.append(axis)
+        return axes
 
     def _index(self, access: int, axis: int) -> int:
         op = self.body.instructions[access]

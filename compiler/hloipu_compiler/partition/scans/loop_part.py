@@ -91,7 +91,7 @@ def _body(
         access: index for index, element in enumerate(loop.elements) for access in element.accesses
     }
     names = Names(op.name for op in old.instructions)
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: list[int] = []
     shifted: dict[tuple[int, int], int] = {}
     for position, op in enumerate(old.instructions):
@@ -106,25 +106,27 @@ def _body(
             number_at = first_index(op) + loop.elements[element].axis
             key = (operands[number_at], firsts[element])
             if key not in shifted:
-                shifted[key] = _shifted(made, names, *key)
+                shifted[key] = _shifted(instructions, names, *key)
             operands[number_at] = shifted[key]
             if op.opcode == "dynamic-update-slice" and isinstance(shape, ArrayShape):
-                stack = made[operands[0]].shape
+                stack = instructions[operands[0]].shape
                 axis = loop.elements[element].axis
                 if isinstance(stack, ArrayShape):
                     shape = with_rows(shape, axis, stack.dimensions[axis])
-        place.append(len(made))
+        place.append(len(instructions))
         moved = with_operands(op, tuple(operands))
-        made.append(moved if shape is op.shape else moved._replace(shape=shape))
+        instructions.append(moved if shape is op.shape else moved._replace(shape=shape))
     name = draft.computation_names.fresh(f"{stem}.body")
-    return Computation(name, tuple(made), place[old.root], old.execution_thread)
+    return Computation(name, tuple(instructions), place[old.root], old.execution_thread)
 
 
-def _shifted(made: list[Instruction], names: Names, index: int, first: int) -> int:
+def _shifted(instructions: list[Instruction], names: Names, index: int, first: int) -> int:
     """Return where an index stands that counts from the first row at hand."""
     if first == 0:
         return index
-    shape = made[index].shape
-    made.append(number(names.fresh(f"first_row.{first}"), first, shape))
-    made.append(Instruction(names.fresh("row"), "subtract", shape, (index, len(made) - 1)))
-    return len(made) - 1
+    shape = instructions[index].shape
+    instructions.append(number(names.fresh(f"first_row.{first}"), first, shape))
+    instructions.append(
+        Instruction(names.fresh("row"), "subtract", shape, (index, len(instructions) - 1))
+    )
+    return len(instructions) - 1

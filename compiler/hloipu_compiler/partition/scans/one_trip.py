@@ -71,14 +71,14 @@ class OneTrip:
 
     def _alike(self) -> bytearray:
         """Return the ops that depend on constants alone, and so are the same in each trip."""
-        found = bytearray(len(self.body.instructions))
+        is_alike = bytearray(len(self.body.instructions))
         for position, op in enumerate(self.body.instructions):
             if op.parameter_number >= 0 or op.attributes.called or op.opcode in _RANDOM:
                 continue
             if has_side_effect(op) or op.opcode not in OPS or position == self.body.root:
                 continue
-            found[position] = all(found[i] for i in op.operands)
-        return found
+            is_alike[position] = all(is_alike[i] for i in op.operands)
+        return is_alike
 
     def _value(self, position: int, trip: int, place: dict[int, int]) -> int:
         """Return where a value of the body stands in the entry."""

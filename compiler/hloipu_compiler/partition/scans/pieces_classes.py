@@ -54,16 +54,16 @@ class CutClasses:
         """Of a class: sizes of dimensions, and where these are cut."""
         for position in range(len(self.shapes)):
             self._join(position)
-        for given, made in pairs:
-            if self.shapes[given].dimensions == self.shapes[made].dimensions:
+        for given, new in pairs:
+            if self.shapes[given].dimensions == self.shapes[new].dimensions:
                 for axis in range(self.shapes[given].rank):
-                    self._one(given, axis, made, axis)
+                    self._one(given, axis, new, axis)
         self._cut_classes()
 
     def cut(self) -> dict[int, Cut]:
         """Return how values may be cut, by position."""
-        found = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
-        return {position: cut for position, cut in found if cut is not None}
+        cuts = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
+        return {position: cut for position, cut in cuts if cut is not None}
 
     def class_of(self, position: int, axis: int) -> Cell:
         """Return the class of a dimension."""
@@ -112,9 +112,9 @@ class CutClasses:
         self.unit: dict[Cell, int] = {}
         for root, cuts in self.cuts_of.items():
             unit = lcm(*{n for n, _ in cuts})
-            found = {at * unit // n for n, cut in cuts for at in cut}
-            if 2 < len(found) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
-                self.sorted[root], self.unit[root] = tuple(sorted(found)), unit
+            places_in_units = {at * unit // n for n, cut in cuts for at in cut}
+            if 2 < len(places_in_units) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
+                self.sorted[root], self.unit[root] = tuple(sorted(places_in_units)), unit
 
     def _cutting(self, position: int, op: Instruction) -> Iterator[tuple[int, int, list[int]]]:
         """Yield position and axis of what an op cuts, and where."""
@@ -123,9 +123,9 @@ class CutClasses:
             sizes = [self.shapes[i].dimensions[axis] for i in op.operands]
             yield position, axis, [0, *accumulate(sizes)]
         elif op.opcode == "slice":
-            found = sliced_range(op, self.shapes[op.operands[0]])
-            if found is not None:
-                axis, taken = found
+            axis_and_range = sliced_range(op, self.shapes[op.operands[0]])
+            if axis_and_range is not None:
+                axis, taken = axis_and_range
                 size = self.shapes[op.operands[0]].dimensions[axis]
                 yield op.operands[0], axis, [0, taken.start, taken.limit, size]
 

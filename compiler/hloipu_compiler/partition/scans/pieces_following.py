@@ -57,14 +57,14 @@ def sliced_range(op: Instruction, operand: ArrayShape) -> tuple[int, SliceRange]
     """Return axis and range of a slice without steps that takes all along every other axis."""
     if op.opcode != "slice":
         return None
-    found = None
+    axis_and_range = None
     for axis, (given, size) in enumerate(zip(slice_ranges(op), operand.dimensions, strict=True)):
         if (given.start, given.limit, given.stride) == (0, size, 1):
             continue
-        if found is not None or given.stride != 1 or given.start >= given.limit:
+        if axis_and_range is not None or given.stride != 1 or given.start >= given.limit:
             return None
-        found = axis, given
-    return found
+        axis_and_range = axis, given
+    return axis_and_range
 
 
 _COMBINING = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})

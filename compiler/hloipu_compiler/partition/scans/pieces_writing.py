@@ -77,12 +77,12 @@ class _Writing:
 
     def whole(self, position: int) -> int:
         """Return where all of an old value is."""
-        found = self.place[position]
-        if found is None:
+        at = self.place[position]
+        if at is None:
             cut = self.choice.cut[position]
-            found = self._joined(position, cut, (0, cut.bounds[-1]))
-            self.place[position] = found
-        return found
+            at = self._joined(position, cut, (0, cut.bounds[-1]))
+            self.place[position] = at
+        return at
 
     def rows(self, position: int, axis: int, rows: Range) -> int:
         """Return where a range of an old value is."""
@@ -128,14 +128,16 @@ class _Writing:
 
     def _cut_from(self, axis: int, parts: Sequence[int]) -> int | None:
         """Return the one array whose neighbouring slices these are, if they are all of it."""
-        made = [self.draft.made[i] for i in parts]
-        if made[0].opcode != "slice" or len({op.operands for op in made}) != 1:
+        slices = [self.draft.made[i] for i in parts]
+        if slices[0].opcode != "slice" or len({op.operands for op in slices}) != 1:
             return None
-        (source,) = made[0].operands
+        (source,) = slices[0].operands
         whole = self.draft.shape(source)
-        found = [sliced_range(op, whole) for op in made if isinstance(whole, ArrayShape)]
+        axes_and_ranges = [
+            sliced_range(op, whole) for op in slices if isinstance(whole, ArrayShape)
+        ]
         at = 0
-        for each in found:
+        for each in axes_and_ranges:
             if each is None or each[0] != axis or each[1].start != at:
                 return None
             at = each[1].limit
@@ -149,8 +151,8 @@ class _Writing:
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
         part = _resized(shape, axis, rows[1] - rows[0])
-        made = self.draft.made[source]
-        array = constant_array(made) if made.opcode == "constant" else None
+        producer = self.draft.made[source]
+        array = constant_array(producer) if producer.opcode == "constant" else None
         if array is not None:
             own = array[(slice(None),) * axis + (slice(*rows),)].copy()
             own.flags.writeable = False
@@ -185,11 +187,11 @@ class _Writing:
         for n, rows in enumerate(pairwise(cut.bounds)):
             shape = _resized(self._shape(position), cut.axis, rows[1] - rows[0])
             name = self.draft.fresh_name(f"{op.name}.rows.{rows[0]}")
-            made = op._replace(
+            piece = op._replace(
                 name=name, shape=shape, attributes=kept, parameter_number=number + n,
                 start=-1, end=-1,
             )  # fmt: skip
-            self.pieces[position, cut.axis, rows] = self.draft.append(made)
+            self.pieces[position, cut.axis, rows] = self.draft.append(piece)
 
     def _piece(self, op: Instruction, axis: int, rows: Range) -> int:
         """Return where a piece of an op's result is, written now."""
@@ -216,10 +218,10 @@ class _Writing:
         shape = _resized(op.shape, axis, size)
         attributes = without(narrowed(op, axis, size), DESCRIBES_LEAVES)
         name = self.draft.fresh_name(f"{op.name}.rows.{rows[0]}")
-        made = op._replace(
+        piece = op._replace(
             name=name, shape=shape, operands=operands, attributes=attributes, start=-1, end=-1
         )
-        self.alike[op.name, size] = self.draft.append(made)
+        self.alike[op.name, size] = self.draft.append(piece)
         return self.alike[op.name, size]
 
     def _of_concatenation(self, op: Instruction, axis: int, rows: Range) -> int:
@@ -227,15 +229,15 @@ class _Writing:
         if op.name not in self.begins:
             sizes = (self._shape(i).dimensions[axis] for i in op.operands)
             self.begins[op.name] = [0, *accumulate(sizes)]
-        begins, found = self.begins[op.name], []
+        begins, pieces = self.begins[op.name], []
         place = bisect_right(begins, rows[0]) - 1
         while place < len(op.operands) and begins[place] < rows[1]:
             first, end = begins[place], begins[place + 1]
             inside = max(rows[0], first) - first, min(rows[1], end) - first
             if inside[0] < inside[1]:
-                found.append(self.rows(op.operands[place], axis, inside))
+                pieces.append(self.rows(op.operands[place], axis, inside))
             place += 1
-        return self._beside(op, axis, found)
+        return self._beside(op, axis, pieces)
 
     def _plain(self, position: int, op: Instruction) -> None:
         """Write an op whose result is whole; it may read pieces."""

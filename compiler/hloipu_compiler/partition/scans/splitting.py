@@ -100,13 +100,13 @@ class _Splitting:
 
     def _spare_tuples(self) -> set[int]:
         """Return the tuples that nothing reads but loops that come in parts."""
-        found = set()
+        spare = set()
         for position in self.chosen:
             given = self.entry.instructions[position].operands[0]
             users = self.entry.users[given]
             if all(user in self.chosen for user in users) and given != self.entry.root:
-                found.add(given)
-        return found
+                spare.add(given)
+        return spare
 
     def _loop(self, loop: StackedLoop) -> "_Outcome":
         op = self.entry.instructions[loop.position]
@@ -121,8 +121,8 @@ class _Splitting:
                 state, written = one_trip.written_out(begin, state)
             else:
                 state, written = part(self.draft, self.module, loop, op, begin, end, state)
-            for made in self.draft.made[before:]:
-                self.parts[made.name] = (loop.name, begin, end)
+            for instruction in self.draft.made[before:]:
+                self.parts[instruction.name] = (loop.name, begin, end)
             for index, piece in written.items():
                 outcome.add(index, begin, end, piece)
         outcome.state = state
@@ -167,9 +167,9 @@ class _Outcome:
         pieces = sorted(self.pieces[index])
         whole, axis = self.begun[index], element.axis
         count = self.draft.array(whole).dimensions[axis]
-        found = [piece for _, _, piece in pieces]
+        joined = [piece for _, _, piece in pieces]
         if pieces[0][0] > 0:
-            found.insert(0, self.draft.rows(whole, axis, 0, pieces[0][0]))
+            joined.insert(0, self.draft.rows(whole, axis, 0, pieces[0][0]))
         if pieces[-1][1] < count:
-            found.append(self.draft.rows(whole, axis, pieces[-1][1], count))
-        return self.draft.joined(found, axis, self.draft.array(whole))
+            joined.append(self.draft.rows(whole, axis, pieces[-1][1], count))
+        return self.draft.joined(joined, axis, self.draft.array(whole))

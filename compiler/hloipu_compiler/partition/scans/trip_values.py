@@ -63,7 +63,7 @@ def trip_values(
     `elements`: of elements of the loop's state, by index; `tables`: elements that are a row of
     numbers which never change, such as the numbers of the layers.
     """
-    found: dict[int, Values] = {}
+    values_by_position: dict[int, Values] = {}
     rows: dict[int, Values] = {}
     parameter = body.parameters[0]
     for position, op in enumerate(body.instructions):
@@ -80,15 +80,15 @@ def trip_values(
         if index >= 0:
             value = elements.get(index)
         elif op.opcode == "dynamic-slice" and op.operands[0] in rows:
-            value = _looked_up(rows[op.operands[0]], found.get(op.operands[1]))
+            value = _looked_up(rows[op.operands[0]], values_by_position.get(op.operands[1]))
         elif op.opcode == "constant":
             number = scalar_constant(op)
             value = None if number is None else np.full(trips, int(number.reshape(-1)[0]))
-        elif op.operands and all(i in found for i in op.operands):
-            value = _computed(op, [found[i] for i in op.operands])
+        elif op.operands and all(i in values_by_position for i in op.operands):
+            value = _computed(op, [values_by_position[i] for i in op.operands])
         if value is not None:
-            found[position] = value.astype(kind)
-    return found
+            values_by_position[position] = value.astype(kind)
+    return values_by_position
 
 
 def _looked_up(table: Values, at: Values | None) -> Values | None:

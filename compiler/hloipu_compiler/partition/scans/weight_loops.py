@@ -44,19 +44,19 @@ def layer_loops(module: Module, wrapping: Wrapping) -> list[LayerLoop]:
     Those that read rows of a stack that another one reads or writes rows of are among them.
     """
     entry = module.entry
-    found = [
+    loops = [
         _layer_loop(entry, loop)
         for position, x in enumerate(entry.instructions)
         if x.opcode == "while" and (loop := stacked_loop(module, entry, position)) is not None
     ]
-    if not found:
+    if not loops:
         return []
     weights = _weights(entry, wrapping)
-    chosen = [x for x in found if _is_over_weights(entry, x, weights)]
+    chosen = [x for x in loops if _is_over_weights(entry, x, weights)]
     known: set[Source] = set()
     while new := {at for x in chosen for at in x.stacks if at[1] >= 0 or weights[at[0]]} - known:
         known |= new
-        chosen = [x for x in found if not known.isdisjoint(x.stacks)]
+        chosen = [x for x in loops if not known.isdisjoint(x.stacks)]
     return _few(module, chosen)
 
 
@@ -80,14 +80,14 @@ def _is_over_weights(entry: Computation, each: LayerLoop, weights: Mask) -> bool
 
 def _few(module: Module, loops: list[LayerLoop]) -> list[LayerLoop]:
     """Return the loops, the first of which do not make too many ops when written out."""
-    found, left = [], _MOST_OPS
+    few, left = [], _MOST_OPS
     for each in loops:
         op = module.entry.instructions[each.loop.position]
         body = module.computation[op.attributes.text("body")]
         left -= each.loop.trips * len(body.instructions)
         if left >= 0:
-            found.append(each)
-    return found
+            few.append(each)
+    return few
 
 
 def _layer_loop(entry: Computation, loop: StackedLoop) -> LayerLoop:

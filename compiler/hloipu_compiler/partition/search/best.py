@@ -23,15 +23,15 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
         estimates,
         key=lambda estimate: (-estimate.per_second, estimate.needed_bytes, estimate.bubble),
     )
-    found: list[Estimate] = []
+    unbeaten: list[Estimate] = []
     for each in order:
         bytes_enough, bubble_enough = each.needed_bytes * _ALIKE, each.bubble + _ALIKE - 1
         if not any(
             estimate.needed_bytes <= bytes_enough and estimate.bubble <= bubble_enough
-            for estimate in found
+            for estimate in unbeaten
         ):
-            found.append(each)
-    return found
+            unbeaten.append(each)
+    return unbeaten
 
 
 def choice_of(estimates: list[Estimate]) -> Estimate:

@@ -94,15 +94,15 @@ class BlockPrices:
             # The channel is another one each time.
             said = (op.attributes.get("replica_groups"), op.attributes.get("source_target_pairs"))
             key = (op.opcode, *said, byte_count_of(shapes))  # type: ignore[assignment]
-        found = self.known.get(key)
-        if found is None:
+        spent = self.known.get(key)
+        if spent is None:
             if op.opcode in COLLECTIVES:
-                found = Spent(0, self._collective(op, byte_count_of(shapes)))
+                spent = Spent(0, self._collective(op, byte_count_of(shapes)))
             else:
                 cycles = product_cycles(self.machine, self.tuning, op, shapes)
-                found = Spent(self._other(costs, computation, op) if cycles is None else cycles)
-            self.known[key] = found
-        return found
+                spent = Spent(self._other(costs, computation, op) if cycles is None else cycles)
+            self.known[key] = spent
+        return spent
 
     def _collective(self, op: Instruction, size_bytes: int) -> int:
         """Return the cycles of a collective, as `costs.collecting` counts them."""

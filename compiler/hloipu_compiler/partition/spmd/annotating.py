@@ -82,8 +82,8 @@ def require_undivided(module: Module) -> None:
     And E0477 for one that is partitioned already.
     """
     require_whole(module)
-    found = _Annotating(module, ((_MESH_NAME, 1),))
-    if not found.was_one_device or found.tiled_over > 1:
+    annotating = _Annotating(module, ((_MESH_NAME, 1),))
+    if not annotating.was_one_device or annotating.tiled_over > 1:
         raise UsageError(
             "E0486",
             "the text says already how arrays are divided",
@@ -115,10 +115,10 @@ class _Annotating:
 
     def _old_meshes(self) -> dict[str, Mesh]:
         try:
-            found = read_meshes(once_escaped(self.header.get(MESHES, "{}")))
+            meshes = read_meshes(once_escaped(self.header.get(MESHES, "{}")))
         except SdyFault as error:
             raise UsageError("E0486", f"the meshes of the text cannot be read: {error}") from error
-        return {name: mesh for name, mesh in found.items() if not mesh.is_maximal}
+        return {name: mesh for name, mesh in meshes.items() if not mesh.is_maximal}
 
     def _mesh(self, sizes: MeshSizes) -> Mesh:
         """Return the mesh that holds: axes of the text, then those that are named."""
@@ -141,19 +141,19 @@ class _Annotating:
                 hint="name the axes of the mesh, major to minor: --mesh data=2,model=4",
             )
         kept = {name: size for name, size in known.items() if name not in asked}
-        made = Mesh((*kept, *asked), (*kept.values(), *asked.values()))
-        if self.tiled_over > 1 and self.tiled_over != made.device_count:
+        joined = Mesh((*kept, *asked), (*kept.values(), *asked.values()))
+        if self.tiled_over > 1 and self.tiled_over != joined.device_count:
             raise UsageError(
                 "E0486",
                 f"the text divides values over {self.tiled_over} devices, the mesh over "
-                f"{made.device_count}",
+                f"{joined.device_count}",
                 hint="ask for as many devices: tile assignments do not say what more would do",
             )
         if any(asked.get(name, size) != size for name, size in known.items()):
             self._refuse_borders()
         if stay := [f"{name}={size}" for name, size in kept.items() if size > 1]:
             self.lines.append(f"axes of the text that --mesh does not name stay: {', '.join(stay)}")
-        return made
+        return joined
 
     def _refuse_borders(self) -> None:
         for computation in self.module.computations:
@@ -183,10 +183,10 @@ class _Annotating:
             self._computation(c, ruled, results) if c is entry else self._computation(c, {}, ())
             for c in self.module.computations
         )
-        made = replace(self.module, computations=computations)
+        module = replace(self.module, computations=computations)
         said = ("sharding", "frontend_attributes")
         open_ones = tuple(
-            not any(key in made.entry.instructions[i].attributes for key in said)
+            not any(key in module.entry.instructions[i].attributes for key in said)
             for i in entry.parameters
         )
         values: dict[str, Value] = {
@@ -199,14 +199,14 @@ class _Annotating:
             meshes = ", ".join(f"{name} = {_mesh_text(self.mesh)}" for name in names)
             header = {**self.header, MESHES: f"{{{meshes}}}"}
             values["frontend_attributes"] = Raw(frontend_attributes_text(header))
-        made = replace(made, attributes=self.module.attributes.replaced(**values))
+        module = replace(module, attributes=self.module.attributes.replaced(**values))
         if self.tiled_over < 2:
-            made = _with_tiles_beside(made)
-        return Annotated(made, tuple(self.lines))
+            module = _with_tiles_beside(module)
+        return Annotated(module, tuple(self.lines))
 
     def _ruled(self, matched: Mapping[int, Rule]) -> dict[int, list[Spec | None]]:
         """Return what rules say of the leaves of each parameter, by its position."""
-        found: dict[int, list[Spec | None]] = {}
+        specs_by_parameter: dict[int, list[Spec | None]] = {}
         number = 0
         for position in self.module.entry.parameters:
             own: list[Spec | None] = []
@@ -216,8 +216,8 @@ class _Annotating:
                 own.append(rule[1] if rule else None)
                 number += is_array
             if any(spec is not None for spec in own):
-                found[position] = own
-        return found
+                specs_by_parameter[position] = own
+        return specs_by_parameter
 
     def _ruled_results(self, matched: Mapping[int, Rule]) -> list[Spec | None]:
         """Return what rules say of the leaves of the result; none where they say nothing."""
@@ -232,7 +232,7 @@ class _Annotating:
         ruled: Mapping[int, Sequence[Spec | None]],
         results: Sequence[Spec | None],
     ) -> Computation:
-        made = []
+        instructions = []
         anew: list[str] = []
         for position, op in enumerate(computation.instructions):
             before = op.attributes
@@ -242,15 +242,15 @@ class _Annotating:
                     anew.append(op.name)
             elif self.tiled_over < 2:
                 op = op._replace(attributes=self._renewed(before))
-            made.append(op)
+            instructions.append(op)
         if anew:
             more = f" and {len(anew) - _MOST_SHOWN} more" if len(anew) > _MOST_SHOWN else ""
             self.lines.append(
                 f"what the text says of {', '.join(anew[:_MOST_SHOWN])}{more} no longer counts: "
                 "--shard says it anew"
             )
-        made_one = replace(computation, instructions=tuple(made))
-        return self._with_results(made_one, results) if results else made_one
+        annotated = replace(computation, instructions=tuple(instructions))
+        return self._with_results(annotated, results) if results else annotated
 
     def _with_results(self, entry: Computation, specs: Sequence[Spec | None]) -> Computation:
         """Return the entry whose results state how they are divided, as JAX writes them."""

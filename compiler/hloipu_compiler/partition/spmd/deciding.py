@@ -44,12 +44,12 @@ def with_shardings(module: Module, known: Propagated) -> Module:
             return op
         each = tuple(map(tiles, known.result(key)))
         if isinstance(op.shape, TupleShape):
-            found = Sharding(
+            stated = Sharding(
                 ShardingKind.TUPLE, elements=each or (Sharding(ShardingKind.REPLICATED),)
             )
         else:
-            found = each[0]
-        return op._replace(attributes=op.attributes.replaced(sharding=Raw(str(found))))
+            stated = each[0]
+        return op._replace(attributes=op.attributes.replaced(sharding=Raw(str(stated))))
 
     computations = tuple(
         replace(
@@ -115,7 +115,7 @@ def explained(module: Module, known: Propagated, op: str) -> list[Explained]:
     Empty where no op that runs has the name.
     """
     name = op.removeprefix("%")
-    found = []
+    explanations = []
     for computation in module.computations:
         position = computation.position.get(name)
         for number in known.links.results.get((computation.name, position or 0), ()):
@@ -124,8 +124,8 @@ def explained(module: Module, known: Propagated, op: str) -> list[Explained]:
             shape = str(known.links.shapes[number])
             sharding = str(to_tiles(known.shardings[number], known.axes))
             steps = tuple(_steps(module, known, number))
-            found.append(Explained(_name(module, known, number), shape, sharding, steps))
-    return found
+            explanations.append(Explained(_name(module, known, number), shape, sharding, steps))
+    return explanations
 
 
 def _name(module: Module, known: Propagated, number: int) -> str:

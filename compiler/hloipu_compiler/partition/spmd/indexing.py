@@ -195,12 +195,12 @@ def gathered(b: Blocks, cut: Cut, operands: list[int]) -> int:
         for d, size in enumerate(sizes)
     ]
     attributes = op.attributes.replaced(slice_sizes=tuple(slices))
-    found = local_op(b, cut, (at, local), attributes)
-    result = b.shape(found)
+    slices_at = local_op(b, cut, (at, local), attributes)
+    result = b.shape(slices_at)
     rows = [d for d in range(len(result.dimensions)) if d not in read("offset_dims")]
     mask = b.spread(op, inside, result.dimensions, *rows)
     zero = b.spread(op, b.constant(op, result.element_type, 0), result.dimensions)
-    return b.apply(op, "select", mask, found, zero)
+    return b.apply(op, "select", mask, slices_at, zero)
 
 
 def scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:

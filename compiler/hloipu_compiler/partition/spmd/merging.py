@@ -111,27 +111,27 @@ def _written(computation: Computation, groups: list[Group]) -> Computation:
     ready = [position for position, count in left.items() if not count]
     heapify(ready)
     place: dict[int, int] = {}
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     while ready:
         position = heappop(ready)
         group = group_of.get(position)
         if group is None:
             operands = tuple(place[i] for i in old[position].operands)
-            place[position] = len(made)
-            made.append(old[position]._replace(operands=operands))
+            place[position] = len(instructions)
+            instructions.append(old[position]._replace(operands=operands))
         else:
             together = tuple(place[i] for each in group for i in old[each].operands)
             shape = TupleShape(tuple(old[each].shape for each in group))
-            at = len(made)
-            made.append(
+            at = len(instructions)
+            instructions.append(
                 old[position]._replace(
                     name=names.fresh(old[position].name), shape=shape, operands=together
                 )
             )
             for index, each in enumerate(group):
                 attributes: dict[str, Value] = {"index": index}
-                place[each] = len(made)
-                made.append(
+                place[each] = len(instructions)
+                instructions.append(
                     Instruction(
                         old[each].name, "get-tuple-element", old[each].shape, (at,),
                         Attributes(attributes), old[each].metadata,
@@ -141,4 +141,4 @@ def _written(computation: Computation, groups: list[Group]) -> Computation:
             left[user] -= 1
             if not left[user]:
                 heappush(ready, user)
-    return replace(computation, instructions=tuple(made), root=place[computation.root])
+    return replace(computation, instructions=tuple(instructions), root=place[computation.root])

@@ -21,28 +21,28 @@ REDUCTION = FactorKind.REDUCTION
 
 def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> list[int]:
     """Return operands whose padding, and whose initial values on all devices, count for nothing."""
-    made, op = list(operands), cut.x
+    masked, op = list(operands), cut.x
     if not cut.has(REDUCTION):
-        return made
+        return masked
     count = len(operands) // 2
     parts = cut.parts_of(REDUCTION)
     if cut.monoid is not None:
-        kind = b.shape(made[0]).element_type
+        kind = b.shape(masked[0]).element_type
         neutral = b.neutral(op, cut.monoid, kind)
         at = 0 if cut.updates else 1
         value = scalar_constant(old.instructions[op.operands[at]])
         if not is_neutral(value, cut.monoid, cut.shapes[0]):
-            made[at] = _once(b, cut, made[at], neutral, parts)
+            masked[at] = _once(b, cut, masked[at], neutral, parts)
     for array in range(len(operands)):
         for along in cut.along(array, REDUCTION):
             if op.opcode in SUMMED:
-                fill = b.constant(op, b.shape(made[array]).element_type, 0)
+                fill = b.constant(op, b.shape(masked[array]).element_type, 0)
             elif cut.monoid is not None:
                 fill = neutral
             else:
-                fill = made[count + array]
-            made[array] = b.masked(op, made[array], along, fill)
-    return made
+                fill = masked[count + array]
+            masked[array] = b.masked(op, masked[array], along, fill)
+    return masked
 
 
 def _once(b: Blocks, cut: Cut, at: int, neutral: int, parts: tuple[int, ...]) -> int:
@@ -81,8 +81,8 @@ def _again(b: Blocks, cut: Cut, at: int, splits: Sequence[Split]) -> list[Block]
     attributes = without(reduction.attributes, (*STATED, "dimensions")).replaced(dimensions=(0,))
     operands = (*gathered, *reduction.operands[count:])
     again = draft.add(op, "reduce", draft.shape(at), operands, attributes)
-    found = leaves_at(b, again)
-    return [Block(leaf, split) for leaf, split in zip(found, splits, strict=True)]
+    leaves = leaves_at(b, again)
+    return [Block(leaf, split) for leaf, split in zip(leaves, splits, strict=True)]
 
 
 def leaves_at(b: Blocks, at: int) -> list[int]:

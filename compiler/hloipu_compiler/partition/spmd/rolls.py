@@ -34,15 +34,15 @@ def rolls_of(computation: Computation) -> dict[int, Roll]:
 
     Slices that others read, too, are left out.
     """
-    found: dict[int, Roll] = {}
+    roll_by_position: dict[int, Roll] = {}
     readers = Counter(i for op in computation.instructions for i in op.operands)
     for position, op in enumerate(computation.instructions):
         roll = _roll(computation, op) if op.opcode == "concatenate" else None
         if roll is not None:
-            found[position] = roll
+            roll_by_position[position] = roll
             alone = (i for i in op.operands if readers[i] == 1 and i != computation.root)
-            found.update(dict.fromkeys(alone, roll))
-    return found
+            roll_by_position.update(dict.fromkeys(alone, roll))
+    return roll_by_position
 
 
 def _roll(computation: Computation, op: Instruction) -> Roll | None:

@@ -70,10 +70,10 @@ def greatest(b: Blocks, cut: Cut, operands: list[int]) -> int:
     (along,) = cut.along(0, WHOLE)
     d, k = along.d, op.attributes.integer("k")
     few = min(k, along.block)
-    found = _top(b, op, at, few)
+    own = _top(b, op, at, few)
     offset = b.by_block(op, along.parts, along.starts)
-    places = b.apply(op, "add", found[1], b.spread(op, offset, b.shape(found[1]).dimensions))
-    values, places = (b.reshards.gathered(op, each, d, along.parts) for each in (found[0], places))
+    places = b.apply(op, "add", own[1], b.spread(op, offset, b.shape(own[1]).dimensions))
+    values, places = (b.reshards.gathered(op, each, d, along.parts) for each in (own[0], places))
     best, chosen = _top(b, op, values, k)
     batch = tuple(range(d))
     shape = b.shape(chosen)
@@ -84,8 +84,8 @@ def greatest(b: Blocks, cut: Cut, operands: list[int]) -> int:
         operand_batching_dims=batch, start_indices_batching_dims=batch,
         index_vector_dim=d + 1, slice_sizes=(1,) * (d + 1),
     )  # fmt: skip
-    made = (best, picked)
-    return b.draft.add(op, "tuple", TupleShape(tuple(map(b.shape, made))), made)
+    results = (best, picked)
+    return b.draft.add(op, "tuple", TupleShape(tuple(map(b.shape, results))), results)
 
 
 def _top(b: Blocks, op: Instruction, at: int, k: int) -> tuple[int, int]:

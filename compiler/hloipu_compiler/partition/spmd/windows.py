@@ -109,22 +109,22 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
     if not along:
         return local_op(b, cut, operands)
     (result,) = along
-    op, d, begin, found = cut.x, result.d, 0, None
+    op, d, begin, whole = cut.x, result.d, 0, None
     sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
     for number, at in enumerate(operands):
         own = replace(result, size=cut.shapes[number].dimensions[d])
         reads = Reads.by(result, -begin)
         piece = b.window(op, at, own, reads)
-        if found is None:
-            found = piece
+        if whole is None:
+            whole = piece
         else:
             first = b.by_block(op, result.parts, np.clip(-reads.starts, 0, result.block))
             is_in = b.rows_between(op, result.block, first, None)
             assert is_in is not None
-            found = b.apply(op, "select", b.spread(op, is_in, sizes, d), piece, found)
+            whole = b.apply(op, "select", b.spread(op, is_in, sizes, d), piece, whole)
         begin += own.size
-    assert found is not None
-    return found
+    assert whole is not None
+    return whole
 
 
 # ---- windows that slide ---------------------------------------------------------------------
@@ -147,7 +147,7 @@ def windows_reduced(b: Blocks, cut: Cut, operands: list[int]) -> int:
         return run_up(b, cut, operands, monoid)
     op, count = cut.x, len(operands) // 2
     windows = list(op.attributes.window().dimensions)
-    made, outside = list(operands), operands[count:]
+    inputs, outside = list(operands), operands[count:]
     if cut.monoid is not None:
         outside = [b.neutral(op, cut.monoid, b.shape(operands[0]).element_type)]
     for result in _result_along(cut):
@@ -156,9 +156,11 @@ def windows_reduced(b: Blocks, cut: Cut, operands: list[int]) -> int:
             given = next(a for a in cut.along(number, PERMUTATION) if a.d == result.d)
             reads = _reads(window, result)
             fill = outside[number]
-            made[number] = dilated(b, op, made[number], given, reads, window.base_dilation, fill)
+            inputs[number] = dilated(
+                b, op, inputs[number], given, reads, window.base_dilation, fill
+            )
         windows[result.d] = _bare(window)
-    return local_op(b, cut, made, op.attributes.replaced(window=Window(tuple(windows))))
+    return local_op(b, cut, inputs, op.attributes.replaced(window=Window(tuple(windows))))
 
 
 def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
@@ -231,7 +233,7 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
         windows[d] = replace(window, pad_low=0, pad_high=behind)
         ends.append((result, result.starts - begins))
     attributes = without(op.attributes, STATED).replaced(window=Window(tuple(windows)))
-    found = b.draft.append(
+    scattered = b.draft.append(
         op._replace(
             shape=b.shape(at), operands=(at, source, init), attributes=attributes,
             name=b.draft.fresh_name(op.name),
@@ -239,11 +241,11 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
     )  # fmt: skip
     for result, offsets in ends:
         if (offsets == offsets[0]).all():
-            found = b.cut(op, found, result.d, int(offsets[0]), result.block)
+            scattered = b.cut(op, scattered, result.d, int(offsets[0]), result.block)
         else:
             start = b.by_block(op, result.parts, offsets)
-            found = b.cut_at(op, found, result.d, start, result.block)
-    return found
+            scattered = b.cut_at(op, scattered, result.d, start, result.block)
+    return scattered
 
 
 HANDLERS: dict[FactorKind, dict[str, Handler]] = {

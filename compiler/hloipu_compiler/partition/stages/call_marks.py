@@ -65,13 +65,15 @@ class _Marking:
     def write(self, variant: _Variant) -> None:
         """Write one computation."""
         name, marks = variant
-        made = []
+        instructions = []
         for op in _marked(self.module.computation[name], dict(marks)).instructions:
             handed = frozenset(_marks_of(op).items())
             names = {called: self.named((called, handed)) for called in op.attributes.called}
-            made.append(op._replace(attributes=renamed(op.attributes, names)) if names else op)
+            instructions.append(
+                op._replace(attributes=renamed(op.attributes, names)) if names else op
+            )
         old = self.module.computation[name]
-        new = replace(old, name=self.known[variant], instructions=tuple(made))
+        new = replace(old, name=self.known[variant], instructions=tuple(instructions))
         self.made[new.name] = new
 
 
@@ -81,23 +83,23 @@ def _marks_of(op: Instruction) -> dict[str, str]:
     if "ipu_" not in text and "CALL_CONFIG_TYPE" not in text:
         return {}
     said = read_frontend_attributes(text)
-    found = {key: said[key] for key in _KEYS if key in said}
+    mark_by_key = {key: said[key] for key in _KEYS if key in said}
     phase = _POPLAR.get(said.get("CALL_CONFIG_TYPE", ""))
     if phase is not None:
-        found.setdefault("ipu_phase", phase)
+        mark_by_key.setdefault("ipu_phase", phase)
         if phase != "wu" and "PIPELINE_STAGE_ID" in said:
-            found.setdefault("ipu_stage", said["PIPELINE_STAGE_ID"])
-    return found
+            mark_by_key.setdefault("ipu_stage", said["PIPELINE_STAGE_ID"])
+    return mark_by_key
 
 
 def _marked(computation: Computation, marks: Mapping[str, str]) -> Computation:
     if not marks:
         return computation
-    made = []
+    instructions = []
     for op in computation.instructions:
         if op.parameter_number < 0:
             said = dict(marks) | read_frontend_attributes(op.attributes.text(_KEY))
             values = {**op.attributes, _KEY: frontend_attributes_text(said)}
             op = op._replace(attributes=Attributes(values, op.attributes.called))
-        made.append(op)
-    return replace(computation, instructions=tuple(made))
+        instructions.append(op)
+    return replace(computation, instructions=tuple(instructions))

@@ -73,7 +73,7 @@ class Handing:
 
         `results`: what is handed out in the end.
         """
-        wanted, found = set(results), list[tuple[list[int], list[int]]]()
+        wanted, computed_and_handed = set(results), list[tuple[list[int], list[int]]]()
         for n in range(len(self.bodies) - 1, -1, -1):
             body = {*self.bodies[n], *remade[n]}
             handed = sorted(i for i in body if self.place[i] == n and i in wanted)
@@ -88,8 +88,8 @@ class Handing:
                         waiting.append(i)
             kept = sorted(used & body)
             wanted.update(closure(self.entry, self.written_out, kept)[1])
-            found.append((kept, handed))
-        return found[::-1]
+            computed_and_handed.append((kept, handed))
+        return computed_and_handed[::-1]
 
     def _acts(self, position: int) -> bool:
         """Whether an op may do more than make its value."""
@@ -102,7 +102,7 @@ class Handing:
         That place hands them on, on its IPU, so that no value crosses links to an IPU twice.
         """
         first: dict[tuple[int, int], int] = {}
-        found: dict[tuple[int, int], int] = {}
+        giver_by_read: dict[tuple[int, int], int] = {}
         for n, read in enumerate(reads):
             if self.ipus[n] < 0:
                 continue
@@ -112,8 +112,8 @@ class Handing:
                     continue
                 giver = first.setdefault((i, ipu), n)
                 if giver != n and not (self.stages and self.stages[giver] == self.stages[n]):
-                    found[n, i] = giver
-        return found
+                    giver_by_read[n, i] = giver
+        return giver_by_read
 
     def _ipu_of(self, position: int) -> int:
         """Return the IPU that a value is made on for each micro-batch, or -1."""
@@ -183,18 +183,19 @@ class Handing:
 
 def written_out(entry: Computation, phases: Phases) -> bytearray:
     """Return which values are computed wherever they are read: free ones, and tuples."""
-    found = bytearray(len(entry.instructions))
+    is_written_out = bytearray(len(entry.instructions))
     for position, op in enumerate(entry.instructions):
         if op.opcode == "tuple" and position != entry.root:
-            found[position] = 1  # no tuple passes from one call to another
+            is_written_out[position] = 1  # no tuple passes from one call to another
         if phases.phase[position] != FREE or op.attributes.called:
             continue
         small = isinstance(op.shape, ArrayShape) and op.shape.element_count <= FEW_ELEMENTS
         if op.opcode in _CHEAP or small or is_folded(entry, position):
-            found[position] = all(
-                found[i] or entry.instructions[i].parameter_number >= 0 for i in op.operands
+            is_written_out[position] = all(
+                is_written_out[i] or entry.instructions[i].parameter_number >= 0
+                for i in op.operands
             )
-    return found
+    return is_written_out
 
 
 def closure(

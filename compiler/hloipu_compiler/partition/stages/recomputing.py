@@ -49,30 +49,30 @@ def made_again(
             if any(phases.phase[i] == BACKWARD and stages[i] == stage for i in users):
                 read[stage].append(position)
     fit = {each: recomputable(entry, phases, each) for each in {CHEAP, kind}}
-    found = {
+    positions_by_stage = {
         stage: _all_made_again(entry, phases, stages, fit[FULL], roots)
         if kind == FULL and stage < count - 1
         else _made_again_for_fewest_bytes(entry, phases, stages, fit[CHEAP], roots)
         for stage, roots in read.items()
     }
-    return {stage: positions for stage, positions in found.items() if positions}
+    return {stage: positions for stage, positions in positions_by_stage.items() if positions}
 
 
 def _all_made_again(
     entry: Computation, phases: Phases, stages: Stages, fit: Sequence[int], roots: Sequence[int]
 ) -> frozenset[int]:
     """Return all that one stage can make again for what its backward part reads."""
-    found: set[int] = set()
+    again: set[int] = set()
     waiting = [i for i in roots if fit[i]]
     while waiting:
         position = waiting.pop()
-        if position not in found:
-            found.add(position)
+        if position not in again:
+            again.add(position)
             same = stages[position]
             waiting += [
                 i for i in entry.instructions[position].operands if fit[i] and stages[i] == same
             ]
-    return frozenset(found)
+    return frozenset(again)
 
 
 def _made_again_for_fewest_bytes(
@@ -112,7 +112,7 @@ def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
     """Return which forward ops may be made again from what they read."""
     places = parameter_positions(entry)
     moving = {i for pair in phases.per_micro_batch for i in places[pair.parameter]}
-    found = bytearray(len(entry.instructions))
+    is_recomputable = bytearray(len(entry.instructions))
     for position, op in enumerate(entry.instructions):
         if phases.phase[position] != FORWARD or op.opcode in _NEVER:
             if phases.phase[position] in (FREE, "") and moving.intersection(op.operands):
@@ -124,9 +124,9 @@ def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
             continue
         # No tuple passes from one call to another: its elements are made where it is.
         tuples = [i for i in op.operands if isinstance(entry.instructions[i].shape, TupleShape)]
-        found[position] = all(
-            found[i] or entry.instructions[i].parameter_number >= 0
+        is_recomputable[position] = all(
+            is_recomputable[i] or entry.instructions[i].parameter_number >= 0
             for i in tuples
             if phases.phase[i] == FORWARD
         )
-    return found
+    return is_recomputable

@@ -26,7 +26,7 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
     if not any(readers.values()):
         return module, phases
     names = Names(op.name for op in entry.instructions)
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     phase: list[str] = []
     place: list[int] = []
     copies: dict[tuple[int, str], int] = {}
@@ -35,17 +35,17 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
         """Write an op in one phase, on what that phase gathers."""
         op = entry.instructions[position]
         operands = tuple(copies.get((i, own), place[i]) for i in op.operands)
-        made.append(with_operands(op, operands))
+        instructions.append(with_operands(op, operands))
         phase.append(own)
-        return len(made) - 1
+        return len(instructions) - 1
 
     for position, op in enumerate(entry.instructions):
         place.append(written(position, phases.phase[position]))
         for own in (FORWARD, BACKWARD):
             if own in readers.get(position, ()):
                 copies[position, own] = at = written(position, own)
-                made[at] = made[at]._replace(name=names.fresh(op.name))
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+                instructions[at] = instructions[at]._replace(name=names.fresh(op.name))
+    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     kept = _with_read_only(new, tuple(phase))
@@ -67,13 +67,13 @@ def _with_early_scatters(entry: Computation, phases: Phases) -> Phases:
 
 def _until_scattered(entry: Computation, phase: Sequence[str], position: int) -> list[int]:
     """Return the ops of the update from a gradient to the sum that scatters it; or none."""
-    found: list[int] = []
+    on_the_way: list[int] = []
     while len(users := entry.users[position]) == 1 and phase[users[0]] == UPDATE:
         (position,) = users
         op = entry.instructions[position]
-        found.append(position)
+        on_the_way.append(position)
         if op.opcode == "reduce-scatter" and len(op.operands) == 1:
-            return found
+            return on_the_way
         if len(op.operands) != 1 or moved_operand(op, entry) is None:
             break
     return []
@@ -88,20 +88,22 @@ def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]
         if phases.phase[position] == FREE and is_made:
             gathered.append(position)
             known.add(position)
-    found: dict[int, frozenset[str]] = {}
+    phases_by_gathered: dict[int, frozenset[str]] = {}
     for position in reversed(gathered):
         users = entry.users[position]
         own = {phases.phase[user] for user in users if user not in known}
-        later = (found[user] for user in users if user in known)
-        found[position] = frozenset(own & {FORWARD, BACKWARD}).union(*later)
-    return found
+        later = (phases_by_gathered[user] for user in users if user in known)
+        phases_by_gathered[position] = frozenset(own & {FORWARD, BACKWARD}).union(*later)
+    return phases_by_gathered
 
 
 def _with_read_only(entry: Computation, phase: tuple[str, ...]) -> tuple[str, ...]:
     """Return phases in which nothing is made before the micro-batches that nobody reads."""
-    found = list(phase)
-    for position in range(len(found) - 1, -1, -1):
+    new_phase = list(phase)
+    for position in range(len(new_phase) - 1, -1, -1):
         users = entry.users[position]
-        if found[position] == FREE and position != entry.root:
-            found[position] = FREE if any(found[i] or i == entry.root for i in users) else ""
-    return tuple(found)
+        if new_phase[position] == FREE and position != entry.root:
+            new_phase[position] = (
+                FREE if any(new_phase[i] or i == entry.root for i in users) else ""
+            )
+    return tuple(new_phase)

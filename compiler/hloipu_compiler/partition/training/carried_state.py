@@ -98,32 +98,32 @@ class MovingState:
         return False
 
     def _origins(self, result: int, through: Set[str]) -> set[int]:
-        found, seen, waiting = set[int](), {result}, [result]
+        origins, seen, waiting = set[int](), {result}, [result]
         while waiting:
             position = waiting.pop()
             op = self.entry.instructions[position]
             if self.forward[position] or op.parameter_number >= 0 or op.opcode not in through:
-                found.add(position)
+                origins.add(position)
                 continue
             new = {i for i in op.operands if self.varying[i]} - seen
             seen |= new
             waiting.extend(new)
-        return found
+        return origins
 
 
 def _parts_of(entry: Computation, position: int, own: Set[int]) -> list[tuple[int, int]]:
     """Return where parts of state begin within arrays put together, and where within the state."""
     op = entry.instructions[position]
     (axis,) = op.attributes.integers("dimensions")
-    found, begin = list[tuple[int, int]](), 0
+    begins, begin = list[tuple[int, int]](), 0
     for i in op.operands:
         part = entry.instructions[i]
         if not isinstance(part.shape, ArrayShape):
             return []
         if part.opcode == "slice" and part.operands[0] in own:
-            found.append((begin, ranges(part)[axis].start))
+            begins.append((begin, ranges(part)[axis].start))
         begin += part.shape.dimensions[axis]
-    return found
+    return begins
 
 
 def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
@@ -145,13 +145,13 @@ def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
 
 def _sloped(entry: Computation, state: Iterable[int]) -> Mask:
     """Return what depends on state of floats by floats alone: what has a derivative by it."""
-    found = Mask(len(entry.instructions))
+    is_sloped = Mask(len(entry.instructions))
     for position in state:
-        found[position] = has_slope(entry.instructions[position])
+        is_sloped[position] = has_slope(entry.instructions[position])
     for position, op in enumerate(entry.instructions):
-        if not found[position] and any(found[i] for i in op.operands):
-            found[position] = has_slope(op)
-    return found
+        if not is_sloped[position] and any(is_sloped[i] for i in op.operands):
+            is_sloped[position] = has_slope(op)
+    return is_sloped
 
 
 def is_float(op: Instruction) -> bool:

@@ -73,9 +73,9 @@ def check_forward(entry: Computation, roles: Roles, assumed: Set[int]) -> None:
             continue
         cone = ancestors(entry, [position])
         for pair in floats:
-            made = results[pair.result]
+            new_value = results[pair.result]
             is_read = any(cone[i] for i in parameters[pair.parameter])
-            if is_read and made is not None and not cone[made]:
+            if is_read and new_value is not None and not cone[new_value]:
                 raise _conflict(
                     f"result {number} may be a loss, which the new value of parameter "
                     f"{pair.parameter} has no part in",

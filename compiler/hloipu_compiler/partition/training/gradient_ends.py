@@ -26,9 +26,13 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
 
     `sloped`: what depends on state by floats.
     """
-    made = _made_forward(entry, walk)
+    is_elementwise = _made_forward(entry, walk)
     for position in sorted(walk.gradients):
-        if not made[position] or not sloped[position] or walk.marks.get(position) == "bwd":
+        if (
+            not is_elementwise[position]
+            or not sloped[position]
+            or walk.marks.get(position) == "bwd"
+        ):
             continue
         if is_number(entry.instructions[position]):
             continue  # `number_gradients` tells those from what they are made of

@@ -84,18 +84,14 @@ class OpPhases:
         return [p for n in numbers if (p := self.results[n]) is not None]
 
     def _late_ancestors(self, positions: Sequence[int]) -> set[int]:
-        found: set[int] = set()
+        late: set[int] = set()
         waiting = list(positions)
         while waiting:
             position = waiting.pop()
-            if (
-                self.late[position]
-                and position not in self.walk.gradients
-                and position not in found
-            ):
-                found.add(position)
+            if self.late[position] and position not in self.walk.gradients and position not in late:
+                late.add(position)
                 waiting.extend(self.entry.instructions[position].operands)
-        return found
+        return late
 
 
 def _is_boundary(entry: Computation, position: int, op: Instruction) -> bool:

@@ -193,14 +193,14 @@ class _Finding:
         ]
         self.varying = self.kinds.varying = self._varying()
 
-    def _count_with(self, made: Iterable[int]) -> bool:
+    def _count_with(self, per_batch: Iterable[int]) -> bool:
         """Take whole numbers that are read to make what each micro-batch makes; return if any.
 
         Such as the key by which a second loss draws, which no result tells of, or the place in a
         queue that is written next.
         """
-        behind = ancestors(self.entry, made)
-        found = [
+        behind = ancestors(self.entry, per_batch)
+        counted = [
             pair
             for pair in self._rest()
             if any(behind[i] for i in self.parameters[pair.parameter])
@@ -208,10 +208,10 @@ class _Finding:
             and not has_slope(self.entry.instructions[self._result(pair.result)])
             and self.marks.get(self._result(pair.result)) != UPDATE
         ]
-        self.per_micro_batch += found
+        self.per_micro_batch += counted
         self.updated = self._rest()
         self.varying = self.kinds.varying = self._varying()
-        return bool(found)
+        return bool(counted)
 
     def _non_trainable(self, losses: Sequence[int]) -> set[Pair]:
         """Return the state that the forward pass reads and that is no weight of the losses."""
@@ -290,7 +290,7 @@ class _Finding:
         for_each = ancestors(
             self.entry, [self._result(pair.result) for pair in self.per_micro_batch]
         )
-        found = []
+        counting = []
         for pair, step in steps.items():
             position = self._result(pair.result)
             values = (*self.parameters[pair.parameter], position)
@@ -298,8 +298,8 @@ class _Finding:
                 continue
             is_beside = self.statistics > 0 and has_slope(self.entry.instructions[position])
             if any(for_each[i] for i in values) or abs(step) != 1 or is_beside:
-                found.append(pair)
-        self.per_micro_batch += found
+                counting.append(pair)
+        self.per_micro_batch += counting
         self.updated = self._rest()
         self.varying = self.kinds.varying = self._varying()
 
@@ -416,7 +416,9 @@ class _Finding:
             if self._is_read_forward(pair.parameter):
                 for position in sources[self._result(pair.result)]:
                     weights.get(position, []).append(pair.parameter)
-        return tuple(Gradient(position, tuple(found)) for position, found in weights.items())
+        return tuple(
+            Gradient(position, tuple(parameters)) for position, parameters in weights.items()
+        )
 
 
 def _rank(op: Instruction) -> int:

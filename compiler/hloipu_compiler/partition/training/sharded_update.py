@@ -74,7 +74,7 @@ class _Update:
         """Return state that only the update reads: position of the parameter -> result."""
         kept = dict(self.pipelining.per_micro_batch)
         roots = self.entry.instructions[self.entry.root].operands
-        found = {}
+        result_by_parameter = {}
         for pair in self.wrapping.state:
             entry_at = self.entry.parameters[pair.parameter]
             op = self.entry.instructions[entry_at]
@@ -83,14 +83,14 @@ class _Update:
             if self.call.operands.count(entry_at) != 1 or not self._is_large(op.shape):
                 continue
             result = roots[pair.result]
-            made = self.entry.instructions[result]
-            if made.opcode != "get-tuple-element" or made.operands != (self.at,):
+            taken = self.entry.instructions[result]
+            if taken.opcode != "get-tuple-element" or taken.operands != (self.at,):
                 continue
             if roots.count(result) != 1 or len(self.entry.users[result]) > 1:
                 continue
             operand = self.parameters[self.call.operands.index(entry_at)]
-            found[operand] = made.attributes.integer("index")
-        return found
+            result_by_parameter[operand] = taken.attributes.integer("index")
+        return result_by_parameter
 
     def _is_large(self, shape: Shape) -> bool:
         if not isinstance(shape, ArrayShape) or not shape.dimensions:
@@ -109,10 +109,10 @@ class _Update:
         return element if element in known else None
 
     def ipu_of_gradient(self, element: Element) -> int:
-        found = self.pipelining.accumulations
+        accumulations = self.pipelining.accumulations
         return next(
             accumulation.ipu
-            for accumulation in found
+            for accumulation in accumulations
             if (accumulation.call, accumulation.element) == element
         )
 
@@ -163,8 +163,8 @@ class _Rewriting:
             results.append(self._part(position) if stays else self.whole[position])
         together = TupleShape(tuple(draft.shape(i) for i in results))
         at = draft.append(root._replace(operands=tuple(results), shape=together))
-        made = Computation(old.name, tuple(draft.made), at, old.execution_thread)
-        return self._finished(made, together)
+        computation = Computation(old.name, tuple(draft.made), at, old.execution_thread)
+        return self._finished(computation, together)
 
     def _parameter(self, position: int) -> None:
         op = self.old.instructions[position]
@@ -228,8 +228,8 @@ class _Rewriting:
                 shape = _array(self.draft.shape(part))
                 shapes.append(plain(shape.element_type, (count * shape.dimensions[0],)))
             attributes = Attributes({"replica_groups": self._everyone(), "dimensions": (0,)})
-            found = self._met(first, "all-gather", parts, shapes, attributes)
-            for position, gathered in zip(positions, found, strict=True):
+            gathered_parts = self._met(first, "all-gather", parts, shapes, attributes)
+            for position, gathered in zip(positions, gathered_parts, strict=True):
                 self.whole[position] = self._in_shape(self.old.instructions[position], gathered)
 
     def _met(
@@ -258,7 +258,7 @@ class _Rewriting:
             return self.whole[position]
         shape = self._part_shape(op)
         if op.opcode == "broadcast" and not op.attributes.integers("dimensions"):
-            found = self.draft.append(
+            at = self.draft.append(
                 op._replace(
                     name=self.draft.fresh_name(op.name), shape=shape,
                     operands=(self.whole[op.operands[0]],),
@@ -268,9 +268,9 @@ class _Rewriting:
             flat = self._flat(op, self.whole[position])
             sizes = Attributes({"dynamic_slice_sizes": shape.dimensions})
             operands = (flat, self._start(op, shape.dimensions[0]))
-            found = self.draft.add(op, "dynamic-slice", shape, operands, sizes)
-        self.part[position] = found
-        return found
+            at = self.draft.add(op, "dynamic-slice", shape, operands, sizes)
+        self.part[position] = at
+        return at
 
     def _part_shape(self, op: Instruction) -> ArrayShape:
         shape = _array(op.shape)
@@ -323,7 +323,7 @@ class _Rewriting:
 
     # --- around the update ------------------------------------------------------------------------
 
-    def _finished(self, made: Computation, shape: TupleShape) -> ShardedUpdate:
+    def _finished(self, computation: Computation, shape: TupleShape) -> ShardedUpdate:
         """Return the module whose entry gives and takes parts of the state."""
         update, entry = self.update, self.update.entry
         instructions = list(entry.instructions)
@@ -343,13 +343,15 @@ class _Rewriting:
         results = TupleShape(tuple(instructions[i].shape for i in root.operands))
         instructions[entry.root] = root._replace(shape=results)
         changed = {
-            self.old.name: made,
+            self.old.name: computation,
             entry.name: replace(entry, instructions=tuple(instructions)),
         }
-        found = tuple(changed.get(c.name, c) for c in update.module.computations)
+        computations = tuple(changed.get(c.name, c) for c in update.module.computations)
         added = tuple(self.reducers.values())
         at_entry = update.module.entry_position + len(added)
-        module = replace(update.module, computations=(*added, *found), entry_position=at_entry)
+        module = replace(
+            update.module, computations=(*added, *computations), entry_position=at_entry
+        )
         return ShardedUpdate(module, whole, frozenset(self.combined))
 
 

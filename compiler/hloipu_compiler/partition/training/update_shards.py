@@ -33,15 +33,15 @@ def clusters(computation: Computation, state: Mapping[int, int]) -> tuple[Cluste
 
     `state`: by position of the parameter, the number of the result that is its next value.
     """
-    found, kept = Cluster(), {}
+    cluster, kept = Cluster(), {}
     for position, result in state.items():
         followers = _followers(computation, position)
         if followers is not None:
             kept[position] = result
             for follower in followers:
-                found.owner.setdefault(follower, position)
-    _pull_back(computation, found)
-    return found, kept
+                cluster.owner.setdefault(follower, position)
+    _pull_back(computation, cluster)
+    return cluster, kept
 
 
 def dimensions_of(op: Instruction) -> tuple[int, ...] | None:
@@ -55,8 +55,8 @@ def is_split(computation: Computation, op: Instruction) -> bool:
     if op.opcode not in ELEMENTWISE or op.opcode in _NOT_SPLIT or not sizes:
         return False
     for i in op.operands:
-        found = dimensions_of(computation.instructions[i])
-        if found != sizes and not (found == () and op.opcode in _SCALARS):
+        sizes_of_operand = dimensions_of(computation.instructions[i])
+        if sizes_of_operand != sizes and not (sizes_of_operand == () and op.opcode in _SCALARS):
             return False
     return True
 
@@ -75,12 +75,12 @@ def _followers(computation: Computation, start: int) -> set[int] | None:
     return seen
 
 
-def _pull_back(computation: Computation, found: Cluster) -> None:
+def _pull_back(computation: Computation, cluster: Cluster) -> None:
     """Add ops that can be split and that nothing but the cluster reads."""
     for position in reversed(range(len(computation.instructions))):
         op = computation.instructions[position]
         users = computation.users[position]
-        if position in found or not users or not is_split(computation, op):
+        if position in cluster or not users or not is_split(computation, op):
             continue
-        if all(user in found for user in users):
-            found.owner[position] = found.owner[users[0]]
+        if all(user in cluster for user in users):
+            cluster.owner[position] = cluster.owner[users[0]]
