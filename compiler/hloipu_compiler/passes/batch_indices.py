@@ -53,8 +53,8 @@ def with_batch_indices(module: Module) -> Module:
     rules = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 
     def changed(computation: Computation) -> Computation:
-        made = rewritten(module, computation, rules)
-        return made if made is computation else _swept(computation, made)
+        batched = rewritten(module, computation, rules)
+        return batched if batched is computation else _swept(computation, batched)
 
     return with_each(module, changed)
 
@@ -82,21 +82,21 @@ def _scatter(draft: Draft, op: Instruction) -> Instruction | None:
 
 def _batched(draft: Draft, op: Instruction, names: _Names, place: int) -> Instruction | None:
     """Return the op with as many batching dimensions as its indices have components that count."""
-    made, attributes = draft.made, op.attributes
-    joined, along = made[op.operands[place]], attributes.integer("index_vector_dim")
+    instructions, attributes = draft.made, op.attributes
+    joined, along = instructions[op.operands[place]], attributes.integer("index_vector_dim")
     if joined.opcode != "concatenate" or joined.attributes.integers("dimensions") != (along,):
         return None
     components = joined.operands
-    if any(_sizes(made[i])[along] != 1 for i in components):
+    if any(_sizes(instructions[i])[along] != 1 for i in components):
         return None
-    whole, rows = _sizes(made[op.operands[0]]), _sizes(joined)
+    whole, rows = _sizes(instructions[op.operands[0]]), _sizes(joined)
     dropped, mapped = attributes.integers(names.dropped), attributes.integers(names.mapped)
     pairs = dict(
         zip(attributes.integers(names.batch), attributes.integers(names.rows), strict=True)
     )
     counting: dict[int, int] = {}
     for component, d in zip(components, mapped, strict=True):
-        row = _counts_along(made, component)
+        row = _counts_along(instructions, component)
         counts = row >= 0 and row != along and rows[row] == whole[d]
         if counts and d in dropped and row not in (*pairs.values(), *counting.values()):
             counting[d] = row
@@ -136,15 +136,15 @@ def _sizes(op: Instruction) -> tuple[int, ...]:
     return op.shape.dimensions
 
 
-def _counts_along(made: Sequence[Instruction], at: int) -> int:
+def _counts_along(instructions: Sequence[Instruction], at: int) -> int:
     """Return the dimension along which an array counts 0, 1, 2 and so on; -1 where it has none."""
     steps: list[Instruction] = []
-    op = made[at]
+    op = instructions[at]
     while op.opcode != "iota":
         if op.opcode not in _LOOKED_THROUGH or len(steps) == _LONGEST_CHAIN:
             return -1
         steps.append(op)
-        op = made[op.operands[0]]
+        op = instructions[op.operands[0]]
     d, sizes = op.attributes.integer("iota_dimension"), _sizes(op)
     count = sizes[d]
     if not _has_numbers(op, count):

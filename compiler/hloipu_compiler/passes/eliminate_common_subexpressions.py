@@ -116,12 +116,12 @@ def common_subexpressions_eliminated(module: Module) -> Module:
 
 
 def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:
-    made: dict[Attributes, Attributes] = {}
+    renamed_by_old: dict[Attributes, Attributes] = {}
 
     def changed(op: Instruction) -> Instruction:
-        new = made.get(op.attributes)
+        new = renamed_by_old.get(op.attributes)
         if new is None:
-            new = made[op.attributes] = renamed(op.attributes, same)
+            new = renamed_by_old[op.attributes] = renamed(op.attributes, same)
         return op if new is op.attributes else op._replace(attributes=new)
 
     computations = []
@@ -138,7 +138,7 @@ def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:
 
 def _merged(module: Module, computation: Computation, never: frozenset[str]) -> Computation:
     draft = Draft(module, computation)
-    made, place = draft.made, draft.place
+    instructions, place = draft.made, draft.place
     first: dict[object, int] = {}
     changed = False
     for op in computation.instructions:
@@ -149,18 +149,18 @@ def _merged(module: Module, computation: Computation, never: frozenset[str]) -> 
                 op, operands = with_operands(op, moved), moved
         opcode = op.opcode
         if opcode in DISTINCT:
-            place.append(len(made))
-            made.append(op)
+            place.append(len(instructions))
+            instructions.append(op)
             continue
         key = _key(op, opcode, operands, never)
         if key is not None:
-            known = first.setdefault(key, len(made))
-            if known != len(made):
+            known = first.setdefault(key, len(instructions))
+            if known != len(instructions):
                 changed = True
                 place.append(known)
                 continue
-        place.append(len(made))
-        made.append(op)
+        place.append(len(instructions))
+        instructions.append(op)
     return draft.finish() if changed else computation
 
 

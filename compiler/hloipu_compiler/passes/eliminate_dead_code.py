@@ -70,9 +70,9 @@ class _Elimination:
                 if kept is not None:
                     narrow[at] = (kept, kept)
             elif op.opcode == "conditional" and self._owns(op):
-                found = self._narrow_branches(computation, at)
-                if found is not None:
-                    branches[at] = found
+                kept_by_branch = self._narrow_branches(computation, at)
+                if kept_by_branch is not None:
+                    branches[at] = kept_by_branch
         if narrow or branches:
             computation = self._cleaned(_narrowed(self.module, computation, narrow, branches))
         self.now[name] = computation

@@ -42,9 +42,9 @@ def borders_expanded(module: Module) -> Module:
 
     replicas, partitions = participants_of(module)
     borders = _Borders(module, replicas, partitions, _next_channel(module))
-    made = with_each(module, borders.expanded)
+    expanded = with_each(module, borders.expanded)
     header = {**dict(module.attributes.items()), "num_partitions": partitions}
-    return replace(made, attributes=Attributes(header, module.attributes.called))
+    return replace(expanded, attributes=Attributes(header, module.attributes.called))
 
 
 def _next_channel(module: Module) -> int:
@@ -90,14 +90,14 @@ class _Borders:
         wholes, parts = (outer, inner) if enters else (inner, outer)
         if len(op.operands) != len(outer):
             raise _unsupported(op, "an operand is a tuple")
-        made = [
+        written = [
             (self._block if enters else self._joined)(draft, op, operand, leaf)
             for operand, leaf in zip(op.operands, self._leaves(computation, old, wholes, parts),
                                      strict=True)
         ]  # fmt: skip
         if not isinstance(op.shape, TupleShape):
-            return made[0]
-        return draft.add(op, "tuple", op.shape, made)
+            return written[0]
+        return draft.add(op, "tuple", op.shape, written)
 
     def _leaves(
         self,
@@ -116,7 +116,7 @@ class _Borders:
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
         if not len(shardings) == len(parts) == len(wholes):
             raise _unsupported(op, f"{len(shardings)} shardings stand for {len(parts)} values")
-        found = []
+        leaves = []
         for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
             try:
                 devices = [
@@ -125,8 +125,8 @@ class _Borders:
                 ]
             except BlockFault as error:
                 raise _unsupported(op, str(error)) from error
-            found.append(_Leaf(whole, part, devices))
-        return found
+            leaves.append(_Leaf(whole, part, devices))
+        return leaves
 
     def _block(self, draft: Draft, op: Instruction, operand: int, leaf: _Leaf) -> int:
         """Cut each partition's own block out."""

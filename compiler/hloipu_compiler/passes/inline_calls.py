@@ -41,13 +41,13 @@ def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Modul
     module = bitcasts_expanded(module)
     check_inlined_size(module, most_instructions)
     flattening = _Flattening(module)
-    made = flattening.run()
-    if len(made) == len(module.computations) and all(
-        new is old for new, old in zip(made, module.computations, strict=True)
+    flat = flattening.run()
+    if len(flat) == len(module.computations) and all(
+        new is old for new, old in zip(flat, module.computations, strict=True)
     ):
         return module
-    names = [c.name for c in made]
-    whole = replace(module, computations=tuple(made), entry_position=names.index(module.entry.name))
+    names = [c.name for c in flat]
+    whole = replace(module, computations=tuple(flat), entry_position=names.index(module.entry.name))
     ordered = callees_first(whole, only_reachable=True)
     return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
 
@@ -93,14 +93,14 @@ class _Flattening:
 
     def run(self) -> list[Computation]:
         """Return every computation that is still needed, those unchanged as they were."""
-        made: dict[str, Computation] = {}
+        computation_by_name: dict[str, Computation] = {}
         while self.waiting:
             old, new = self.waiting.pop()
-            made[new] = self._written_out(self.module.computation[old], new)
-        order = [c.name for c in self.module.computations if c.name in made]
+            computation_by_name[new] = self._written_out(self.module.computation[old], new)
+        order = [c.name for c in self.module.computations if c.name in computation_by_name]
         known = set(order)
-        order += [name for name in made if name not in known]
-        return [made[name] for name in order]
+        order += [name for name in computation_by_name if name not in known]
+        return [computation_by_name[name] for name in order]
 
     def _apply(self, names: Iterable[str]) -> None:
         for name in names:
@@ -157,14 +157,14 @@ class _Flattening:
     def _written_out(self, root: Computation, name: str) -> Computation:
         if self._is_plain(root):
             return root if name == root.name else replace(root, name=name)
-        made: list[Instruction] = []
+        written: list[Instruction] = []
         names = Names(op.name for op in root.instructions)
         controlled: list[tuple[int, _Frame]] = []
         base = _Frame(root, starts=wrapper_positions(self.module, root))
         frames = [base]
         while frames:
             frame = frames[-1]
-            entered = self._advance(frame, made, names if len(frames) > 1 else None, controlled)
+            entered = self._advance(frame, written, names if len(frames) > 1 else None, controlled)
             if entered is not None:
                 frames.append(entered)
                 continue
@@ -172,16 +172,16 @@ class _Flattening:
             if frames:
                 frames[-1].place.append(frame.place[frame.computation.root])
         for at, frame in controlled:
-            made[at] = _with_moved_control(made, at, frame)
+            written[at] = _with_moved_control(written, at, frame)
         place = base.place[root.root]
-        if name == root.name and place == root.root and _same(made, root.instructions):
+        if name == root.name and place == root.root and _same(written, root.instructions):
             return root
-        return Computation(name, tuple(made), place, root.execution_thread)
+        return Computation(name, tuple(written), place, root.execution_thread)
 
     def _advance(
         self,
         frame: _Frame,
-        made: list[Instruction],
+        written: list[Instruction],
         names: Names | None,
         controlled: list[tuple[int, _Frame]],
     ) -> _Frame | None:
@@ -209,9 +209,9 @@ class _Flattening:
             if names is not None:
                 op = _adopted(op, names.fresh(op.name), frame.caller)
             if CONTROL in attributes:
-                controlled.append((len(made), frame))
-            place.append(len(made))
-            made.append(op)
+                controlled.append((len(written), frame))
+            place.append(len(written))
+            written.append(op)
         frame.next = len(instructions)
         return None
 
@@ -227,18 +227,20 @@ def _adopted(op: Instruction, name: str, caller: Instruction | None) -> Instruct
     )  # fmt: skip
 
 
-def _same(made: list[Instruction], old: tuple[Instruction, ...]) -> bool:
-    return len(made) == len(old) and all(a is b or a == b for a, b in zip(made, old, strict=True))
+def _same(written: list[Instruction], old: tuple[Instruction, ...]) -> bool:
+    return len(written) == len(old) and all(
+        a is b or a == b for a, b in zip(written, old, strict=True)
+    )
 
 
-def _with_moved_control(made: list[Instruction], at: int, frame: _Frame) -> Instruction:
+def _with_moved_control(written: list[Instruction], at: int, frame: _Frame) -> Instruction:
     """Return an instruction that waits for what stands in the place of its predecessors."""
-    op, computation = made[at], frame.computation
+    op, computation = written[at], frame.computation
     names: dict[str, None] = {}
     for name in control_predecessors(op):
         position = computation.position.get(name)
         if position is not None:
-            names[made[frame.place[position]].name] = None
+            names[written[frame.place[position]].name] = None
     names.pop(op.name, None)
     attributes = without(op.attributes, {CONTROL})
     if names:

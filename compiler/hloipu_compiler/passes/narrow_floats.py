@@ -77,12 +77,12 @@ def _with_narrow(module: Module, old: Computation, narrow: ElementType) -> Compu
                 else now
                 for was, now in zip(op.operands, operands, strict=True)
             )
-            made = draft.append(with_operands(op, operands))
+            at = draft.append(with_operands(op, operands))
             if shape != op.shape:
-                made = draft.add(op, "convert", shape, (made,))
+                at = draft.add(op, "convert", shape, (at,))
         else:
-            made = draft.append(with_operands(_constant(op, shape), operands)._replace(shape=shape))
-        draft.place.append(made)
+            at = draft.append(with_operands(_constant(op, shape), operands)._replace(shape=shape))
+        draft.place.append(at)
     return draft.finish()
 
 

@@ -47,7 +47,7 @@ def batch_of(module: Module) -> frozenset[Cell]:
     entry = module.entry
     state = _state(module)
     leading: set[Cell] = set()
-    held = set(looked_up(module, classes) | weights(module, classes))
+    not_batch = set(looked_up(module, classes) | weights(module, classes))
     for number, position in enumerate(entry.parameters):
         shape = entry.instructions[position].shape
         for element, array in arrays_of(shape):
@@ -56,13 +56,15 @@ def batch_of(module: Module) -> frozenset[Cell]:
                 if cell is None:
                     continue
                 is_data = dimension == 0 and (number, element) not in state
-                (leading if is_data else held).add(cell)
-    made = _made_bytes(module)
-    free = {cell[:3] for first in members.keys() - held for cell in members[first]}
-    least = _LEAST_SHARE * sum(size for place, size in made.items() if place in free)
+                (leading if is_data else not_batch).add(cell)
+    bytes_by_place = _made_bytes(module)
+    free = {cell[:3] for first in members.keys() - not_batch for cell in members[first]}
+    least = _LEAST_SHARE * sum(size for place, size in bytes_by_place.items() if place in free)
     best: Cell | None = None
-    for first in sorted(leading - held):
-        weight = sum(made.get(place, 0) for place in {cell[:3] for cell in members[first]})
+    for first in sorted(leading - not_batch):
+        weight = sum(
+            bytes_by_place.get(place, 0) for place in {cell[:3] for cell in members[first]}
+        )
         if weight >= least:
             best, least = first, weight
     return frozenset() if best is None else frozenset(members[best])
@@ -71,12 +73,12 @@ def batch_of(module: Module) -> frozenset[Cell]:
 def _state(module: Module) -> set[tuple[int, int]]:
     """Return the parameters that results take over, with the element where they are tuples."""
     aliases = module.attributes.get("input_output_alias", ())
-    found = set()
+    state = set()
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
             index = alias.parameter_index
-            found.add((alias.parameter, index[0] if index else WHOLE))
-    return found
+            state.add((alias.parameter, index[0] if index else WHOLE))
+    return state
 
 
 def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
@@ -119,12 +121,12 @@ def batch_made(module: Module, size: int) -> Module:
     now = batch_size(module, cells)
     if now == size:
         return module
-    found = (
+    scaled = (
         _batch_times(module, cells, Fraction(size, now))
         if now and 0 < size <= MOST_SAMPLES
         else module
     )
-    if found is module:
+    if scaled is module:
         raise UsageError(
             "E1011",
             f"the batch of {module.name} is {now} and cannot be made {size}"
@@ -132,7 +134,7 @@ def batch_made(module: Module, size: int) -> Module:
             else f"{module.name} has no dimension that can be told to be a batch",
             hint="lower the model with that batch in place of rewriting it",
         )
-    return found
+    return scaled
 
 
 def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Module:
@@ -142,37 +144,39 @@ def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Mo
         cut.setdefault((cell.computation, cell.position), []).append(cell)
     computations = []
     for computation in module.computations:
-        made = _computation(computation, cut, factor)
-        if made is None:
+        changed = _computation(computation, cut, factor)
+        if changed is None:
             return module
-        computations.append(made)
+        computations.append(changed)
     if not cells:
         return module
     header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
-    found = replace(module, computations=tuple(computations), attributes=header)
+    scaled = replace(module, computations=tuple(computations), attributes=header)
     try:
-        verify(found)
+        verify(scaled)
     except VerifyError:  # something that is not known here depends on the batch
         return module
-    return found
+    return scaled
 
 
 def _computation(
     computation: Computation, cut: dict[tuple[str, int], list[Cell]], factor: Fraction
 ) -> Computation | None:
     old = computation.instructions
-    made = list(old)
+    instructions = list(old)
     for position, op in enumerate(old):
         cells = cut.get((computation.name, position))
         if cells is not None:
             shape = _scaled(op.shape, cells, factor)
             if shape is None:
                 return None
-            made[position] = _instruction(op, shape)
+            instructions[position] = _instruction(op, shape)
         if op.opcode == "gather":
             table = op.operands[0]
-            made[position] = _gather(made[position], old[table].shape, made[table].shape)
-    return replace(computation, instructions=tuple(made))
+            instructions[position] = _gather(
+                instructions[position], old[table].shape, instructions[table].shape
+            )
+    return replace(computation, instructions=tuple(instructions))
 
 
 def _gather(op: Instruction, before: Shape, after: Shape) -> Instruction:
@@ -196,10 +200,10 @@ def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
         for number, element in enumerate(elements):
             own = [c._replace(element=WHOLE) for c in cells if c.element == number]
             if own:
-                made = _scaled(element, own, factor)
-                if made is None:
+                scaled_element = _scaled(element, own, factor)
+                if scaled_element is None:
                     return None
-                elements[number] = made
+                elements[number] = scaled_element
         return TupleShape(tuple(elements))
     if not isinstance(shape, ArrayShape):
         return None

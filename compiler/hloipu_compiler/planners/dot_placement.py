@@ -82,8 +82,8 @@ def dot_placement(
     depth = lhs.shape[cut.lhs_contracting[0]]
     if plan.sliced == DEPTH and plan.sliced_depth == first:
         depth //= plan.slices
-    made = Tensor(kind, (-(-depth // plan.part), *result.shape))
-    return PlacedDot(plan, cut, made, plan.placement)
+    partial_result = Tensor(kind, (-(-depth // plan.part), *result.shape))
+    return PlacedDot(plan, cut, partial_result, plan.placement)
 
 
 def _led_by(dimensions: tuple[int, ...], first: int) -> tuple[int, ...]:

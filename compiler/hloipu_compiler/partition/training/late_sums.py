@@ -57,7 +57,7 @@ def with_late_sums(
     moved = MovedSums(entry, sums, found, comes_late=True)
     phase = [
         UPDATE if at in moved.late else phases.phase[moved.origin[at]]
-        for at in range(len(moved.made))
+        for at in range(len(moved.instructions))
     ]
     weights: dict[int, tuple[int, ...]] = {}
     for g in phases.gradients:

@@ -201,7 +201,7 @@ def constants_folded(module: Module, most_elements: int = MOST_ELEMENTS) -> Modu
 def _folded(planner: "Planner", computation: Computation, most_elements: int) -> Computation:
     draft = Draft(planner.module, computation)
     folding = _Folding(planner, draft, most_elements)
-    known, made, place = folding.known, draft.made, draft.place
+    known, instructions, place = folding.known, draft.made, draft.place
     changed = False
     for op in computation.instructions:
         operands, opcode = op.operands, op.opcode
@@ -210,7 +210,7 @@ def _folded(planner: "Planner", computation: Computation, most_elements: int) ->
             if moved != operands:
                 op, operands = with_operands(op, moved), moved
         if opcode == "constant":
-            folding.note(len(made), op)
+            folding.note(len(instructions), op)
         elif (
             operands
             and operands[0] in known  # most ops read no constant
@@ -219,17 +219,17 @@ def _folded(planner: "Planner", computation: Computation, most_elements: int) ->
         ):
             value = folding.result(op)
             if value is not None:
-                found = None if opcode in _TREE else folding.replacement(op, value)
-                if found is not None:
-                    op, changed = found, True
-                known[len(made)] = value
+                folded = None if opcode in _TREE else folding.replacement(op, value)
+                if folded is not None:
+                    op, changed = folded, True
+                known[len(instructions)] = value
         elif opcode == "iota":
             value = folding.result(op) if not operands else None
             if value is not None:
                 value.constant_elements = 0
-                known[len(made)] = value
-        place.append(len(made))
-        made.append(op)
+                known[len(instructions)] = value
+        place.append(len(instructions))
+        instructions.append(op)
     return draft.finish() if changed else computation
 
 

@@ -108,10 +108,10 @@ def _reversed_kernel(draft: Draft, op: Instruction) -> Instruction | None:
 
 def _reordered(names: str, order: Sequence[int]) -> str:
     """Return names for dimensions before a transposition, from those after it."""
-    found = [""] * len(order)
+    reordered = [""] * len(order)
     for name, d in zip(names, order, strict=True):
-        found[d] = name
-    return "".join(found)
+        reordered[d] = name
+    return "".join(reordered)
 
 
 def _transpose(draft: Draft, op: Instruction) -> Instruction | None:
@@ -125,13 +125,13 @@ def _transpose(draft: Draft, op: Instruction) -> Instruction | None:
     ):
         return None
     order = op.attributes.integers("dimensions")
-    made = ArrayShape(shape.element_type, shape.dimensions)
+    reordered = ArrayShape(shape.element_type, shape.dimensions)
     labels = source.attributes.get("dim_labels")
     if source.opcode == "convolution" and isinstance(labels, ConvolutionLabels):
         out = "".join(labels.out[d] for d in order)
         attributes = source.attributes.replaced(dim_labels=replace(labels, out=out))
         return op._replace(
-            opcode="convolution", shape=made, operands=source.operands,
+            opcode="convolution", shape=reordered, operands=source.operands,
             attributes=attributes, start=-1, end=-1,
         )  # fmt: skip
     if source.opcode != "dot" or len(source.operands) != 2:
@@ -147,7 +147,7 @@ def _transpose(draft: Draft, op: Instruction) -> Instruction | None:
         return None
     renamed = {_other_side(key): value for key, value in source.attributes.items()}
     return op._replace(
-        opcode="dot", shape=made, operands=source.operands[::-1],
+        opcode="dot", shape=reordered, operands=source.operands[::-1],
         attributes=Attributes(renamed), start=-1, end=-1,
     )  # fmt: skip
 
@@ -197,18 +197,18 @@ def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
         is_number = isinstance(operand.shape, ArrayShape) and not operand.shape.dimensions
         if not is_number and operand.opcode != "broadcast" and _order(draft, at) != order:
             return None
-    found = []
+    operands = []
     for at in op.operands:
         operand = draft.made[at]
         if operand.opcode == "transpose":
             at = _before(draft, at)
         elif operand.opcode == "broadcast" and isinstance(operand.shape, ArrayShape):
             dimensions = tuple(order[d] for d in operand.attributes.integers("dimensions"))
-            made = ArrayShape(operand.shape.element_type, sizes)
+            turned = ArrayShape(operand.shape.element_type, sizes)
             own = Attributes({"dimensions": dimensions})
-            at = draft.add(operand, "broadcast", made, operand.operands, own)
-        found.append(at)
-    inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), found, op.attributes)
+            at = draft.add(operand, "broadcast", turned, operand.operands, own)
+        operands.append(at)
+    inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), operands, op.attributes)
     return became(op, "transpose", (inner,), dimensions=order)
 
 

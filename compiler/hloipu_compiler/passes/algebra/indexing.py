@@ -173,7 +173,7 @@ def _row_scatter(draft: Draft, op: Instruction) -> _RowScatter | None:
     places = iter(from_indices)
     windows = read("update_window_dims")
     from_updates = [next(rest if d in windows else places) for d in range(updates.rank)]
-    found = []
+    batch_of_each = []
     sizes = [size for d, size in enumerate(indices.dimensions) if d != vector]
     for dimensions, lengths in ((from_indices, sizes), (from_updates, updates.dimensions)):
         pairs = list(zip(dimensions, lengths, strict=True))
@@ -181,8 +181,8 @@ def _row_scatter(draft: Draft, op: Instruction) -> _RowScatter | None:
         wanted = [1 if d == along[0] else whole.dimensions[d] for d in dimensions]
         if list(lengths) != wanted or list(kept) != sorted(kept):
             return None
-        found.append(kept)
-    return _RowScatter(along[0], found[0], found[1])
+        batch_of_each.append(kept)
+    return _RowScatter(along[0], batch_of_each[0], batch_of_each[1])
 
 
 def _compared(draft: Draft, op: Instruction) -> Instruction | None:

@@ -55,17 +55,17 @@ def replaced_dimensions(
         return None
     alone = {o[0]: n[0] for n, o in dimension_groups(new, old) if len(o) == len(n) == 1}
     free = [d for d, size in enumerate(new) if size == 1]
-    found = []
+    new_dimensions = []
     for d, size in zip(dimensions, source, strict=True):
         if old[d] == 1 and size == 1:
             if not free:
                 return None
-            found.append(free.pop(0))
+            new_dimensions.append(free.pop(0))
         elif d in alone:
-            found.append(alone[d])
+            new_dimensions.append(alone[d])
         else:
             return None
-    return tuple(found)
+    return tuple(new_dimensions)
 
 
 def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
@@ -79,12 +79,12 @@ def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
     sizes = next((s.dimensions for s in sources if s is not None), None)
     if sizes is None:
         return None
-    found = [_in_sizes(draft, at, sizes, s) for at, s in zip(op.operands, sources, strict=True)]
-    plain = sum(item.is_plain for item in found)
+    forms = [_in_sizes(draft, at, sizes, s) for at, s in zip(op.operands, sources, strict=True)]
+    plain = sum(item.is_plain for item in forms)
     moved = sum(s is not None for s in sources)
     if plain and (plain >= moved or not only_ones_differ(sizes, shape.dimensions)):
         return None
-    operands = [_made(draft, at, sizes, item) for at, item in zip(op.operands, found, strict=True)]
+    operands = [_made(draft, at, sizes, item) for at, item in zip(op.operands, forms, strict=True)]
     inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), operands, op.attributes)
     return became(op, "reshape", (inner,))
 
@@ -139,15 +139,15 @@ def _broadcast(draft: Draft, op: Instruction) -> Instruction | None:
     sizes, places = _sizes(op), op.attributes.integers("dimensions")
     ones = [places[d] for d, size in enumerate(seen) if size == 1 and sizes[places[d]] == 1]
     others = [places[d] for d, size in enumerate(seen) if size != 1]
-    found = []
+    new_places = []
     for size in inner.dimensions:
         if size != 1:
-            found.append(others.pop(0))
+            new_places.append(others.pop(0))
         elif ones:
-            found.append(ones.pop(0))
+            new_places.append(ones.pop(0))
         else:
             return None
-    return became(op, "broadcast", operand.operands, dimensions=tuple(found))
+    return became(op, "broadcast", operand.operands, dimensions=tuple(new_places))
 
 
 def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
@@ -178,13 +178,15 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     operands = (operand.operands[0], op.operands[1])
     if left == shape.dimensions:
         return op._replace(operands=operands, attributes=attributes, start=-1, end=-1)
-    made = draft.add(op, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
+    reduced_at = draft.add(op, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
     if not rest:
-        return became(op, "reshape", (made,))
+        return became(op, "reshape", (reduced_at,))
     split = ArrayShape(shape.element_type, tuple(_sizes(operand)[d] for d in kept))
-    made = draft.add(op, "reshape", split, (made,))
+    reduced_at = draft.add(op, "reshape", split, (reduced_at,))
     attributes = op.attributes.replaced(dimensions=tuple(rest))
-    return op._replace(operands=(made, op.operands[1]), attributes=attributes, start=-1, end=-1)
+    return op._replace(
+        operands=(reduced_at, op.operands[1]), attributes=attributes, start=-1, end=-1
+    )
 
 
 def _reduces_twice(draft: Draft, op: Instruction) -> bool:

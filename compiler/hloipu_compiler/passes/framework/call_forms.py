@@ -36,14 +36,14 @@ def check_inlined_size(module: Module, most: int) -> None:
                 else:
                     applied.update(dict.fromkeys(op.attributes.called))
         size[computation.name] = min(total, most + 1)
-    found = size[module.entry.name] + sum(size[name] for name in applied)
-    if found > most:
+    whole_size = size[module.entry.name] + sum(size[name] for name in applied)
+    if whole_size > most:
         raise LimitError(
             "E5020",
             f"writing the calls in {module.name!r} out makes more than {most:,} instructions",
             limit="most_instructions",
             allowed=most,
-            found=found,
+            found=whole_size,
             hint="raise it with inline-calls{most-instructions=N} if the memory is there",
         )
 
@@ -57,7 +57,7 @@ def wrapper_positions(module: Module, computation: Computation) -> frozenset[int
     starts = [i for i, op in enumerate(instructions) if op.opcode == STARTS]
     if not starts:
         return frozenset()
-    found: set[int] = set()
+    wrappers: set[int] = set()
     for start in starts:
         callee = module.computation[instructions[start].attributes.called[0]]
         chain, at = [start], start
@@ -70,5 +70,5 @@ def wrapper_positions(module: Module, computation: Computation) -> frozenset[int
                 whole = instructions[at].opcode in FOLLOWS
                 chain.append(at)
         if whole:
-            found.update(chain)
-    return frozenset(found)
+            wrappers.update(chain)
+    return frozenset(wrappers)

@@ -78,16 +78,16 @@ class Draft:
         """Return the new computation."""
         place = self.place[self.old.root] if root is None else root
         old = self.old
-        made = Computation(old.name, tuple(self.made), place, old.execution_thread)
-        return with_control_names(made, self._moved_names())
+        new = Computation(old.name, tuple(self.made), place, old.execution_thread)
+        return with_control_names(new, self._moved_names())
 
     def _moved_names(self) -> dict[str, str]:
-        made = self.made
+        new = self.made
         old = self.old.instructions
         return {
-            op.name: made[at].name
+            op.name: new[at].name
             for op, at in zip(old, self.place, strict=True)
-            if made[at].name != op.name
+            if new[at].name != op.name
         }
 
 
@@ -95,12 +95,12 @@ def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Co
     """Return a computation whose control predecessors have the names that they go by now."""
     if not moved:
         return computation
-    found = [i for i, op in enumerate(computation.instructions) if CONTROL in op.attributes]
-    if not found:
+    controlled = [i for i, op in enumerate(computation.instructions) if CONTROL in op.attributes]
+    if not controlled:
         return computation
     instructions = list(computation.instructions)
     known = computation.position
-    for i in found:
+    for i in controlled:
         op = instructions[i]
         names = dict.fromkeys(moved.get(name, name) for name in control_predecessors(op))
         names.pop(op.name, None)
@@ -118,7 +118,7 @@ def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule
     if not any(op.opcode in rules for op in instructions):
         return computation
     draft = Draft(module, computation)
-    made, place = draft.made, draft.place
+    written, place = draft.made, draft.place
     changed = False
     for op in instructions:
         operands = op.operands
@@ -128,15 +128,15 @@ def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule
                 op = with_operands(op, moved)
         rule = rules.get(op.opcode)
         if rule is not None:
-            found = rule(draft, op)
-            if found is not None:
+            outcome = rule(draft, op)
+            if outcome is not None:
                 changed = True
-                if isinstance(found, int):
-                    place.append(found)
+                if isinstance(outcome, int):
+                    place.append(outcome)
                     continue
-                op = found
-        place.append(len(made))
-        made.append(op)
+                op = outcome
+        place.append(len(written))
+        written.append(op)
     return draft.finish() if changed else computation
 
 
@@ -149,12 +149,12 @@ def rewritten_in_place(
     def placed(computation: Computation, rule: Rule) -> Rule:
         def applied(draft: Draft, op: Instruction) -> int | Instruction | None:
             before = len(draft.made)
-            made = rule(draft, op)
+            outcome = rule(draft, op)
             ipu = ipus.get((computation.name, op.name))
             if ipu is not None:
                 for new in draft.made[before:]:
                     ipus[computation.name, new.name] = ipu
-            return made
+            return outcome
 
         return applied
 
@@ -164,8 +164,8 @@ def rewritten_in_place(
             rules = {opcode: placed(computation, rule) for opcode, rule in rules.items()}
         return rewritten(module, computation, rules)
 
-    made = with_each(module, changed)
-    return made, plan if len(ipus) == len(plan.ipus) else replace(plan, ipus=ipus)
+    changed_module = with_each(module, changed)
+    return changed_module, plan if len(ipus) == len(plan.ipus) else replace(plan, ipus=ipus)
 
 
 def with_each(module: Module, change: Callable[[Computation], Computation]) -> Module:

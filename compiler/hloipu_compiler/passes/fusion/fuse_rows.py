@@ -39,22 +39,22 @@ def rows_fused(
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
     effects = effectful_computations(module)
-    made: list[Computation] = []
+    fused: list[Computation] = []
     entry = 0
     changed = False
     for position, computation in enumerate(module.computations):
         if computation.name in runs:
-            regions = RowFinder(module, computation, effects, most_ops, ipus).found()
+            regions = RowFinder(module, computation, effects, most_ops, ipus).member_lists()
             if regions:
                 computation, inner = with_regions(computation, regions, names)
-                made += inner
+                fused += inner
                 changed = True
         if position == module.entry_position:
-            entry = len(made)
-        made.append(computation)
+            entry = len(fused)
+        fused.append(computation)
     if not changed:
         return module
-    return replace(module, computations=tuple(made), entry_position=entry)
+    return replace(module, computations=tuple(fused), entry_position=entry)
 
 
 @register
@@ -82,13 +82,13 @@ def with_regions(
     bodies = [_Body(computation, members) for members in regions]
     taken = Names(op.name for op in instructions)
     inner: list[Computation] = []
-    made: list[Instruction] = []
+    new_instructions: list[Instruction] = []
     place: dict[int, int] = {}
     for unit in _ordered(computation, regions, region_of, bodies):
         if unit < len(instructions):
             op = instructions[unit]
-            place[unit] = len(made)
-            made.append(with_operands(op, tuple(place[i] for i in op.operands)))
+            place[unit] = len(new_instructions)
+            new_instructions.append(with_operands(op, tuple(place[i] for i in op.operands)))
             continue
         body = bodies[unit - len(instructions)]
         name = names.fresh(f"rows.{instructions[body.members[-1]].name}")
@@ -98,21 +98,25 @@ def with_regions(
         last = instructions[body.members[-1]]
         attributes = Attributes({"kind": "kInput", "calls": name}, (name,))
         own = last.name if len(body.results) == 1 else taken.fresh(f"rows.{last.name}")
-        at = len(made)
-        made.append(Instruction(own, "fusion", body.shape(), operands, attributes, last.metadata))
+        at = len(new_instructions)
+        new_instructions.append(
+            Instruction(own, "fusion", body.shape(), operands, attributes, last.metadata)
+        )
         if len(body.results) == 1:
             place[body.results[0]] = at
-            made[at] = made[at]._replace(name=instructions[body.results[0]].name)
+            new_instructions[at] = new_instructions[at]._replace(
+                name=instructions[body.results[0]].name
+            )
             continue
         for number, position in enumerate(body.results):
             op = instructions[position]
-            place[position] = len(made)
+            place[position] = len(new_instructions)
             element = Attributes({"index": number})
-            made.append(
+            new_instructions.append(
                 Instruction(op.name, "get-tuple-element", op.shape, (at,), element, op.metadata)
             )
     root = place[computation.root]
-    return replace(computation, instructions=tuple(made), root=root), inner
+    return replace(computation, instructions=tuple(new_instructions), root=root), inner
 
 
 def _ordered(
@@ -160,17 +164,17 @@ def _ordered(
 def _only_copied(computation: Computation, bodies: "Sequence[_Body]") -> set[int]:
     """Return the broadcasts that nothing reads any more but regions, which have their own."""
     inside = {position for body in bodies for position in body.inside}
-    found: set[int] = set()
+    unread: set[int] = set()
     for position in sorted({p for body in bodies for p in body.copied}, reverse=True):
         is_broadcast = computation.instructions[position].opcode == "broadcast"
         readers = computation.users[position]
         if (
             is_broadcast
             and position != computation.root
-            and all(u in inside or u in found for u in readers)
+            and all(u in inside or u in unread for u in readers)
         ):
-            found.add(position)
-    return found
+            unread.add(position)
+    return unread
 
 
 class _Body:
@@ -222,10 +226,10 @@ class _Body:
     def shape(self) -> ArrayShape | TupleShape:
         """Return the shape of the fusion's result."""
         shapes = [self.computation.instructions[p].shape for p in self.results]
-        found = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
-        if not isinstance(found, ArrayShape | TupleShape):
-            raise TypeError(f"a region of rows makes {found}")
-        return found
+        shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+        if not isinstance(shape, ArrayShape | TupleShape):
+            raise TypeError(f"a region of rows makes {shape}")
+        return shape
 
     def written(self, name: str, names: Names) -> list[Computation]:
         """Return the region's computation, after those of reductions with a producer of their own.
@@ -235,12 +239,12 @@ class _Body:
         instructions = self.computation.instructions
         taken = Names(instructions[i].name for i in (*self.members, *self.copied))
         place: dict[int, int] = {}
-        made: list[Instruction] = []
+        written: list[Instruction] = []
         for number, position in enumerate(self.outside):
             place[position] = number
             shape = instructions[position].shape
             parameter = taken.fresh(f"param.{number}")
-            made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
+            written.append(Instruction(parameter, "parameter", shape, parameter_number=number))
         pairs = self._pairs()
         producers = set(pairs.values())
         inner: list[Computation] = []
@@ -257,41 +261,41 @@ class _Body:
                 op = Instruction(op.name, "fusion", op.shape, operands, attributes, op.metadata)
             else:
                 op = with_operands(op, tuple(place[i] for i in op.operands))
-            place[position] = len(made)
-            made.append(op)
+            place[position] = len(written)
+            written.append(op)
         roots = [place[p] for p in self.results]
         if len(roots) > 1:
             shape = self.shape()
-            made.append(Instruction(taken.fresh("results"), "tuple", shape, tuple(roots)))
-            roots = [len(made) - 1]
-        return [*inner, _without_dead(name, made, roots[0])]
+            written.append(Instruction(taken.fresh("results"), "tuple", shape, tuple(roots)))
+            roots = [len(written) - 1]
+        return [*inner, _without_dead(name, written, roots[0])]
 
     def _pairs(self) -> dict[int, int]:
         """Return reductions whose operand nothing else reads, with the operand."""
-        found = {}
+        source_by_reduction = {}
         for position in self.members:
             op = self.computation.instructions[position]
             if op.opcode == "reduce":
                 source = op.operands[0]
                 alone = set(self.computation.users[source]) == {position}
                 if source in self.inside and alone and source != self.computation.root:
-                    found[position] = source
-        return found
+                    source_by_reduction[position] = source
+        return source_by_reduction
 
 
-def _without_dead(name: str, made: list[Instruction], root: int) -> Computation:
+def _without_dead(name: str, instructions: list[Instruction], root: int) -> Computation:
     """Return a computation without copies that only fusions within it read for themselves."""
-    live = bytearray(len(made))
+    live = bytearray(len(instructions))
     live[root] = 1
-    for position in range(len(made) - 1, -1, -1):
-        if made[position].parameter_number >= 0:
+    for position in range(len(instructions) - 1, -1, -1):
+        if instructions[position].parameter_number >= 0:
             live[position] = 1
         if live[position]:
-            for operand in made[position].operands:
+            for operand in instructions[position].operands:
                 live[operand] = 1
     place: dict[int, int] = {}
     kept: list[Instruction] = []
-    for position, op in enumerate(made):
+    for position, op in enumerate(instructions):
         if live[position]:
             place[position] = len(kept)
             kept.append(with_operands(op, tuple(place[i] for i in op.operands)))

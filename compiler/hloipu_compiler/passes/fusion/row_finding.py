@@ -67,7 +67,7 @@ class RowFinder:
         self.region_of: dict[int, _Region] = {}
         self.after: list[int] = []
 
-    def found(self) -> list[list[int]]:
+    def member_lists(self) -> list[list[int]]:
         """Return the members of each region, in text order; broadcasts are no members."""
         if not self.kinds or any(map(control_predecessors, self.computation.instructions)):
             return []
@@ -86,12 +86,12 @@ class RowFinder:
     def _sources(self, op: Instruction) -> list[int]:
         """Return the operands, seen through broadcasts, which regions make for themselves."""
         instructions = self.computation.instructions
-        found = []
+        sources = []
         for operand in op.operands:
             while instructions[operand].opcode == "broadcast":
                 operand = instructions[operand].operands[0]
-            found.append(operand)
-        return found
+            sources.append(operand)
+        return sources
 
     def _after(self, op: Instruction) -> int:
         """Return the regions that an op must come after, its operands' own ones included."""
@@ -166,12 +166,12 @@ class RowFinder:
 
     def regions_of(self, bits: int) -> list[_Region]:
         """Return the regions with these bits."""
-        found = []
+        regions = []
         while bits:
             low = bits & -bits
-            found.append(self.regions[low.bit_length() - 1])
+            regions.append(self.regions[low.bit_length() - 1])
             bits ^= low
-        return found
+        return regions
 
     def _close(self, region: _Region) -> None:
         self.open_bits &= ~region.bit

@@ -118,14 +118,14 @@ def _starts(
         positions = [source.operands[i] for i in kept]
     else:
         return None
-    found: list[Array] = []
+    starts: list[Array] = []
     for position in positions:
         start = caller.instructions[position]
         value = scalar_constant(start)
         if value is None or value.ndim:
             return None
-        found.append(value)
-    return found
+        starts.append(value)
+    return starts
 
 
 def _is_small(computation: Computation) -> bool:

@@ -180,7 +180,7 @@ class MovedSums:
     sums: Sums
     summed: Mapping[int, DeviceSum]
     comes_late: bool
-    made: list[Instruction] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     late: set[int] = field(default_factory=set)
     """New positions of late ops."""
     place: dict[int, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class MovedSums:
     def new(self) -> Computation:
         """The computation."""
         old = self.computation
-        return replace(old, instructions=tuple(self.made), root=self.place[old.root])
+        return replace(old, instructions=tuple(self.instructions), root=self.place[old.root])
 
     def _op(self, position: int, op: Instruction, each: DeviceSum | None) -> None:
         moved = with_operands(op, tuple(self.place[i] for i in op.operands))
@@ -219,8 +219,8 @@ class MovedSums:
         self.place[position] = self._append(moved, position, is_late=each is not None)
 
     def _append(self, op: Instruction, position: int, *, is_late: bool = False) -> int:
-        at = len(self.made)
-        self.made.append(op)
+        at = len(self.instructions)
+        self.instructions.append(op)
         self.origin[at] = position
         if is_late and self.comes_late:
             self.late.add(at)
@@ -234,8 +234,8 @@ class MovedSums:
         rest = [n for n in range(len(op.operands)) if n not in waiting]
         if rest:
             operands = [self.place[op.operands[n]] for n in rest]
-            made = collective(op, op.name, operands, [shapes[n] for n in rest], op.attributes)
-            self._elements(position, made, rest)
+            combined = collective(op, op.name, operands, [shapes[n] for n in rest], op.attributes)
+            self._elements(position, combined, rest)
         for kind in dict.fromkeys(each.element_type for each in summed.values()):
             own = {i: each for i, each in summed.items() if each.element_type is kind}
             operands = [self._widened(self.place[e.source], position, kind) for e in own.values()]
@@ -244,22 +244,27 @@ class MovedSums:
                 kept = [with_type(shapes[e.element], kind) for e in own.values()]
                 name = self._names.fresh(op.name) if self.place.get(position, -1) >= 0 else op.name
                 attributes = self.sums.attributes(op, kind)
-                made = collective(op, name, operands, kept, attributes)
-                self._elements(position, made, [e.element for e in own.values()], is_late=True)
+                combined = collective(op, name, operands, kept, attributes)
+                self._elements(position, combined, [e.element for e in own.values()], is_late=True)
             else:
                 for each, operand in zip(own.values(), operands, strict=True):
                     self.place[each.ops[-1]] = operand
         self.place.setdefault(position, -1)
 
     def _elements(
-        self, position: int, made: Instruction, elements: Sequence[int], *, is_late: bool = False
+        self,
+        position: int,
+        combined: Instruction,
+        elements: Sequence[int],
+        *,
+        is_late: bool = False,
     ) -> None:
         """Write a collective, and what reads its arrays in place of the old one's."""
-        at = self._append(made, position, is_late=is_late)
+        at = self._append(combined, position, is_late=is_late)
         self.place[position] = at
         if isinstance(self.computation.instructions[position].shape, ArrayShape):
             return
-        shapes = leaves_of(made.shape)
+        shapes = leaves_of(combined.shape)
         for user in self.computation.users[position]:
             op = self.computation.instructions[user]
             element = op.attributes.integer("index")
@@ -267,11 +272,11 @@ class MovedSums:
                 n = elements.index(element)
                 index = Attributes({"index": n})
                 taken = op._replace(shape=shapes[n], operands=(at,), attributes=index)
-                alone = isinstance(made.shape, ArrayShape)
+                alone = isinstance(combined.shape, ArrayShape)
                 self.place[user] = at if alone else self._append(taken, user, is_late=is_late)
 
     def _widened(self, at: int, position: int, kind: ElementType) -> int:
-        op = self.made[at]
+        op = self.instructions[at]
         shape = with_type(op.shape, kind)
         if shape is op.shape:
             return at

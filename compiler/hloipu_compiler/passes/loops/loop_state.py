@@ -95,14 +95,18 @@ def with_narrow_root(computation: Computation, kept: Sequence[int]) -> Computati
         changed = (*instructions[:at], narrow, *instructions[at + 1 :])
         return replace(computation, instructions=changed)
     used = {op.name for op in instructions}
-    made = list(instructions)
+    changed_instructions = list(instructions)
     operands = []
     for i, element in zip(kept, shape.elements, strict=True):
-        operands.append(len(made))
-        made.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
+        operands.append(len(changed_instructions))
+        changed_instructions.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
     name = _unused(f"{root.name}.kept", used)
-    made.append(Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata))
-    return replace(computation, instructions=tuple(made), root=len(made) - 1)
+    changed_instructions.append(
+        Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata)
+    )
+    return replace(
+        computation, instructions=tuple(changed_instructions), root=len(changed_instructions) - 1
+    )
 
 
 def element_of(stem: str, used: set[str], at: int, index: int, shape: Shape) -> Instruction:
@@ -124,11 +128,11 @@ def with_narrow_parameter(
     """Return a computation whose parameter has only some elements; nobody reads the others."""
     at = computation.parameters[number]
     new_index = {old: new for new, old in enumerate(kept)}
-    made = list(computation.instructions)
-    made[at] = made[at]._replace(shape=part_of(made[at].shape, kept))
+    instructions = list(computation.instructions)
+    instructions[at] = instructions[at]._replace(shape=part_of(instructions[at].shape, kept))
     for user in computation.users[at]:
-        made[user] = renumbered(made[user], new_index)
-    return replace(computation, instructions=tuple(made))
+        instructions[user] = renumbered(instructions[user], new_index)
+    return replace(computation, instructions=tuple(instructions))
 
 
 def renumbered(op: Instruction, new_index: dict[int, int]) -> Instruction:
@@ -141,17 +145,20 @@ def without_dead(computation: Computation, live: Sequence[bool]) -> Computation:
     """Return a computation without what is not live; the same one where all is."""
     if all(live):
         return computation
-    made: list[Instruction] = []
+    live_instructions: list[Instruction] = []
     place: list[int] = []
     dead: dict[str, str] = {}
     for op, lives in zip(computation.instructions, live, strict=True):
-        place.append(len(made))
+        place.append(len(live_instructions))
         if lives:
             moved = tuple([place[i] for i in op.operands])
-            made.append(with_operands(op, moved) if moved != op.operands else op)
+            live_instructions.append(with_operands(op, moved) if moved != op.operands else op)
         else:
             dead[op.name] = op.name
     new = Computation(
-        computation.name, tuple(made), place[computation.root], computation.execution_thread
+        computation.name,
+        tuple(live_instructions),
+        place[computation.root],
+        computation.execution_thread,
     )
     return with_control_names(new, dead)

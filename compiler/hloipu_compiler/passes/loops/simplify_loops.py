@@ -68,10 +68,10 @@ def _visit(
         if any(sites[called] > 1 for called in op.attributes.called):
             continue
         if op.opcode == "while":
-            found = _unchanged_state(computation, op, now[op.attributes.text("body")])
-            if found:
-                unchanged[at] = found
-                templates = _templates(computation, found)
+            start_by_element = _unchanged_state(computation, op, now[op.attributes.text("body")])
+            if start_by_element:
+                unchanged[at] = start_by_element
+                templates = _templates(computation, start_by_element)
                 for key in ("body", "condition"):
                     inner = now[op.attributes.text(key)]
                     now[inner.name] = _with_constants(module, inner, templates)
@@ -92,7 +92,7 @@ def _unchanged_state(
     if loop.shape.has_buffer or "sharding" in loop.attributes:
         return None
     parameter = body.parameters[0]
-    found: dict[int, int] = {}
+    start_by_element: dict[int, int] = {}
     for i, operand in enumerate(root.operands):
         op = body.instructions[operand]
         if (
@@ -100,14 +100,14 @@ def _unchanged_state(
             and op.operands[0] == parameter
             and op.attributes.integer("index") == i
         ):
-            found[i] = start.operands[i]
-    return found
+            start_by_element[i] = start.operands[i]
+    return start_by_element
 
 
 def _templates(caller: Computation, starts: Mapping[int, int]) -> dict[int, Template]:
     """Return the elements that start from a constant, as instructions to copy."""
-    found = ((i, _template(caller, at)) for i, at in starts.items())
-    return {i: template for i, template in found if template}
+    pairs = ((i, _template(caller, at)) for i, at in starts.items())
+    return {i: template for i, template in pairs if template}
 
 
 def _template(caller: Computation, at: int) -> Template:
@@ -167,8 +167,8 @@ def _handing_on(
     root = inner.instructions[inner.root]
     if root.opcode != "tuple":
         return new
-    made = list(new.instructions)
-    last = made.pop(new.root) if new.root == len(made) - 1 else None
+    instructions = list(new.instructions)
+    last = instructions.pop(new.root) if new.root == len(instructions) - 1 else None
     if last is None:
         return new
     operands = list(last.operands)
@@ -178,15 +178,15 @@ def _handing_on(
             continue
         index = op.attributes.integer("index")
         if index in indices:
-            operands[i] = len(made)
-            made.append(
+            operands[i] = len(instructions)
+            instructions.append(
                 Instruction(
                     draft.fresh_name(op.name), _GTE, op.shape, (draft.place[parameter],),
                     Attributes({"index": index}), op.metadata,
                 )
             )  # fmt: skip
-    made.append(with_operands(last, tuple(operands)))
-    return replace(new, instructions=tuple(made), root=len(made) - 1)
+    instructions.append(with_operands(last, tuple(operands)))
+    return replace(new, instructions=tuple(instructions), root=len(instructions) - 1)
 
 
 def _copied(draft: Draft, template: Template) -> int:
@@ -223,22 +223,22 @@ def _reading_before(
     computation: Computation, unchanged: Mapping[int, Mapping[int, int]]
 ) -> Computation:
     """Return a caller that reads what its loops do not change where it stood before them."""
-    made = list(computation.instructions)
+    instructions = list(computation.instructions)
     forward: dict[int, int] = {}
-    for at, op in enumerate(made):
+    for at, op in enumerate(instructions):
         if op.opcode == _GTE and op.operands[0] in unchanged:
             start = unchanged[op.operands[0]].get(op.attributes.integer("index"))
             if start is not None:
                 forward[at] = forward.get(start, start)
     changed = False
-    for at, op in enumerate(made):
+    for at, op in enumerate(instructions):
         if not forward.keys().isdisjoint(op.operands):
-            made[at] = with_operands(op, tuple([forward.get(i, i) for i in op.operands]))
+            instructions[at] = with_operands(op, tuple([forward.get(i, i) for i in op.operands]))
             changed = True
     root = forward.get(computation.root, computation.root)
     if not changed and root == computation.root:
         return computation
-    return replace(computation, instructions=tuple(made), root=root)
+    return replace(computation, instructions=tuple(instructions), root=root)
 
 
 @register
@@ -269,7 +269,7 @@ def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> di
     from hloipu_compiler.analysis.trip_count import counted_loop
     from hloipu_compiler.passes.loops.counted_by_running import LoopRunner
 
-    found: dict[LoopKey, int] = {}
+    trips_by_loop: dict[LoopKey, int] = {}
     runner = LoopRunner(module, most_run_trips)
     for computation in callees_first(module, only_reachable=True):
         for at, op in enumerate(computation.instructions):
@@ -280,8 +280,8 @@ def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> di
             if trips is None and most_run_trips > 0:
                 trips = runner.trips(computation, at)
             if trips is not None:
-                found[computation.name, op.name] = trips
-    return found
+                trips_by_loop[computation.name, op.name] = trips
+    return trips_by_loop
 
 
 @register

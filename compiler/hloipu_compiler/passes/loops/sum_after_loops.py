@@ -65,12 +65,12 @@ def sums_after_loops(module: Module) -> Module:
             is_own = op.opcode == "while" and all(
                 sites[called] == 1 for called in op.attributes.called
             )
-            held = _held(now, name, at, sums) if is_own else {}
-            if held:
+            late_sums = _held(now, name, at, sums) if is_own else {}
+            if late_sums:
                 body = now[op.attributes.text("body")]
-                summed = {each.value.ops[0]: each.value for each in held.values()}
+                summed = {each.value.ops[0]: each.value for each in late_sums.values()}
                 now[body.name] = MovedSums(body, sums, summed, comes_late=False).new
-                loops[at] = body, held
+                loops[at] = body, late_sums
         if loops:
             now[name] = _After(module, now[name], sums, loops).new
     changed = tuple(now[c.name] for c in module.computations)
@@ -92,7 +92,7 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         return {}
     if elements_read(body, body.parameters[0]) is None or not is_divisible(root):
         return {}
-    found: dict[int, _Held] = {}
+    late_sums: dict[int, _Held] = {}
     for number, position in enumerate(root.operands):
         value = None if number in ending else _added(body, number, position, sums)
         if value is None:
@@ -100,8 +100,8 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         zero, op = _is_zero(computation, given.operands[number]), body.instructions[position]
         is_stack = op.opcode == "dynamic-update-slice"
         if not is_stack or (zero and _same_everywhere(body, op.operands[2:], computation, given)):
-            found[number] = _Held(value, zero)
-    return found
+            late_sums[number] = _Held(value, zero)
+    return late_sums
 
 
 def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceSum | None:
@@ -208,22 +208,22 @@ class _After:
             if position not in loops:
                 place.append(draft.append(moved))
                 continue
-            body, held = loops[position]
+            body, late_sums = loops[position]
             given = draft.made[moved.operands[0]]
-            begin = self._from_zero(given, moved.operands[0], held)
+            begin = self._from_zero(given, moved.operands[0], late_sums)
             at = draft.append(moved._replace(operands=(begin,)))
             place.append(at)
-            for number, total in self._summed(at, body, held).items():
-                if not held[number].begins_at_zero:
+            for number, total in self._summed(at, body, late_sums).items():
+                if not late_sums[number].begins_at_zero:
                     both = (given.operands[number], total)
                     total = draft.add(op, "add", draft.shape(total), both)
                 totals[position, number] = total
         self.new = draft.finish()
 
-    def _from_zero(self, given: Instruction, at: int, held: Held) -> int:
+    def _from_zero(self, given: Instruction, at: int, late_sums: Held) -> int:
         """Return what a loop begins with, where sums are added to what they began with later."""
         draft, operands = self.draft, list(given.operands)
-        for number, each in held.items():
+        for number, each in late_sums.items():
             shape = draft.shape(operands[number])
             if not each.begins_at_zero and isinstance(shape, ArrayShape):
                 operands[number] = filled(draft, given, shape, 0)
@@ -231,13 +231,13 @@ class _After:
             return at
         return draft.add(given, "tuple", given.shape, operands)
 
-    def _summed(self, loop: int, body: Computation, held: Held) -> dict[int, int]:
+    def _summed(self, loop: int, body: Computation, late_sums: Held) -> dict[int, int]:
         """Write the sums of what a loop hands out; return where each element's is."""
         draft = self.draft
         groups: dict[tuple[int, ElementType], list[int]] = {}
-        for number, each in held.items():
+        for number, each in late_sums.items():
             groups.setdefault((each.value.meeting, each.value.element_type), []).append(number)
-        found: dict[int, int] = {}
+        position_by_element: dict[int, int] = {}
         for (meeting, kind), numbers in groups.items():
             op, like, state = body.instructions[meeting], draft.made[loop], draft.shape(loop)
             elements = state.elements if isinstance(state, TupleShape) else ()
@@ -248,8 +248,10 @@ class _After:
             ]
             attributes, name = self.sums.attributes(op, kind), draft.fresh_name(op.name)
             at = draft.append(collective(op, name, parts, shapes, attributes))
-            found[numbers[0]] = at
+            position_by_element[numbers[0]] = at
             if len(numbers) > 1:
                 for n, (number, shape) in enumerate(zip(numbers, shapes, strict=True)):
-                    found[number] = draft.add(op, _GTE, shape, (at,), Attributes({"index": n}))
-        return found
+                    position_by_element[number] = draft.add(
+                        op, _GTE, shape, (at,), Attributes({"index": n})
+                    )
+        return position_by_element
