@@ -104,7 +104,11 @@ class Capture:
     def chosen(self) -> CapturedModule:
         """The module to go on with: the training step with most work, if it is worth it."""
         first = self.modules[0]
-        steps = [x for x in self.modules if x.kind and x.flops * _WORTH >= first.flops]
+        steps = [
+            module
+            for module in self.modules
+            if module.kind and module.flops * _WORTH >= first.flops
+        ]
         return steps[0] if steps else first
 
 

@@ -96,26 +96,26 @@ def chosen(
     search, divides = current_search(), _may_divide(module, options)
     with search.part(_SHARE if divides else 1.0):
         looked = _looked_at(module, options)
-    found, notes = looked.found, tuple[str, ...]()
+    estimates, notes = looked.estimates, tuple[str, ...]()
     if divides:
         with search.improving():
             more, notes = _with_shardings(module, options, looked)
-        found = [*found, *more]
-    choice = Choice(module, best_of(found), choice_of(found), len(found), notes=notes)
+        estimates = [*estimates, *more]
+    choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
         return choice
     machine = looked.step.machine
     with search.improving():
-        choice = _with_trials(choice, found, options, tried, machine)
-        if choice.is_tried or not divides or len(found) > len(looked.found):
+        choice = _with_trials(choice, estimates, options, tried, machine)
+        if choice.is_tried or not divides or len(estimates) > len(looked.estimates):
             return choice
         # No way with whole arrays fits after all, whatever estimates say.
-        found = [replace(x, fits=False) for x in found]
-        more, notes = _with_shardings(module, options, replace(looked, found=found))
+        estimates = [replace(x, fits=False) for x in estimates]
+        more, notes = _with_shardings(module, options, replace(looked, estimates=estimates))
         if not more:
             return choice
-        found = [*found, *more]
-        choice = Choice(module, best_of(found), choice_of(more), len(found), notes=notes)
+        estimates = [*estimates, *more]
+        choice = Choice(module, best_of(estimates), choice_of(more), len(estimates), notes=notes)
         return _with_trials(choice, more, options, tried, machine)
 
 
@@ -136,7 +136,7 @@ class _Looked:
     step: Step
     ipus: int
     """That each partition may take."""
-    found: list[Estimate]
+    estimates: list[Estimate]
 
 
 def _looked_at(module: Module, options: Options) -> _Looked:
@@ -161,8 +161,8 @@ def _looked_at(module: Module, options: Options) -> _Looked:
     candidates = candidates_on(step, each, given)
     if ipus > 1:
         candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
-    found = looked_at(step, each, candidates, given, current_search())
-    return _Looked(step, each, found)
+    estimates = looked_at(step, each, candidates, given, current_search())
+    return _Looked(step, each, estimates)
 
 
 def _with_shardings(
@@ -172,34 +172,36 @@ def _with_shardings(
 
     None where whole arrays use nearly all that the IPUs can do: no other way is much faster.
     """
-    search, found = current_search(), list[Estimate]()
-    most = max(x.candidate.micro_batches for x in whole.found)
+    search, estimates = current_search(), list[Estimate]()
+    most = max(estimate.candidate.micro_batches for estimate in whole.estimates)
     ideal = partial(whole.step.rate_of_copies, whole.ipus, most)
-    rate = max((x.per_second for x in whole.found if x.fits), default=0.0)
+    rate = max((estimate.per_second for estimate in whole.estimates if estimate.fits), default=0.0)
     if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
-        return found, ()
+        return estimates, ()
     stages = len(whole.step.loads.ahead)
     try:
         with search.part(_SHARE):
             beside = shardings_beside_cuts(module, options, stages, fits=rate > 0)
     except UnsupportedError as error:
-        return found, (f"no shardings: {error}",)
+        return estimates, (f"no shardings: {error}",)
     for some in beside[: _FEW if rate else _MORE]:
         if ideal(some.efficiency) <= rate:
             continue
         sharding = some.sharding
         with doing(f"cuts beside {sharding.flags()}"):
             try:
-                made = with_sharding(module, sharding)
-                looked = search.tried(partial(_looked_at, made, options))
+                divided = with_sharding(module, sharding)
+                looked = search.tried(partial(_looked_at, divided, options))
             except HloipuError:  # what does not go with shardings
                 continue
         if looked is None:
             break
-        for x in looked.found:
-            found.append(replace(x, candidate=replace(x.candidate, sharding=sharding)))
-            rate = max(rate, x.per_second if x.fits else 0.0)
-    return found, ()
+        for estimate in looked.estimates:
+            estimates.append(
+                replace(estimate, candidate=replace(estimate.candidate, sharding=sharding))
+            )
+            rate = max(rate, estimate.per_second if estimate.fits else 0.0)
+    return estimates, ()
 
 
 def _within(
@@ -237,7 +239,7 @@ def _within(
 
 def _with_trials(
     choice: Choice,
-    found: list[Estimate],
+    estimates: list[Estimate],
     options: Options,
     tried: Callable[[Module, Options], CompiledProgram],
     machine: Machine,
@@ -247,7 +249,7 @@ def _with_trials(
     One that is slower than was thought is kept until a faster one is found.
     """
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
-    left, best = found, choice.best
+    left, best = estimates, choice.best
     kept, rate = choice, 0.0
     search = current_search()
 
@@ -258,14 +260,16 @@ def _with_trials(
     for number in range(_TRIALS):
         if best.needed_bytes > _HARDLY * budget_bytes:
             break
-        left = [x for x in left if x is not best]
+        left = [estimate for estimate in left if estimate is not best]
         try:
-            with doing(f"compiling the best of {len(found)} cuts"):
+            with doing(f"compiling the best of {len(estimates)} cuts"):
                 # The first one would have to be compiled in any case.
                 program = search.tried(compiled) if number else compiled()
         except HloipuError:  # what estimates do not know of; another way may do
             left = [
-                x for x in left if x.candidate.shard_optimizer != best.candidate.shard_optimizer
+                estimate
+                for estimate in left
+                if estimate.candidate.shard_optimizer != best.candidate.shard_optimizer
             ]
         else:
             if program is None:
@@ -281,7 +285,11 @@ def _with_trials(
             else:
                 left = _as_large(left, best, program, budget_bytes)
         if rate:
-            left = [x for x in left if x.fits and x.per_second > rate * _SLOWER]
+            left = [
+                estimate
+                for estimate in left
+                if estimate.fits and estimate.per_second > rate * _SLOWER
+            ]
         if not left:
             break
         best = choice_of(left)
@@ -300,11 +308,15 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
     What an estimate does not know goes by how a step is cut, and its arrays divided.
     """
     return [
-        replace(x, per_second=x.per_second / slower, update_cycles=round(x.update_cycles * slower))
-        if (x.candidate.stages, x.candidate.sharding)
+        replace(
+            estimate,
+            per_second=estimate.per_second / slower,
+            update_cycles=round(estimate.update_cycles * slower),
+        )
+        if (estimate.candidate.stages, estimate.candidate.sharding)
         == (tried.candidate.stages, tried.candidate.sharding)
-        else x
-        for x in left
+        else estimate
+        for estimate in left
     ]
 
 
@@ -316,9 +328,9 @@ def _as_large(
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        replace(x, fits=x.needed_bytes * off <= budget_bytes)
-        for x in left
-        if x.needed_bytes < tried.needed_bytes
+        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        for estimate in left
+        if estimate.needed_bytes < tried.needed_bytes
     ]
 
 

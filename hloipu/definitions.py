@@ -31,7 +31,7 @@ def defined(
     Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
     """
     said = _said(given, config)
-    definitions = {target: _definition(target, x) for target, x in said.items()}
+    definitions = {target: _definition(target, definition) for target, definition in said.items()}
     for target, cycles in _opaque_pairs(given):
         if target in definitions:
             raise UsageError(

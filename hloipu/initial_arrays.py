@@ -49,8 +49,8 @@ def read_arrays(
         if module is not None
         else []
     )
-    needed = {n: x for n, x in needed_arrays(program).items() if n not in apart}
-    own = {} if module is None else {x.number: x.name for x in parameter_arrays(module)}
+    needed = {n: named for n, named in needed_arrays(program).items() if n not in apart}
+    own = {} if module is None else {array.number: array.name for array in parameter_arrays(module)}
     names = [
         [name, f"in_{number}", *said[number : number + 1], own.get(number, name)]
         for number, (name, _) in needed.items()
@@ -81,6 +81,6 @@ def _module_taking(needed: Mapping[int, tuple[str, ArrayShape]], name: str) -> M
         Instruction(said, "parameter", shape, parameter_number=number)
         for number, (said, shape) in enumerate(needed.values())
     )
-    shape = TupleShape(tuple(x.shape for x in parameters))
+    shape = TupleShape(tuple(instruction.shape for instruction in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))
     return Module(name, (Computation("entry", (*parameters, root), len(parameters)),), 0)

@@ -69,7 +69,7 @@ class StoredArrays:
 
         Raises UsageError E3107 where one has none, or it is not clear which.
         """
-        found = []
+        chosen = []
         for at, key in enumerate(keys_of(names, self.names)):
             if key is None:
                 keys = " or ".join(map(repr, dict.fromkeys(names[at])))
@@ -80,8 +80,8 @@ class StoredArrays:
                     f"{names[at][0]!r} ({shapes[at]}), or it is not clear which",
                     hint=f"store it under {keys}; there are {sorted(self.names)[:8]}",
                 )
-            found.append(key)
-        return found
+            chosen.append(key)
+        return chosen
 
     def shape(self, key: str) -> tuple[int, ...]:
         """Return an array's shape."""
@@ -174,7 +174,7 @@ def save_arrays(
     where the file cannot be written.
     """
     numbered = arrays.items() if isinstance(arrays, Mapping) else enumerate(arrays)
-    named = {f"{prefix}_{number}": _storable(x) for number, x in numbered}
+    named = {f"{prefix}_{number}": _storable(array) for number, array in numbered}
     with replacing(path) as stream:
         np.savez(stream, **named)  # type: ignore[arg-type]
 

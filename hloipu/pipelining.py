@@ -47,7 +47,9 @@ def _cutting_flags(made: Compilation, options: Options) -> str:
 
 def pipeline_request(options: Options) -> PipelineRequest:
     """Return what options ask for: `stages`, `micro_batches` and what goes with them."""
-    device_map = [(x,) if isinstance(x, int) else tuple(x) for x in options.device_map or ()]
+    device_map = [
+        (ipus,) if isinstance(ipus, int) else tuple(ipus) for ipus in options.device_map or ()
+    ]
     return PipelineRequest(
         options.micro_batches,
         options.stages,
@@ -68,24 +70,24 @@ def pipeline_request(options: Options) -> PipelineRequest:
     )
 
 
-def cut_lines(module: Module, made: Compilation, options: Options) -> list[str]:
+def cut_lines(module: Module, compilation: Compilation, options: Options) -> list[str]:
     """Return how a step was cut, as reports show it beside options; or what asks for it in vain."""
-    partition_lines = [] if made.partitioned is None else [made.partitioned.line]
-    if made.pipelining is not None:
+    partition_lines = [] if compilation.partitioned is None else [compilation.partitioned.line]
+    if compilation.pipelining is not None:
         passes = options.passes
-        averages = made.plan.averages_gradients or not meets_others(module)
-        lines = partition_lines + made.pipelining.lines()
-        lines += made.pipelining.replica_lines(made.plan.replicas, averages=averages)
-        lines += _idle_flags(made, made.pipelining, options)
-        lines += _key_lines(made, options) + _outline_lines(options)
+        averages = compilation.plan.averages_gradients or not meets_others(module)
+        lines = partition_lines + compilation.pipelining.lines()
+        lines += compilation.pipelining.replica_lines(compilation.plan.replicas, averages=averages)
+        lines += _idle_flags(compilation, compilation.pipelining, options)
+        lines += _key_lines(compilation, options) + _outline_lines(options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return lines
     lines, idle = (
-        partition_lines + _uncut_replicas(module, made.plan),
-        _cutting_flags(made, options),
+        partition_lines + _uncut_replicas(module, compilation.plan),
+        _cutting_flags(compilation, options),
     )
-    lines += _key_lines(made, options) + _outline_lines(options)
+    lines += _key_lines(compilation, options) + _outline_lines(options)
     if idle:
         lines.append(f"no stages or micro-batches: {idle} without effect")
     if options.passes and options.recompute in ("cheap", "blocks", "full"):
@@ -111,24 +113,24 @@ def _outline_lines(options: Options) -> list[str]:
     ]
 
 
-def _key_lines(made: Compilation, options: Options) -> list[str]:
+def _key_lines(compilation: Compilation, options: Options) -> list[str]:
     """Return what replicas and micro-batches draw, or that no option about it has an effect."""
     if (
-        made.keys.draws and made.plan.replicas > 1
+        compilation.keys.draws and compilation.plan.replicas > 1
     ) or options.replica_keys == Options().replica_keys:
-        return list(made.keys.lines)
-    why = "no draws from keys" if made.plan.replicas > 1 else "one replica"
-    return [*made.keys.lines, f"{why}: --replica-keys {options.replica_keys} without effect"]
+        return list(compilation.keys.lines)
+    why = "no draws from keys" if compilation.plan.replicas > 1 else "one replica"
+    return [*compilation.keys.lines, f"{why}: --replica-keys {options.replica_keys} without effect"]
 
 
-def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[str]:
+def _idle_flags(compilation: Compilation, cut: Pipelining, options: Options) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
     trains, usual, again = cut.schedule.trains, Options(), options.recompute
     from hloipu_compiler.partition.training.sharded_update import LEAST_PART_BYTES
 
-    least = LEAST_PART_BYTES * made.plan.replicas
+    least = LEAST_PART_BYTES * compilation.plan.replicas
     whole = f"no state of {least} bytes or more that elementwise updates alone read"
-    one = "one replica" if made.plan.replicas == 1 else whole
+    one = "one replica" if compilation.plan.replicas == 1 else whole
     from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 
     idle = {
@@ -138,10 +140,12 @@ def _idle_flags(made: Compilation, cut: Pipelining, options: Options) -> list[st
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
         "no weights that micro-batches gather": ["gather_weights"]
-        if made.partitioned is None
+        if compilation.partitioned is None
         else [],
         one: ["shard_optimizer"] if trains and not cut.whole else [],
-        f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(made.program, options),
+        f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(
+            compilation.program, options
+        ),
     }
     asked = {
         why: [

@@ -28,9 +28,9 @@ def system_ipus(machine: Machine, options: Options) -> int:
     return count
 
 
-def taken_ipus(made: Compilation) -> int:
+def taken_ipus(compilation: Compilation) -> int:
     """Return the IPUs that a program takes, with those that a device map leaves out."""
-    program, cut = made.program, made.pipelining
+    program, cut = compilation.program, compilation.pipelining
     return (cut.span if cut and cut.numbers else program.ipus) * program.participants
 
 
@@ -59,12 +59,12 @@ def taken_lines(program: Program, machine: Machine, options: Options) -> list[st
 _MANY_IPUS = 64
 
 
-def in_system(made: Compilation, machine: Machine, options: Options) -> Program:
+def in_system(compilation: Compilation, machine: Machine, options: Options) -> Program:
     """Return the program with the places of its IPUs in the system."""
-    program, order, cut = made.program, options.selection_order, made.pipelining
+    program, order, cut = compilation.program, options.selection_order, compilation.pipelining
     if order == "auto":
-        order = SNAKE if _is_chain(made) else ZIGZAG
-    taken, span = taken_ipus(made), taken_ipus(made) // program.participants
+        order = SNAKE if _is_chain(compilation) else ZIGZAG
+    taken, span = taken_ipus(compilation), taken_ipus(compilation) // program.participants
     used = cut.numbers if cut is not None and cut.numbers else range(program.ipus)
     inner = [in_order(order, span)[n] for n in used]
     there = places_of(machine, options.ipu_ids) if options.ipu_ids else tuple(range(taken))
@@ -97,7 +97,11 @@ def with_hosts(program: Program, options: Options) -> Program:
     return placed
 
 
-def _is_chain(made: Compilation) -> bool:
+def _is_chain(compilation: Compilation) -> bool:
     """Whether stages follow each other from IPU to IPU."""
-    stages = made.pipelining.ipus if made.pipelining and not made.pipelining.numbers else ()
+    stages = (
+        compilation.pipelining.ipus
+        if compilation.pipelining and not compilation.pipelining.numbers
+        else ()
+    )
     return len(stages) > 1 and stages == tuple((n,) for n in range(len(stages)))

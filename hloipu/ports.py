@@ -22,7 +22,7 @@ def module_of_ports(program: Program) -> Module:
         )
         for number, port in enumerate(seen_by_users(program).parameters)
     )
-    shape = TupleShape(tuple(x.shape for x in parameters))
+    shape = TupleShape(tuple(instruction.shape for instruction in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))
     entry = Computation("entry", (*parameters, root), len(parameters))
     return Module(program.name, (entry,), 0)
@@ -34,5 +34,7 @@ def without_tokens(module: Module, leaves: Sequence[Array]) -> list[Array]:
         leaf for shape in module.entry.program_shape.parameters for leaf in array_leaves(shape)
     ]
     return [
-        x for x, shape in zip(leaves, shapes, strict=True) if shape.element_type.name != "token"
+        array
+        for array, shape in zip(leaves, shapes, strict=True)
+        if shape.element_type.name != "token"
     ]

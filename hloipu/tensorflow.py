@@ -42,7 +42,7 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
     if not hasattr(function, "experimental_get_compiler_ir"):
         function = tf.function(function, jit_compile=True)
     given = tf.nest.map_structure(
-        lambda x: tf.constant(x) if isinstance(x, np.ndarray) else x, arguments
+        lambda array: tf.constant(array) if isinstance(array, np.ndarray) else array, arguments
     )
     try:
         concrete = function.get_concrete_function(*given)
@@ -55,12 +55,12 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
             "variables before: model.build(…), optimizer.build(model.trainable_variables)",
         ) from error
     text = printed(serialized)
-    variables = {id(x.handle): x for x in concrete.variables}
-    captured = [variables.get(id(x), x) for x in concrete.captured_inputs]
+    variables = {id(variable.handle): variable for variable in concrete.variables}
+    captured = [variables.get(id(tensor), tensor) for tensor in concrete.captured_inputs]
     batch = len(concrete.inputs) - len(captured)
-    names = [x.name.partition(":")[0] for x in (*concrete.inputs[:batch], *captured)]
+    names = [tensor.name.partition(":")[0] for tensor in (*concrete.inputs[:batch], *captured)]
     kept = tuple(sorted(int(number) for number in _ALIAS.findall(text.partition("\n")[0])))
-    flat = [x for x in tf.nest.flatten(given) if tf.is_tensor(x)]
+    flat = [tensor for tensor in tf.nest.flatten(given) if tf.is_tensor(tensor)]
     by_name = dict(zip(names[batch:], captured, strict=True))
 
     def assign(state: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
     return LoweredStep(
         with_names(_with_lines(_exact(text), concrete.graph), names),
         tuple(names),
-        tuple(np.asarray(x) for x in (*flat, *captured)),
+        tuple(np.asarray(tensor) for tensor in (*flat, *captured)),
         tuple(range(batch)),
         kept,
         assign,
@@ -101,7 +101,11 @@ def _places(graph: Any) -> Iterator[tuple[str, str]]:
     while waiting:
         each = waiting.pop()
         for op in each.get_operations():
-            own = [x for x in op.traceback or () if not x.filename.startswith((library, "<"))]
+            own = [
+                frame
+                for frame in op.traceback or ()
+                if not frame.filename.startswith((library, "<"))
+            ]
             if own:
                 file = own[-1].filename.replace("\\", "/").replace('"', "")
                 yield op.name, f' source_file="{file}" source_line={own[-1].lineno}'

@@ -49,20 +49,20 @@ def lower(
     is not on the device, such as Adam's without `capturable=True`.
     """
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    given = [x.to(torch_xla.device()) for x in map(torch.as_tensor, arguments)]
+    given = [tensor.to(torch_xla.device()) for tensor in map(torch.as_tensor, arguments)]
     if optimizers:
         step(*given)
     torch_xla.sync()
     own = dict(_tensors(model, optimizers))
     _require_on_device(own)
-    batch = {f"argument.{n}": x for n, x in enumerate(given)}
-    nodes = {_nodes([x])[0][0]: name for name, x in {**own, **batch}.items()}
+    batch = {f"argument.{n}": tensor for n, tensor in enumerate(given)}
+    nodes = {_nodes([tensor])[0][0]: name for name, tensor in {**own, **batch}.items()}
     with _scopes(model):
         results = _flat(step(*given))
     seed = torch_xla._XLAC._get_base_seed_as_tensor(str(torch_xla.device()))
     (seed_node,) = _nodes([seed])[0]
     nodes |= {torch_xla._XLAC._get_seed_info_id(): "rng_seed"}
-    changed = {name: x for name, x in own.items() if _is_computed(x)}
+    changed = {name: tensor for name, tensor in own.items() if _is_computed(tensor)}
     uses_seed = "rng_seed" in {nodes.get(n) for n in _nodes([*changed.values(), *results])[0]}
     if uses_seed:  # as a value that the step hands on, as PyTorch/XLA itself does
         nodes[seed_node] = "rng_seed.next"
@@ -71,7 +71,7 @@ def lower(
     listed = [*changed.values(), *results]
     numbers, tensors = _nodes(listed)
     text = printed(torch_xla._XLAC._get_xla_tensors_hlo_proto(listed))
-    values = [_array(x) for x in tensors]
+    values = [_array(tensor) for tensor in tensors]
     torch_xla.sync()
     names = tuple(nodes.get(node, f"constant.{n}") for n, node in enumerate(numbers))
     number = {name: n for n, name in enumerate(names)}
@@ -127,8 +127,8 @@ def _require_on_device(own: dict[str, Any]) -> None:
 
 def _nodes(tensors: Sequence[Any]) -> tuple[list[int], list[Any]]:
     """Return the data that tensors are computed of, in the order of the text's parameters."""
-    numbers, found = torch_xla._XLAC._get_tensors_xla_device_data_node(list(tensors))
-    return list(numbers), list(found)
+    numbers, data = torch_xla._XLAC._get_tensors_xla_device_data_node(list(tensors))
+    return list(numbers), list(data)
 
 
 def _is_computed(tensor: Any) -> bool:
@@ -141,7 +141,7 @@ def _flat(results: Any) -> list[Any]:
         results = list(results.values())
     if isinstance(results, torch.Tensor):
         return [results]
-    return [x for each in results or () for x in _flat(each)]
+    return [tensor for each in results or () for tensor in _flat(each)]
 
 
 @contextmanager

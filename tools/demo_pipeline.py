@@ -83,8 +83,8 @@ def attention(layer: Tree, x: Any, heads: int) -> Any:
     )
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(width // heads)
     scores = jnp.where(jnp.tril(jnp.ones((words, words), bool)), scores, -1e9)
-    found = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
-    return found.reshape(batch, words, width) @ layer["out"]
+    attended = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+    return attended.reshape(batch, words, width) @ layer["out"]
 
 
 def loss_of(weights: Tree, text: Any, following: Any, heads: int) -> Any:
@@ -145,10 +145,10 @@ def planned(lowered: LoweredFunction, target: str, settings: Any, ipus: int) -> 
     """Return the ways that are found for a system of IPUs, and print them."""
     asked = {"target": target, "set": settings, "ipus": ipus, "micro_batches": MICRO_BATCHES}
     options = resolve("compile", {**asked, "plan": "auto"}).options
-    found = chosen(lowered.module, options)
+    choice = chosen(lowered.module, options)
     print(f"\n--plan auto --ipus {ipus} --micro-batches {MICRO_BATCHES}")
-    print(choice_text(found))
-    return found
+    print(choice_text(choice))
+    return choice
 
 
 def bubble_of_slots(row: PipelineRow) -> float:
@@ -172,12 +172,12 @@ def run(model: Model, lowered: LoweredFunction, program: CompiledProgram, update
     batches = iter(model.batches(updates * each))
     with program.session(state=state, infeeds={"data": batches}) as session:
         session.run(updates)
-        found = list(session.state().values())
+        arrays = list(session.state().values())
     wanted = model.trained(updates, each)
-    worst = max(float(np.max(np.abs(a - b))) for a, b in zip(found, wanted, strict=True))
+    worst = max(float(np.max(np.abs(a - b))) for a, b in zip(arrays, wanted, strict=True))
     alike = all(
         (a.dtype, a.shape) == (b.dtype, b.shape) and np.allclose(a, b, RELATIVE, ABSOLUTE)
-        for a, b in zip(found, map(np.asarray, wanted), strict=True)
+        for a, b in zip(arrays, map(np.asarray, wanted), strict=True)
     )
     print(f"\n{updates} updates on {IPUS} IPUs: state differs from JAX's by "
           f"{worst:.1e} at most: {'the same' if alike else 'NOT the same'}")  # fmt: skip

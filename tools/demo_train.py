@@ -69,15 +69,17 @@ def perceptron(weights: Weights, images: Any) -> Any:
 
 def convolutional(weights: Weights, images: Any) -> Any:
     """Return scores by two convolutions, each with a pooling by maximum."""
-    found = images[..., None]
+    features = images[..., None]
     for name in ("first", "second"):
         numbers = ("NHWC", "HWIO", "NHWC")
-        found = lax.conv_general_dilated(
-            found, weights[name], (1, 1), "SAME", dimension_numbers=numbers
+        features = lax.conv_general_dilated(
+            features, weights[name], (1, 1), "SAME", dimension_numbers=numbers
         )
-        found = jax.nn.relu(found + weights[f"{name}_bias"])
-        found = lax.reduce_window(found, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
-    return found.reshape(len(images), -1) @ weights["out"] + weights["out_bias"]
+        features = jax.nn.relu(features + weights[f"{name}_bias"])
+        features = lax.reduce_window(
+            features, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"
+        )
+    return features.reshape(len(images), -1) @ weights["out"] + weights["out_bias"]
 
 
 NETS = (
@@ -124,9 +126,9 @@ class Curve(Callback):
 
 def digits() -> tuple[Digits, Digits]:
     """Return images of 8 x 8 from 0 to 1 with their labels, to learn from and held out."""
-    found = load_digits()
-    images = (found.images / 16).astype(np.float32)
-    labels = found.target.astype(np.int32)
+    dataset = load_digits()
+    images = (dataset.images / 16).astype(np.float32)
+    labels = dataset.target.astype(np.int32)
     split = train_test_split(
         images, labels, test_size=0.2, random_state=0, stratify=labels, shuffle=True
     )

@@ -27,11 +27,11 @@ def case_names(count: int, whole: int) -> list[str]:
     return [f"part {i}" for i in range(count)] + [f"whole {i}" for i in range(whole)]
 
 
-def save(result: pool.Result, made: cases.Cases, folder: Path) -> Path:
+def save(result: pool.Result, texts: cases.Cases, folder: Path) -> Path:
     """Write a failing text, reduced where it could be, and its case."""
     folder.mkdir(parents=True, exist_ok=True)
     kind, number = result.case.split()
-    text = result.repro or made.text(int(number), whole=kind == "whole")
+    text = result.repro or texts.text(int(number), whole=kind == "whole")
     path = folder / f"{result.outcome.kind}-{kind}-{number}.hlo"
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     return path
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     given = (ROOT / "hlo_samples", *options.dumps)
     folders = tuple(f.resolve() for f in given if f.is_dir())
-    made = cases.read(options.seed, folders)
+    texts = cases.read(options.seed, folders)
     start, kinds, details = time.monotonic(), Counter[str](), Counter[str]()
     slowest: tuple[float, pool.Result | None] = (0.0, None)
-    whole = options.whole if made.dumps else 0
+    whole = options.whole if texts.dumps else 0
     judge = partial(pool.judged, seed=options.seed, folders=folders)
     where = where_of(options, memory_bytes=pool.MEMORY_BYTES)
     for result in mapped(judge, case_names(options.count, whole), pool.lost, where):
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             key = f"{outcome.kind}: {outcome.detail.partition(':')[0]}"
             details[key] += 1
             if details[key] <= 3:
-                path = save(result, made, options.out)
+                path = save(result, texts, options.out)
                 print(f"{outcome.kind} {result.case}: {outcome.detail}\n  {path}", flush=True)
         elif outcome.kind == "refused":
             details[outcome.detail] += 1

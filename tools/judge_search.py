@@ -92,33 +92,33 @@ def judged(name: str, module: Module, options: Options, count: int, seed: int) -
     """Return the verdict on a step."""
     step = priced(module, options)
     tiles = step.machine.chip.tiles_per_ipu
-    found = Verdict(name, tiles)
+    verdict = Verdict(name, tiles)
     candidates = drawn(step, options.ipus, count, seed)
     truths: list[_Truth] = []
     for candidate in candidates:
         try:
             truths.append(compiled(module, options, step.estimate(candidate)))
         except HloipuError as error:
-            found.refused.append(f"{candidate.flags()}: {error}")
-    found.candidates = [x.estimate.candidate.flags() for x in truths]
-    found.cycles = [x.estimate.update_cycles / x.cycles for x in truths]
-    found.memory = [x.estimate.needed_bytes / tiles / x.tile_bytes for x in truths]
-    found.cycles_rho = rank_agreement(
+            verdict.refused.append(f"{candidate.flags()}: {error}")
+    verdict.candidates = [x.estimate.candidate.flags() for x in truths]
+    verdict.cycles = [x.estimate.update_cycles / x.cycles for x in truths]
+    verdict.memory = [x.estimate.needed_bytes / tiles / x.tile_bytes for x in truths]
+    verdict.cycles_rho = rank_agreement(
         [x.estimate.per_second for x in truths], [x.per_second for x in truths]
     )
-    found.memory_rho = rank_agreement(
+    verdict.memory_rho = rank_agreement(
         [x.estimate.needed_bytes for x in truths], [x.tile_bytes for x in truths]
     )
-    found.missed = sum(x.fits and not x.estimate.fits for x in truths)
-    found.false = sum(x.estimate.fits and not x.fits for x in truths)
+    verdict.missed = sum(x.fits and not x.estimate.fits for x in truths)
+    verdict.false = sum(x.estimate.fits and not x.fits for x in truths)
     choice = chosen(module, options, compile_once)
     best = max((x.per_second for x in truths if x.fits), default=0.0)
     if choice.is_tried:
         mine = compiled(module, options, choice.best)
-        found.choice = mine.per_second / max(best, mine.per_second)
+        verdict.choice = mine.per_second / max(best, mine.per_second)
     elif best:
-        found.choice = 0.0
-    return found
+        verdict.choice = 0.0
+    return verdict
 
 
 def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Candidate]:
@@ -134,15 +134,15 @@ def drawn(step: Step, ipus: int, count: int, seed: int) -> list[Candidate]:
     draw = random.Random(seed)
     draw.shuffle(candidates)
     kinds = [kind for kind in OFFLOADABLE if step.may_lie_beside(kind)]
-    found = candidates[:count]
-    for number in range(1, len(found), 2):
-        if not kinds or found[number].shard_optimizer:
+    sample = candidates[:count]
+    for number in range(1, len(sample), 2):
+        if not kinds or sample[number].shard_optimizer:
             continue
-        candidate = found[number].offloading(draw.sample(kinds, draw.randint(1, len(kinds))))
+        candidate = sample[number].offloading(draw.sample(kinds, draw.randint(1, len(kinds))))
         if candidate.schedule == SEQUENTIAL and candidate.stages > 1:
             candidate = replace(candidate, batch_serialization=draw.choice((1, 4)))
-        found[number] = candidate
-    return found
+        sample[number] = candidate
+    return sample
 
 
 def rank_agreement(estimates: Sequence[float], truths: Sequence[float]) -> float:
@@ -200,7 +200,7 @@ def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str, Mapping[str, Any]]]
         yield path.stem, path.read_text(encoding="utf-8"), {}
 
 
-def line(found: Verdict) -> str:
+def line(verdict: Verdict) -> str:
     """Return a row of the table."""
 
     def spread(values: Sequence[float]) -> str:
@@ -208,11 +208,11 @@ def line(found: Verdict) -> str:
             return f"{'-':>18}"
         return f"{statistics.median(values):6.2f} {min(values):5.2f}-{max(values):5.2f}"
 
-    chosen_one = "-" if found.choice is None else f"{found.choice:.2f}"
+    chosen_one = "-" if verdict.choice is None else f"{verdict.choice:.2f}"
     return (
-        f"{found.name:<28}{found.tiles:>6}{len(found.cycles):>5}  {spread(found.cycles)}"
-        f"{found.cycles_rho:>6.2f}  {spread(found.memory)}{found.memory_rho:>6.2f}"
-        f"{found.missed:>7}{found.false:>6}{chosen_one:>8}"
+        f"{verdict.name:<28}{verdict.tiles:>6}{len(verdict.cycles):>5}  {spread(verdict.cycles)}"
+        f"{verdict.cycles_rho:>6.2f}  {spread(verdict.memory)}{verdict.memory_rho:>6.2f}"
+        f"{verdict.missed:>7}{verdict.false:>6}{chosen_one:>8}"
     )
 
 
@@ -239,18 +239,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = hloipu.verify(text)
         try:
             for options in machines(module, asked.ipus, asked.target, more):
-                found = judged(name, module, options, asked.ways, asked.seed)
-                print(line(found), flush=True)
-                for row in zip(found.cycles, found.memory, found.candidates, strict=True):
+                judgement = judged(name, module, options, asked.ways, asked.seed)
+                print(line(judgement), flush=True)
+                for row in zip(
+                    judgement.cycles, judgement.memory, judgement.candidates, strict=True
+                ):
                     if asked.list:
                         print("  cycles {:.2f}, bytes {:.2f}: {}".format(*row))
-                for refused in found.refused:
+                for refused in judgement.refused:
                     print(f"  refused: {refused.splitlines()[0]}", file=sys.stderr)
-                verdicts.append(found)
+                verdicts.append(judgement)
         except HloipuError as error:
             print(f"{name}: {error}", file=sys.stderr)
     if asked.json:
-        figures = {"schema": "hloipu.judge-search/1", "rows": [asdict(x) for x in verdicts]}
+        figures = {
+            "schema": "hloipu.judge-search/1",
+            "rows": [asdict(verdict) for verdict in verdicts],
+        }
         asked.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return 0
 

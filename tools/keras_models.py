@@ -134,9 +134,9 @@ def main() -> int:
     for name, case in _cases().items():
         if asked.only not in name:
             continue
-        for label, way in _WAYS.items():
+        for label, cut in _WAYS.items():
             began = time.monotonic()
-            off_by = _off_by(case, way)
+            off_by = _off_by(case, cut)
             verdict = "ok" if max(off_by.values()) <= _TOLERANCE else "FAILS"
             failed += verdict != "ok"
             told = "  ".join(f"{what} {most:.1e}" for what, most in off_by.items())
@@ -147,15 +147,15 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _off_by(case: Case, way: Way) -> dict[str, float]:
+def _off_by(case: Case, cut: Way) -> dict[str, float]:
     """Return how far everything is from Keras's own, at most."""
-    ours = _trained(case, _SIZE, {}, way)
-    if way.accumulates:
-        theirs = _trained(case, _SIZE, {"gradient_accumulation_steps": way.batches})
-    elif case.is_coupled and way.batches > 1:
-        theirs = _in_parallel(case, way.batches)
+    ours = _trained(case, _SIZE, {}, cut)
+    if cut.accumulates:
+        theirs = _trained(case, _SIZE, {"gradient_accumulation_steps": cut.batches})
+    elif case.is_coupled and cut.batches > 1:
+        theirs = _in_parallel(case, cut.batches)
     else:
-        theirs = _trained(case, _SIZE * way.batches, {})
+        theirs = _trained(case, _SIZE * cut.batches, {})
     return {
         what: max(
             float(np.abs(np.subtract(a, b)).max())
@@ -216,7 +216,7 @@ def _in_parallel(case: Case, replicas: int) -> Trained:
         mine = [[_of_replica(x, n) for x in statistics] for n in range(replicas)]
         seen = []
         for at in range(0, _ROWS, _SIZE * replicas):
-            found = []
+            slopes = []
             for n in range(replicas):
                 rows = slice(at + n * _SIZE, at + (n + 1) * _SIZE)
                 (loss, aux), gradient = gradients(
@@ -224,9 +224,9 @@ def _in_parallel(case: Case, replicas: int) -> Trained:
                     training=True, optimizer_variables=optimizer,
                 )  # fmt: skip
                 mine[n] = aux[2]
-                found.append(gradient)
+                slopes.append(gradient)
                 seen.append(float(loss))
-            mean = jax.tree.map(lambda *parts: sum(parts) / replicas, *found)
+            mean = jax.tree.map(lambda *parts: sum(parts) / replicas, *slopes)
             weights, optimizer = model.optimizer.stateless_apply(optimizer, mean, weights)
         losses.append(np.mean(seen))
         statistics = [

@@ -186,13 +186,13 @@ def finish(job: Job, out: Path, checkpoints: Path | None) -> str:
 
 def digest(path: Path) -> str:
     """Return the digest of all arrays of a file with their names and types."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with np.load(path) as arrays:
         for name in sorted(arrays.files):
             array = arrays[name]
-            found.update(f"{name} {array.dtype} {array.shape} ".encode())
-            found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+            sha256.update(f"{name} {array.dtype} {array.shape} ".encode())
+            sha256.update(np.ascontiguousarray(array).tobytes())
+    return sha256.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -46,18 +46,18 @@ def write(folder: Path, only: str = "") -> tuple[Counter[str], list[str]]:
         if only not in case.name:
             continue
         try:
-            made = list(texts(case))
+            forms = list(texts(case))
         except Exception as error:  # whatever JAX raises: the case is reported and left out
             refused.append(
                 f"{case.name}: {type(error).__name__}: {str(error).splitlines()[0][:120]}"
             )
             continue
-        digest = hashlib.sha256(made[0][1].partition("\n")[2].encode()).digest()
+        digest = hashlib.sha256(forms[0][1].partition("\n")[2].encode()).digest()
         if digest in seen:
             counts["repeated"] += 1
             continue
         seen.add(digest)
-        for form, text in made:
+        for form, text in forms:
             (folder / f"{case.name}.{form}.hlo").write_text(text, encoding="utf-8")
             counts[form] += 1
     return counts, refused

@@ -234,11 +234,11 @@ def _without_paths(printed: str) -> str:
     return shorter.replace(f'"{FOLDER.parent}/', '"').rstrip("\n") + "\n"
 
 
-def write(folder: Path, made: Callable[[], Iterator[Sample]] = samples) -> int:
+def write(folder: Path, make: Callable[[], Iterator[Sample]] = samples) -> int:
     """Write every sample; return the bytes written."""
     folder.mkdir(parents=True, exist_ok=True)
     total = 0
-    for sample in made():
+    for sample in make():
         content = text(sample)
         (folder / f"{sample.case.name}.hlo").write_text(content, encoding="utf-8")
         total += len(content)

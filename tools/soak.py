@@ -74,21 +74,21 @@ def start_of(program: CompiledProgram) -> dict[str, Array]:
 
 def soak(program: CompiledProgram, steps: int) -> Found:
     """Train, and look at what is left."""
-    found = Found()
+    outcome = Found()
     threads, files = set(threading.enumerate()), open_files()
-    train(program, steps, found)
-    if found.losses != steps:
-        found.faults.append(f"{steps} steps gave {found.losses} losses")
+    train(program, steps, outcome)
+    if outcome.losses != steps:
+        outcome.faults.append(f"{steps} steps gave {outcome.losses} losses")
     left = [thread.name for thread in threading.enumerate() if thread not in threads]
-    found.faults += [f"a thread is left: {name}" for name in left]
+    outcome.faults += [f"a thread is left: {name}" for name in left]
     gc.collect()
     # Fewer are no fault of the run: others' files may be closed meanwhile.
     if open_files() > files:
-        found.faults.append(f"{files} files were open before and {open_files()} are")
-    return found
+        outcome.faults.append(f"{files} files were open before and {open_files()} are")
+    return outcome
 
 
-def train(program: CompiledProgram, steps: int, found: Found) -> None:
+def train(program: CompiledProgram, steps: int, outcome: Found) -> None:
     """Train, reading the losses on another thread."""
     data, loss = (spec_of_queue(queue) for queue in program.program.queues)
     infeed = InfeedQueue("data", data, batches(data), capacity=32)
@@ -96,9 +96,9 @@ def train(program: CompiledProgram, steps: int, found: Found) -> None:
 
     def read() -> None:
         for arrived in outfeed.follow():
-            if arrived.number != found.losses or not np.isfinite(arrived.element):
-                found.faults.append(f"loss {found.losses} is {arrived}")
-            found.losses += 1
+            if arrived.number != outcome.losses or not np.isfinite(arrived.element):
+                outcome.faults.append(f"loss {outcome.losses} is {arrived}")
+            outcome.losses += 1
 
     reader = threading.Thread(target=read)
     with program.session(
@@ -108,9 +108,9 @@ def train(program: CompiledProgram, steps: int, found: Found) -> None:
         began = time.monotonic()
         for tenth in range(TENTHS):
             session.run(steps // TENTHS)
-            found.resident.append(resident_bytes())
-            found.seconds.append(time.monotonic() - began)
-            print(row(tenth, steps, found), flush=True)
+            outcome.resident.append(resident_bytes())
+            outcome.seconds.append(time.monotonic() - began)
+            print(row(tenth, steps, outcome), flush=True)
     reader.join()
 
 
@@ -119,13 +119,13 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def row(tenth: int, steps: int, found: Found) -> str:
+def row(tenth: int, steps: int, outcome: Found) -> str:
     """Return the line of one tenth."""
-    done, seconds = (tenth + 1) * (steps // TENTHS), found.seconds[tenth]
-    grown = (found.resident[tenth] - found.resident[0]) / 2**20
+    done, seconds = (tenth + 1) * (steps // TENTHS), outcome.seconds[tenth]
+    grown = (outcome.resident[tenth] - outcome.resident[0]) / 2**20
     return (
         f"{done:>9,}  {seconds:>7.1f}  {done / seconds:>8,.0f}  "
-        f"{found.resident[tenth] / 2**20:>7.1f}  {grown:>+7.1f}"
+        f"{outcome.resident[tenth] / 2**20:>7.1f}  {grown:>+7.1f}"
     )
 
 
@@ -147,14 +147,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     whole = STEPS_IN_A_RUN * TENTHS
     print(f"{'steps':>9}  {'s':>7}  {'steps/s':>8}  {'MiB':>7}  {'grown':>7}")
-    found = soak(program, max(1, asked.steps // whole) * whole)
-    for fault in found.faults:
+    outcome = soak(program, max(1, asked.steps // whole) * whole)
+    for fault in outcome.faults:
         print(fault)
     print(
-        f"memory grew by {found.growth_bytes / 2**20:.1f} MiB after the first tenth "
-        f"(allowed {GROWTH_LIMIT_BYTES / 2**20:.0f}); {len(found.faults)} other faults"
+        f"memory grew by {outcome.growth_bytes / 2**20:.1f} MiB after the first tenth "
+        f"(allowed {GROWTH_LIMIT_BYTES / 2**20:.0f}); {len(outcome.faults)} other faults"
     )
-    return 1 if found.faults or found.growth_bytes > GROWTH_LIMIT_BYTES else 0
+    return 1 if outcome.faults or outcome.growth_bytes > GROWTH_LIMIT_BYTES else 0
 
 
 if __name__ == "__main__":

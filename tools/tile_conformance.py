@@ -69,7 +69,7 @@ def judged(
     status = AGREES
     for machine in machines:
         try:
-            found = _on_machine(case, module, machine, theirs, table)
+            fault = _on_machine(case, module, machine, theirs, table)
         except UnsupportedError as error:
             return TileOutcome(case.name, case.opcode, UNSUPPORTED, error.message)
         except HloipuError as error:
@@ -79,8 +79,8 @@ def judged(
             last = traceback.extract_tb(error.__traceback__)[-1]
             said = f"{machine}: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
             return TileOutcome(case.name, case.opcode, FAILED, said)
-        if found:
-            return TileOutcome(case.name, case.opcode, FAILED, f"{machine}: {found}")
+        if fault:
+            return TileOutcome(case.name, case.opcode, FAILED, f"{machine}: {fault}")
     return TileOutcome(case.name, case.opcode, status)
 
 

@@ -56,11 +56,11 @@ def measured(path: Path, target: str, trips: int) -> Row:
     module = parse(text)
     verify(module)
     asked = {"target": target, "over_memory": "allow", "assume_trips": trips}
-    made = compile_verified(module, resolve("estimate", asked).options)
-    record = made.profile().record()
+    program = compile_verified(module, resolve("estimate", asked).options)
+    record = program.profile().record()
     buckets, memory = record["by_bucket"], record["memory"]
     seconds = time.process_time() - start
-    tiles = made.machine.chip.tiles_per_ipu
+    tiles = program.machine.chip.tiles_per_ipu
     return Row(
         path.stem,
         buckets["compute"],
@@ -87,10 +87,10 @@ def asked_child(path: Path, target: str, trips: int) -> Row | str:
 
 def dumps_in(places: Sequence[Path]) -> list[Path]:
     """Return the dumps named, and those in folders named."""
-    found: list[Path] = []
+    dumps: list[Path] = []
     for place in places:
-        found += sorted(place.glob("*.hlo")) if place.is_dir() else [place]
-    return found
+        dumps += sorted(place.glob("*.hlo")) if place.is_dir() else [place]
+    return dumps
 
 
 def line(row: Row, older: Row | None) -> str:
@@ -145,15 +145,15 @@ def main() -> int:
     rows: list[Row] = []
     worse: list[str] = []
     for path in dumps_in(asked.places or [Path("hlo_samples")]):
-        found = asked_child(path, asked.target, asked.trips)
-        if isinstance(found, str):
-            print(f"{path.stem[:26]:26} {found}")
+        row = asked_child(path, asked.target, asked.trips)
+        if isinstance(row, str):
+            print(f"{path.stem[:26]:26} {row}")
             continue
-        rows.append(found)
-        before = older.get(found.name)
-        print(line(found, before), flush=True)
-        if before is not None and 100 * found.cycles > (100 + WORSE_PERCENT) * before.cycles:
-            worse.append(found.name)
+        rows.append(row)
+        before = older.get(row.name)
+        print(line(row, before), flush=True)
+        if before is not None and 100 * row.cycles > (100 + WORSE_PERCENT) * before.cycles:
+            worse.append(row.name)
     if asked.json is not None:
         record = {"schema": "hloipu.zoo-table/1", "target": asked.target, "trips": asked.trips}
         listed = [{**asdict(x), "cycles": x.cycles} for x in rows]

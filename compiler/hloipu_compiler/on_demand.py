@@ -22,7 +22,7 @@ def flat_step(
     """Return what `encoding.reading.flat_step` does: None unless a module is in an encoding."""
     has_opaque = "opaque[" in module.source.text
     opcodes = _ENCODED_OPCODES | ({"infeed"} if is_cut else set())
-    if not has_opaque and not any(_may_be_encoded(x, opcodes) for x in _instructions(module)):
+    if not has_opaque and not any(_may_be_encoded(op, opcodes) for op in _instructions(module)):
         return None
     from hloipu_compiler.graphcore.encoding.reading import flat_step as read
 
@@ -31,7 +31,7 @@ def flat_step(
 
 def with_call_marks(module: Module) -> Module:
     """Return the module with marks of calls on what they call, as `staging.call_marks` does."""
-    if not any(x.opcode == "call" and _attributes(x) for x in _instructions(module)):
+    if not any(op.opcode == "call" and _attributes(op) for op in _instructions(module)):
         return module
     from hloipu_compiler.partition.stages.call_marks import with_call_marks as marked
 
@@ -63,7 +63,7 @@ def may_be_divided(module: Module) -> bool:
 
 def marked_stages(computation: Computation) -> dict[int, int]:
     """Return the stage of every op that states one, as `staging.marks` does."""
-    if not any("ipu_stage" in _attributes(x) for x in computation.instructions):
+    if not any("ipu_stage" in _attributes(op) for op in computation.instructions):
         return {}
     from hloipu_compiler.partition.training.marks import marked_stages as marked
 
@@ -80,24 +80,24 @@ def side_by_side(program: Program, machine: Machine) -> Program:
 
 
 def _instructions(module: Module) -> list[Instruction]:
-    return [x for computation in module.computations for x in computation.instructions]
+    return [op for computation in module.computations for op in computation.instructions]
 
 
-def _attributes(x: Instruction) -> str:
-    return x.attributes.text("frontend_attributes")
+def _attributes(op: Instruction) -> str:
+    return op.attributes.text("frontend_attributes")
 
 
-def _may_be_encoded(x: Instruction, opcodes: frozenset[str]) -> bool:
-    if x.opcode != "call":
-        return x.opcode in opcodes
-    said = "CALL_CONFIG_TYPE" in _attributes(x)
-    return said or any(key in x.backend_config for key in _CALL_CONFIGS)
+def _may_be_encoded(op: Instruction, opcodes: frozenset[str]) -> bool:
+    if op.opcode != "call":
+        return op.opcode in opcodes
+    said = "CALL_CONFIG_TYPE" in _attributes(op)
+    return said or any(key in op.backend_config for key in _CALL_CONFIGS)
 
 
-def _may_divide(x: Instruction) -> bool:
-    sharding = x.attributes.text("sharding")
-    return "devices=[" in sharding or "mesh[" in sharding or "xla.sdy.sharding" in _attributes(x)
+def _may_divide(op: Instruction) -> bool:
+    sharding = op.attributes.text("sharding")
+    return "devices=[" in sharding or "mesh[" in sharding or "xla.sdy.sharding" in _attributes(op)
 
 
-def _may_state_ipu(x: Instruction) -> bool:
-    return "ipu_shard" in _attributes(x) or "maximal" in x.attributes.text("sharding")
+def _may_state_ipu(op: Instruction) -> bool:
+    return "ipu_shard" in _attributes(op) or "maximal" in op.attributes.text("sharding")

@@ -49,11 +49,11 @@ def what_fits(
     the limit allows: `compile_as_asked` does what the command line does with the same options.
     """
     trials = Trials(module, options, program, compile_as_asked, limit)
-    found = _on_fewest_ipus(trials)
-    wanted, failed = len(found) + WANTED, list[Change]()
+    fitting = _on_fewest_ipus(trials)
+    wanted, failed = len(fitting) + WANTED, list[Change]()
     is_complete = True
     for family, is_last_resort in _families(module, options, program, failed):
-        if len(found) >= wanted or (found and is_last_resort):
+        if len(fitting) >= wanted or (fitting and is_last_resort):
             continue
         for candidate in family:
             if not trials.has_time:
@@ -63,7 +63,7 @@ def what_fits(
             if change is None:
                 is_complete = is_complete and trials.has_time
                 continue
-            (found if change.fits else failed).append(change)
+            (fitting if change.fits else failed).append(change)
             if change.fits:
                 break
         if not is_complete:
@@ -71,7 +71,7 @@ def what_fits(
     memory = program.memory
     tiles = program.machine.chip.tiles_per_ipu * program.program.ipus
     return Fitting(
-        tuple(found),
+        tuple(fitting),
         tuple(failed),
         memory.total_bytes,
         memory.available_bytes * tiles,
@@ -108,7 +108,9 @@ def _families(
     is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
     batches = _multiples(program) if _has_batch(module) else []
     ways = (True, False) if _keeps_state(module, options) else (False,)
-    batch = [with_smaller_batch(options, lean, by, trains=x) for x in ways for by in batches]
+    batch = [
+        with_smaller_batch(options, lean, by, trains=trains) for trains in ways for by in batches
+    ]
     if is_far:
         yield batch, False
     if options.recompute == "none":
@@ -125,8 +127,8 @@ def _families(
         yield batch, False
     if _has_single(program):
         both = [
-            with_smaller_batch(options, lean, by, narrow=True, trains=x)
-            for x in ways
+            with_smaller_batch(options, lean, by, narrow=True, trains=trains)
+            for trains in ways
             for by in batches[:1]
         ]
         yield [narrowed(options, lean), *both], False
@@ -198,12 +200,12 @@ def _offloaded(
     if not program.machine.remote.remote_bytes or not program.profile().pipelines:
         return []
     more: dict[str, bool] = {}
-    found = []
+    candidates = []
     for name in ("offload_activations", "offload_accumulators", "offload_weights"):
         if not getattr(options, name):
             more[name] = True
-            found.append(Candidate("flag", {**settings, **more}))
-    return found
+            candidates.append(Candidate("flag", {**settings, **more}))
+    return candidates
 
 
 def _has_batch(module: Module) -> bool:

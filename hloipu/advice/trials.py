@@ -157,11 +157,11 @@ class Trials:
 
     def _tried(self, candidate: Candidate) -> Change | None:
         try:
-            found = self._compile(self.module, replace(self.options, **candidate.settings))
-            if found is None:
+            compiled = self._compile(self.module, replace(self.options, **candidate.settings))
+            if compiled is None:
                 return None
-            cycles, memory = cycles_of(found), found.memory
-            device_cycles = device_cycles_of(found)
+            cycles, memory = cycles_of(compiled), compiled.memory
+            device_cycles = device_cycles_of(compiled)
         except HloipuError:  # this change is none that can be made; the next may be
             return None
         text = candidate.text or flags(candidate.settings)
@@ -179,7 +179,7 @@ class Trials:
             self.before,
             device_cycles * candidate.runs,
             self.device_before,
-            found.program.ipus * found.program.replicas,
+            compiled.program.ipus * compiled.program.replicas,
         )
 
 
@@ -209,12 +209,12 @@ def with_gains(
     Findings for which the limit leaves no trial stay as they are.
     """
     trials = Trials(module, options, program, compile_as_asked, limit)
-    found = []
+    measured = []
     for finding in findings:
         if finding.settings and trials.has_time:
             finding = finding._replace(measured=trials.outcome(_candidate(finding, options)))
-        found.append(finding)
-    return tuple(found)
+        measured.append(finding)
+    return tuple(measured)
 
 
 def _candidate(finding: Finding, options: Options) -> Candidate:

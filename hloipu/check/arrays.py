@@ -42,12 +42,12 @@ def compared_arrays(
     seen = seen_by_users(program)
     for state in seen.state:
         n = state.parameter
-        known = _known(truth, lambda x, n=n: x.state.get(n))  # type: ignore[misc]
+        known = _known(truth, lambda values, n=n: values.state.get(n))  # type: ignore[misc]
         name = f"state {state.name}"
         yield Compared(name, state.element_type, ours.state[n], theirs.state.get(n), known)
     for port in seen.results:
         n = number_of(port)
-        known = _known(truth, lambda x, n=n: x.results.get(n))  # type: ignore[misc]
+        known = _known(truth, lambda values, n=n: values.results.get(n))  # type: ignore[misc]
         yield Compared(f"out_{n}", port.element_type, ours.results[n], theirs.results.get(n), known)
     for queue in seen.queues:
         for k, port in enumerate(() if queue.to_device else queue.streams):
@@ -59,7 +59,7 @@ def compared_arrays(
                     port.element_type,
                     ours.outfed[key],
                     theirs.outfed.get(key),
-                    _known(truth, lambda x, key=key: x.outfed.get(key)),  # type: ignore[misc]
+                    _known(truth, lambda values, key=key: values.outfed.get(key)),  # type: ignore[misc]
                 )
 
 
@@ -84,17 +84,17 @@ def leaf_truth(truth: Sampled[Values], array_of: Callable[[Values], Array | None
 
 def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
     """Return how each array compares, by the rule of whole modules."""
-    found = []
-    for number, x in enumerate(arrays):
-        shape = ArrayShape(ELEMENT_TYPES[x.element_type], x.ours.shape)
-        if x.theirs is None or x.theirs.shape != x.ours.shape:
-            other = "nothing" if x.theirs is None else f"an array of {list(x.theirs.shape)}"
+    judgements = []
+    for number, array in enumerate(arrays):
+        shape = ArrayShape(ELEMENT_TYPES[array.element_type], array.ours.shape)
+        if array.theirs is None or array.theirs.shape != array.ours.shape:
+            other = "nothing" if array.theirs is None else f"an array of {list(array.theirs.shape)}"
             said = f"the reference has {other}"
-            found.append(NamedReport(x.name, OutputReport(number, shape, False, said)))
+            judgements.append(NamedReport(array.name, OutputReport(number, shape, False, said)))
             continue
-        reports = compare_outputs(_module_of(shape), [x.ours], [x.theirs], x.truth)
-        found += [NamedReport(x.name, report) for report in reports]
-    return found
+        reports = compare_outputs(_module_of(shape), [array.ours], [array.theirs], array.truth)
+        judgements += [NamedReport(array.name, report) for report in reports]
+    return judgements
 
 
 def _module_of(shape: ArrayShape) -> Module:

@@ -48,8 +48,8 @@ def finite_draw(module: Module, seed: int, limits: EvaluationLimits) -> Draw:
     draws: list[Draw] = []
     for change, function in CHANGES.items():
         leaves = [
-            _changed(x, function) if change and t.is_float else x
-            for x, t in zip(drawn, types, strict=True)
+            _changed(drawn_leaf, function) if change and t.is_float else drawn_leaf
+            for drawn_leaf, t in zip(drawn, types, strict=True)
         ]
         count = _not_finite(module, leaves, limits)
         if count is None:
@@ -57,7 +57,7 @@ def finite_draw(module: Module, seed: int, limits: EvaluationLimits) -> Draw:
         draws.append(Draw(leaves, change, count, draws[0].not_finite if draws else count))
         if not count:
             break
-    return min(draws, key=lambda x: x.not_finite, default=Draw(drawn, "", 0, 0))
+    return min(draws, key=lambda draw: draw.not_finite, default=Draw(drawn, "", 0, 0))
 
 
 def _changed(array: Array, function: Callable[[Array], Array]) -> Array:
@@ -75,7 +75,7 @@ def _not_finite(module: Module, leaves: Sequence[Array], limits: EvaluationLimit
         return None
     kinds = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]
     return sum(
-        int(np.count_nonzero(~np.isfinite(x.astype(np.complex128))))
-        for x, kind in zip(results, kinds, strict=True)
+        int(np.count_nonzero(~np.isfinite(result.astype(np.complex128))))
+        for result, kind in zip(results, kinds, strict=True)
         if kind.is_float or kind.is_complex
     )

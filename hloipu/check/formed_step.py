@@ -97,11 +97,12 @@ def _refuse_unknown(module: Module) -> None:
             "the same arguments",
         )
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode in ("infeed", "outfeed", "send", "recv"):
+        for instruction in computation.instructions:
+            if instruction.opcode in ("infeed", "outfeed", "send", "recv"):
                 raise _no_reference(
                     module,
-                    f"{x.opcode} {printable(x.name)!r} goes to a queue of the host by itself",
+                    f"{instruction.opcode} {printable(instruction.name)!r} goes to a queue of the "
+                    "host by itself",
                     "make its arrays parameters and results of the entry: --feed and --outfeed "
                     "give them queues",
                 )
@@ -145,8 +146,8 @@ def _cut(
     return pipelined(cutting, wrapped, request)
 
 
-def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
-    calls = EntryCalls(made.entry)
+def _parts(module: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
+    calls = EntryCalls(module.entry)
     results = calls.result_positions
     inside = {part.call for part in plan.parts}
     early = [n for n, at in enumerate(results) if calls.maker(at) in inside]
@@ -155,9 +156,9 @@ def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
     state = {pair.result for pair in wrapped.state}
     given_early = tuple(n for n in early if n not in state)
     given_late = tuple(n for n in range(len(results)) if n not in {*early, *state})
-    gradients = [_positions(made.entry, x) for x in plan.accumulations]
+    gradients = [_positions(module.entry, accumulation) for accumulation in plan.accumulations]
     micro_batch = _with_results(
-        made,
+        module,
         [
             *(places[0] for places in gradients),
             *(results[carried[p]] for p in sorted(carried)),
@@ -165,17 +166,18 @@ def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
         ],
         {},
     )
-    count = len(made.entry.parameters)
+    count = len(module.entry.parameters)
     update = _with_results(
-        made,
+        module,
         [*(results[pair.result] for pair in updated), *(results[n] for n in given_late)],
         {at: count + n for n, places in enumerate(gradients) for at in places},
     )
-    for x in update.entry.instructions:
-        if x.name in inside:
+    for instruction in update.entry.instructions:
+        if instruction.name in inside:
             raise _no_reference(
-                made,
-                f"its update reads what {printable(x.name)!r} makes of a micro-batch, beside the "
+                module,
+                f"its update reads what {printable(instruction.name)!r} makes of a micro-batch, "
+                "beside the "
                 "gradients",
                 "check it with --micro-batches 1",
             )
@@ -183,7 +185,7 @@ def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
         micro_batch,
         update,
         plan.accumulations,
-        tuple(calls.tensor_of(x)[0] for x in plan.accumulations),
+        tuple(calls.tensor_of(accumulation)[0] for accumulation in plan.accumulations),
         tuple(sorted(carried)),
         tuple(pair.parameter for pair in updated),
         given_early,
@@ -191,15 +193,15 @@ def _parts(made: Module, wrapped: Wrapping, plan: Pipelining) -> Parts:
     )
 
 
-def _positions(entry: Computation, x: Accumulation) -> list[int]:
+def _positions(entry: Computation, accumulation: Accumulation) -> list[int]:
     """Return where the entry takes a gradient out of its call."""
-    call = entry.position[x.call]
+    call = entry.position[accumulation.call]
     return [
         n
         for n, taken in enumerate(entry.instructions)
         if taken.opcode == "get-tuple-element"
         and taken.operands == (call,)
-        and taken.attributes.integer("index") == x.element
+        and taken.attributes.integer("index") == accumulation.element
     ]
 
 
@@ -217,13 +219,15 @@ def _with_results(module: Module, results: Sequence[int], given: Mapping[int, in
         return first[given[position]] if position in given else position
 
     instructions: list[Instruction] = []
-    for position, x in enumerate(entry.instructions):
-        operands = tuple(map(place, x.operands))
+    for position, instruction in enumerate(entry.instructions):
+        operands = tuple(map(place, instruction.operands))
         if first.get(given.get(position, -1)) == position:
-            parameter = Instruction(x.name, "parameter", x.shape, parameter_number=given[position])
+            parameter = Instruction(
+                instruction.name, "parameter", instruction.shape, parameter_number=given[position]
+            )
             instructions.append(parameter)
         else:
-            instructions.append(x._replace(operands=operands))
+            instructions.append(instruction._replace(operands=operands))
     shape = TupleShape(tuple(instructions[n].shape for n in results))
     instructions.append(Instruction("results.of.part", "tuple", shape, tuple(map(place, results))))
     new = replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)

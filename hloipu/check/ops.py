@@ -63,10 +63,12 @@ class Tally:
     told: Callable[[int, int], None] = lambda _judged, _begun: None
     """Is called with `judged` and `begun` after each batch."""
 
-    def near(self, share: float, x: Instruction, computation: str) -> None:
+    def near(self, share: float, instruction: Instruction, computation: str) -> None:
         """Remember an op if it is among the nearest."""
         if share > 0:
-            self.nearest.append((share, f"{x.name} = {x.opcode} in {computation}"))
+            self.nearest.append(
+                (share, f"{instruction.name} = {instruction.opcode} in {computation}")
+            )
             self.nearest = sorted(self.nearest, reverse=True)[:_NEAREST]
 
 
@@ -88,7 +90,7 @@ def first_divergence(
     evaluate_everywhere(
         module,
         *nested(module, arguments),
-        watch=lambda x, leaves: seen.update({id(x): list(leaves)}),
+        watch=lambda instruction, leaves: seen.update({id(instruction): list(leaves)}),
     )
     search = _Search(module, seen, meeting_computations(module), reference, tally)
     return search.in_computation(module.entry, arguments)
@@ -96,15 +98,17 @@ def first_divergence(
 
 def _check_room(module: Module) -> None:
     """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
-    held = sum(bytes_of(x.shape) for x in module.entry.instructions if x.opcode not in PASSED_OVER)
-    if held > HELD_BYTES:
+    bytes_kept = sum(
+        bytes_of(op.shape) for op in module.entry.instructions if op.opcode not in PASSED_OVER
+    )
+    if bytes_kept > HELD_BYTES:
         raise LimitError(
             "E5014",
-            f"checking {module.name!r} op by op keeps {held / 2**30:.1f} GiB of values, "
+            f"checking {module.name!r} op by op keeps {bytes_kept / 2**30:.1f} GiB of values, "
             f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
             limit="held_bytes",
             allowed=HELD_BYTES,
-            found=held,
+            found=bytes_kept,
             hint="check a smaller batch, or cut the module down with hloipu reduce",
         )
 
@@ -128,9 +132,9 @@ class _Search:
     ) -> Divergence | None:
         """Return the first op of a computation that diverges, given its arguments' leaves."""
         values = _values(computation, arguments, self.seen)
-        for x, leaves in self._meeting_calls(computation, values):
+        for instruction, leaves in self._meeting_calls(computation, values):
             divergence = self.in_computation(
-                self.module.computation[x.attributes.called[0]], leaves
+                self.module.computation[instruction.attributes.called[0]], leaves
             )
             if divergence is not None:
                 return divergence
@@ -154,25 +158,28 @@ class _Search:
     def _singles(
         self, computation: Computation, values: Mapping[int, list[Array]]
     ) -> Iterator[Single]:
-        for position, x in enumerate(computation.instructions):
-            if x.opcode in PASSED_OVER:
+        for position, instruction in enumerate(computation.instructions):
+            if instruction.opcode in PASSED_OVER:
                 continue
-            shapes = [x.shape, *(computation.instructions[i].shape for i in x.operands)]
-            if self._meets(x):
+            shapes = [
+                instruction.shape,
+                *(computation.instructions[i].shape for i in instruction.operands),
+            ]
+            if self._meets(instruction):
                 self.tally.passed_over["need other participants"] += 1
             elif any(not leaf.element_type.is_array for s in shapes for leaf in array_leaves(s)):
                 self.tally.passed_over["move tokens"] += 1
-            elif position not in values or any(i not in values for i in x.operands):
+            elif position not in values or any(i not in values for i in instruction.operands):
                 self.tally.passed_over["were not run"] += 1
             else:
-                leaves = [leaf for i in x.operands for leaf in values[i]]
-                yield Single(x, alone(self.module, computation, position), leaves)
+                leaves = [leaf for i in instruction.operands for leaf in values[i]]
+                yield Single(instruction, alone(self.module, computation, position), leaves)
 
     def _inside(self, single: Single) -> Divergence | None:
-        x = single.instruction
-        if x.opcode not in ("call", "fusion"):
+        instruction = single.instruction
+        if instruction.opcode not in ("call", "fusion"):
             return None
-        callee = self.module.computation[x.attributes.called[0]]
+        callee = self.module.computation[instruction.attributes.called[0]]
         inner = replace(self.module, entry_position=self.module.computations.index(callee))
         return first_divergence(inner, single.leaves, self.reference, self.tally)
 
@@ -181,11 +188,11 @@ class _Search:
     ) -> Divergence | None:
         """Return how an op's result is off its budget, or None where it is not."""
         single, ours, answer = both.single, both.ours, both.theirs
-        x = single.instruction
-        shapes = array_leaves(x.shape)
+        instruction = single.instruction
+        shapes = array_leaves(instruction.shape)
         if both.are_equal:
             return None
-        if x.opcode in _COMPOUND:
+        if instruction.opcode in _COMPOUND:
             reports = compare_outputs(single.module, ours, answer, truth)
             bad = [report for report in reports if not report.agrees]
             if not bad:
@@ -193,8 +200,8 @@ class _Search:
             budget = Budget(bad[0].shape.element_type.name)
             number = bad[0].number
             verdict = compare_values(ours[number], answer[number], budget)
-            return Divergence(x, computation.name, verdict, budget)
-        budgets = [op_budget(self.module, computation, x, shape) for shape in shapes]
+            return Divergence(instruction, computation.name, verdict, budget)
+        budgets = [op_budget(self.module, computation, instruction, shape) for shape in shapes]
         sums = any(budget.factor for budget in budgets)
         magnitudes = _magnitudes(single.module, single.leaves) if sums else None
         for number, (budget, a, b) in enumerate(zip(budgets, ours, answer, strict=True)):
@@ -202,10 +209,12 @@ class _Search:
             verdict = compare_values(a, b, budget, size)
             if not verdict.agrees:
                 right = self._is_right(single, number, a, budget, size)
-                return Divergence(x, computation.name, verdict, budget, reference_is_off=right)
+                return Divergence(
+                    instruction, computation.name, verdict, budget, reference_is_off=right
+                )
             of_ulps = verdict.error / budget.ulps if budget.ulps else 0.0
             share = of_ulps if verdict.unit == "ULP" else verdict.error
-            self.tally.near(share, x, computation.name)
+            self.tally.near(share, instruction, computation.name)
         return None
 
     def _is_right(
@@ -225,18 +234,20 @@ class _Search:
             return False
         return compare_values(ours, _rounded(truth[number], shape), budget, magnitudes).agrees
 
-    def _meets(self, x: Instruction) -> bool:
-        return needs_others(x) or bool(self.meeting & {*x.attributes.called})
+    def _meets(self, instruction: Instruction) -> bool:
+        return needs_others(instruction) or bool(self.meeting & {*instruction.attributes.called})
 
     def _meeting_calls(
         self, computation: Computation, values: Mapping[int, list[Array]]
     ) -> Iterator[tuple[Instruction, list[Array]]]:
-        for x in computation.instructions:
-            known = all(i in values for i in x.operands)
-            callee = x.attributes.called[0] if x.opcode in ("call", "fusion") else ""
+        for instruction in computation.instructions:
+            known = all(i in values for i in instruction.operands)
+            callee = (
+                instruction.attributes.called[0] if instruction.opcode in ("call", "fusion") else ""
+            )
             if callee in self.meeting and callee not in self.visited and known:
                 self.visited.add(callee)
-                yield x, [leaf for i in x.operands for leaf in values[i]]
+                yield instruction, [leaf for i in instruction.operands for leaf in values[i]]
 
 
 def _values(
@@ -249,17 +260,23 @@ def _values(
     for position in entry.parameters:
         offsets[position] = at
         at += len(array_leaves(entry.instructions[position].shape))
-    for position, x in enumerate(entry.instructions):
-        types = [leaf.element_type.name for leaf in array_leaves(x.shape)]
-        if x.opcode == "parameter":
+    for position, instruction in enumerate(entry.instructions):
+        types = [leaf.element_type.name for leaf in array_leaves(instruction.shape)]
+        if instruction.opcode == "parameter":
             first = offsets[position]
             values[position] = list(arguments[first : first + len(types)])
-        elif id(x) in seen:
+        elif id(instruction) in seen:
             values[position] = [
                 from_storage(v, t) if t != "token" else v
-                for v, t in zip(seen[id(x)], types, strict=True)
+                for v, t in zip(seen[id(instruction)], types, strict=True)
             ]
-        elif x.opcode in ("tuple", "constant", "get-tuple-element", "copy", "opt-barrier"):
+        elif instruction.opcode in (
+            "tuple",
+            "constant",
+            "get-tuple-element",
+            "copy",
+            "opt-barrier",
+        ):
             values.update(_forwarded(entry, position, values))
     return values
 
@@ -267,24 +284,24 @@ def _values(
 def _forwarded(
     entry: Computation, position: int, values: dict[int, list[Array]]
 ) -> dict[int, list[Array]]:
-    x = entry.instructions[position]
-    if any(i not in values for i in x.operands):
+    instruction = entry.instructions[position]
+    if any(i not in values for i in instruction.operands):
         return {}
-    if x.opcode == "constant":
-        return {position: Evaluator(_constant_module(x))()}
-    if x.opcode == "get-tuple-element":
-        shape = entry.instructions[x.operands[0]].shape
-        index = x.attributes.integer("index")
+    if instruction.opcode == "constant":
+        return {position: Evaluator(_constant_module(instruction))()}
+    if instruction.opcode == "get-tuple-element":
+        shape = entry.instructions[instruction.operands[0]].shape
+        index = instruction.attributes.integer("index")
         if not isinstance(shape, TupleShape):
             return {}
         first = sum(len(array_leaves(e)) for e in shape.elements[:index])
-        count = len(array_leaves(x.shape))
-        return {position: values[x.operands[0]][first : first + count]}
-    return {position: [leaf for i in x.operands for leaf in values[i]]}
+        count = len(array_leaves(instruction.shape))
+        return {position: values[instruction.operands[0]][first : first + count]}
+    return {position: [leaf for i in instruction.operands for leaf in values[i]]}
 
 
-def _constant_module(x: Instruction) -> Module:
-    return Module("constant", (Computation("entry", (x._replace(operands=()),), 0),), 0)
+def _constant_module(instruction: Instruction) -> Module:
+    return Module("constant", (Computation("entry", (instruction._replace(operands=()),), 0),), 0)
 
 
 class _Both:
@@ -337,35 +354,39 @@ def _rounded(value: Array, shape: ArrayShape) -> Array:
 
 
 def op_budget(
-    module: Module, computation: Computation, x: Instruction, shape: ArrayShape
+    module: Module, computation: Computation, instruction: Instruction, shape: ArrayShape
 ) -> Budget:
     """Return the published budget of an instruction for a leaf of its result."""
-    applied = x.attributes.text("to_apply") or x.attributes.text("scatter")
+    applied = instruction.attributes.text("to_apply") or instruction.attributes.text("scatter")
     combiner = monoid_of(module, applied) if applied in module.computation else "add"
-    operand = computation.instructions[x.operands[0]].shape if x.operands else shape
+    operand = (
+        computation.instructions[instruction.operands[0]].shape if instruction.operands else shape
+    )
     inputs = max((leaf.element_count for leaf in array_leaves(operand)), default=1)
     terms = max(2, inputs)
     operand_type = array_leaves(operand)[0].element_type.name
     return budget_of(
-        x.opcode,
+        instruction.opcode,
         shape.element_type.name,
         terms=terms,
         combiner=combiner,
-        operand_type=operand_type if x.opcode in ("abs", "convert") else None,
+        operand_type=operand_type if instruction.opcode in ("abs", "convert") else None,
     )
 
 
 def _magnitudes(single: Module, leaves: list[Array]) -> list[Array] | None:
     """Return the sums of absolute terms: the op on absolute values, in f64."""
     wide = widened(single)
-    absolute = [np.abs(x) if x.dtype.kind in "fc" else x for x in widened_arguments(leaves)]
+    absolute = [
+        np.abs(array) if array.dtype.kind in "fc" else array for array in widened_arguments(leaves)
+    ]
     try:
         return [
-            np.abs(x)
-            for x in Evaluator(wide)(
+            np.abs(array)
+            for array in Evaluator(wide)(
                 *(
-                    x.astype(np.complex128) if leaf.dtype.kind == "c" else x
-                    for x, leaf in zip(absolute, leaves, strict=True)
+                    array.astype(np.complex128) if leaf.dtype.kind == "c" else array
+                    for array, leaf in zip(absolute, leaves, strict=True)
                 )
             )
         ]

@@ -81,8 +81,8 @@ class Truth(Sequence[Array]):
         leaves = slice(first, first + count)
         return Truth(
             self.values[leaves],
-            [x[leaves] for x in self.samples],
-            lambda numbers: [x[leaves] for x in self.draw(numbers)],
+            [sample[leaves] for sample in self.samples],
+            lambda numbers: [sample[leaves] for sample in self.draw(numbers)],
         )
 
     def extended(self) -> "Truth":
@@ -116,7 +116,9 @@ def _reports(
             continue
         exact = None if truth is None else truth[number]
         if isinstance(truth, Truth):
-            finding = judge(shape, a, b, truth[number], [x[number] for x in truth.samples])
+            finding = judge(
+                shape, a, b, truth[number], [sample[number] for sample in truth.samples]
+            )
         else:
             finding = judge_without_samples(shape, a, b, exact)
         reports.append(OutputReport(number, shape, finding.agrees, finding.said, finding.is_judged))
@@ -144,7 +146,7 @@ def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -
 
     def draw(numbers: range) -> list[list[Array]]:
         answers = reference([(moving, [*wide, spread_of(number)]) for number in numbers])
-        return [x for x in answers if not isinstance(x, str)]
+        return [answer for answer in answers if not isinstance(answer, str)]
 
     leaves = array_leaves(module.entry.program_shape.result)
     each = sum(8 * leaf.element_count for leaf in leaves if leaf.element_type.is_array)

@@ -124,8 +124,10 @@ class _Run:
             if self.step.parts is None:
                 results = self.plain(places, self.states)
                 for state, new in zip(self.states, results, strict=True):
-                    state.update({x.parameter: new[x.result] for x in self.step.wrapping.state})
-                state_results = {x.result for x in self.step.wrapping.state}
+                    state.update(
+                        {pair.parameter: new[pair.result] for pair in self.step.wrapping.state}
+                    )
+                state_results = {pair.result for pair in self.step.wrapping.state}
                 self._give(results, [n for n in results[0] if n not in state_results])
                 continue
             gradients, results, own = self.micro_batch(places, self.states)
@@ -144,15 +146,15 @@ class _Run:
 
     def plain(self, places: Sequence[int], states: Sequence[Numbered]) -> list[Numbered]:
         """Do the plain step on elements and states; return all of its results by number."""
-        arguments = [self._arguments(n, x) for n, x in zip(places, states, strict=True)]
-        return [dict(enumerate(x)) for x in self.compute(self.step.module, arguments)]
+        arguments = [self._arguments(n, state) for n, state in zip(places, states, strict=True)]
+        return [dict(enumerate(results)) for results in self.compute(self.step.module, arguments)]
 
     def micro_batch(
         self, places: Sequence[int], states: Sequence[Numbered]
     ) -> tuple[list[list[Array]], list[Numbered], list[Numbered]]:
         """Do micro-batches; return gradients, results, and state that goes to the next one."""
         parts = self._parts
-        arguments = [self._arguments(n, x) for n, x in zip(places, states, strict=True)]
+        arguments = [self._arguments(n, state) for n, state in zip(places, states, strict=True)]
         count, carried = len(parts.accumulations), len(parts.carried)
         gradients, own, results = [], [], []
         for values in self.compute(parts.micro_batch, arguments):
@@ -205,16 +207,18 @@ class _Run:
         As documented: scaled in the gradient's type, added up in the accumulator's.
         """
         accumulators = []
-        for n, (x, into) in enumerate(zip(gradients, self._parts.accumulations, strict=True)):
-            own, kind = x.dtype.type, user_dtype(into.element_type).type
-            total = totals[n] if totals else np.zeros(x.shape, kind)
+        for n, (gradient, into) in enumerate(
+            zip(gradients, self._parts.accumulations, strict=True)
+        ):
+            own, kind = gradient.dtype.type, user_dtype(into.element_type).type
+            total = totals[n] if totals else np.zeros(gradient.shape, kind)
             share = own(1.0)
             if self.step.reduction == MEAN:
                 share = own(1 / self.step.micro_batches)
             elif self.step.reduction == RUNNING_MEAN:
                 share = own(np.float32(1) / np.float32(k + 1))
                 total = total * kind(np.float32(k) / np.float32(k + 1))
-            accumulators.append(np.asarray(total + (x * share).astype(kind), kind))
+            accumulators.append(np.asarray(total + (gradient * share).astype(kind), kind))
         return accumulators
 
     def _combined(self, totals: Sequence[Sequence[Array]]) -> list[list[Array]]:

@@ -102,8 +102,8 @@ def in_f64(module: Module, leaves: Sequence[Array]) -> list[Array] | str:
         return error.message
     types = [leaf.element_type for leaf in array_leaves(module.entry.program_shape.result)]
     return [
-        x if t.is_float or t.is_complex else as_user_dtype(x, t.name)
-        for x, t in zip(results, types, strict=True)
+        result if t.is_float or t.is_complex else as_user_dtype(result, t.name)
+        for result, t in zip(results, types, strict=True)
     ]
 
 

@@ -55,7 +55,7 @@ def sampled(
                     return ["sizes are known only while it runs"] * len(work)
                 jobs.append((form, [*widened_arguments(leaves), spread]))
             answers = reference(jobs)
-            return [_narrowed(x, m) for x, (m, _) in zip(answers, work, strict=True)]
+            return [_narrowed(answer, m) for answer, (m, _) in zip(answers, work, strict=True)]
 
         return compute(moved)
 
@@ -69,7 +69,7 @@ def sampled(
     @cache
     def more() -> list[Values]:
         numbers = range(SAMPLES + 1, SAMPLES + 1 + SAMPLES_OF_DOUBT)
-        return [x for x in map(drawn, numbers) if not isinstance(x, str)]
+        return [outcome for outcome in map(drawn, numbers) if not isinstance(outcome, str)]
 
     return Sampled(samples[0], samples[1:], more)
 
@@ -81,6 +81,8 @@ def _narrowed(answer: list[Array] | str, module: Module) -> list[Array] | str:
     leaves = array_leaves(module.entry.program_shape.result)
     with np.errstate(all="ignore"):
         return [
-            x.astype(user_dtype(leaf.element_type.name)) if leaf.element_type.is_array else x
-            for x, leaf in zip(answer, leaves, strict=True)
+            array.astype(user_dtype(leaf.element_type.name))
+            if leaf.element_type.is_array
+            else array
+            for array, leaf in zip(answer, leaves, strict=True)
         ]

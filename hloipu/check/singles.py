@@ -38,17 +38,19 @@ Answer = list[Array] | str
 
 def alone(module: Module, computation: Computation, position: int) -> Module:
     """Return one instruction as a module: its operands' leaves are the parameters."""
-    x = computation.instructions[position]
+    instruction = computation.instructions[position]
     instructions: list[Instruction] = []
     operands = []
-    for number, i in enumerate(x.operands):
+    for number, i in enumerate(instruction.operands):
         operands.append(
             _parameter(instructions, computation.instructions[i].shape, f"operand{number}")
         )
-    instructions.append(x._replace(operands=tuple(operands), metadata="", start=-1, end=-1))
-    entry = Computation(f"only.{x.name}", tuple(instructions), len(instructions) - 1)
-    called = tuple(_needed(module, x))
-    return Module(f"only_{x.opcode.replace('-', '_')}", (*called, entry), len(called))
+    instructions.append(
+        instruction._replace(operands=tuple(operands), metadata="", start=-1, end=-1)
+    )
+    entry = Computation(f"only.{instruction.name}", tuple(instructions), len(instructions) - 1)
+    called = tuple(_needed(module, instruction))
+    return Module(f"only_{instruction.opcode.replace('-', '_')}", (*called, entry), len(called))
 
 
 def together(singles: Sequence[Single]) -> tuple[Module, list[Array]]:
@@ -62,13 +64,15 @@ def together(singles: Sequence[Single]) -> tuple[Module, list[Array]]:
     called: dict[str, Computation] = {}
     for number, single in enumerate(singles):
         first, entry = len(instructions), single.module.entry
-        for x in entry.instructions:
-            is_parameter = x.parameter_number >= 0
+        for instruction in entry.instructions:
+            is_parameter = instruction.parameter_number >= 0
             instructions.append(
-                x._replace(
-                    name=f"{x.name}.{number}",
-                    operands=tuple(first + i for i in x.operands),
-                    parameter_number=x.parameter_number + len(leaves) if is_parameter else -1,
+                instruction._replace(
+                    name=f"{instruction.name}.{number}",
+                    operands=tuple(first + i for i in instruction.operands),
+                    parameter_number=instruction.parameter_number + len(leaves)
+                    if is_parameter
+                    else -1,
                 )
             )
         results += _leaves_of(instructions, first + entry.root)
@@ -115,32 +119,34 @@ def split(batch: Sequence[Single], leaves: Sequence[Array]) -> Iterator[list[Arr
         at += count
 
 
-def _leaves_of(made: list[Instruction], position: int) -> list[int]:
+def _leaves_of(instructions: list[Instruction], position: int) -> list[int]:
     """Take every leaf out of a value; return their positions."""
-    x = made[position]
-    if not isinstance(x.shape, TupleShape):
+    instruction = instructions[position]
+    if not isinstance(instruction.shape, TupleShape):
         return [position]
     numbers = []
-    for number, element in enumerate(x.shape.elements):
+    for number, element in enumerate(instruction.shape.elements):
         attributes = Attributes({"index": number})
-        name = f"{x.name}.leaf{number}"
-        made.append(Instruction(name, "get-tuple-element", element, (position,), attributes))
-        numbers += _leaves_of(made, len(made) - 1)
+        name = f"{instruction.name}.leaf{number}"
+        instructions.append(
+            Instruction(name, "get-tuple-element", element, (position,), attributes)
+        )
+        numbers += _leaves_of(instructions, len(instructions) - 1)
     return numbers
 
 
-def _parameter(made: list[Instruction], shape: Shape, name: str) -> int:
+def _parameter(instructions: list[Instruction], shape: Shape, name: str) -> int:
     """Add parameters for the leaves of a shape and put them together; return its position."""
     if isinstance(shape, TupleShape):
-        parts = [_parameter(made, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
-        made.append(Instruction(name, "tuple", shape, tuple(parts)))
+        parts = [_parameter(instructions, e, f"{name}.{i}") for i, e in enumerate(shape.elements)]
+        instructions.append(Instruction(name, "tuple", shape, tuple(parts)))
     else:
-        number = sum(p.opcode == "parameter" for p in made)
-        made.append(Instruction(name, "parameter", shape, parameter_number=number))
-    return len(made) - 1
+        number = sum(p.opcode == "parameter" for p in instructions)
+        instructions.append(Instruction(name, "parameter", shape, parameter_number=number))
+    return len(instructions) - 1
 
 
-def _needed(module: Module, x: Instruction) -> Iterator[Computation]:
+def _needed(module: Module, instruction: Instruction) -> Iterator[Computation]:
     """Yield the computations that an instruction calls, callees first, each once."""
     seen: dict[str, Computation] = {}
 
@@ -151,5 +157,5 @@ def _needed(module: Module, x: Instruction) -> Iterator[Computation]:
                 visit([n for y in callee.instructions for n in y.attributes.called])
                 seen[name] = callee
 
-    visit(x.attributes.called)
+    visit(instruction.attributes.called)
     yield from seen.values()

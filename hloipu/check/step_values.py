@@ -87,7 +87,10 @@ def values_of_program(
     ) as session:
         keys = set(program.program.keys)
         own = [
-            {n: folded(np.asarray(x), r) if n in keys else x for n, x in constants.items()}
+            {
+                n: folded(np.asarray(array), r) if n in keys else array
+                for n, array in constants.items()
+            }
             for r in range(program.program.replicas)
         ]
         begun = Begun(_states(session), own)
@@ -113,7 +116,7 @@ def _values(session: Session, outputs: Sequence[Any]) -> StepValues:
         rows = [arrived.element for arrived in session.arrived(queue.name)]
         columns = zip(*(row if isinstance(row, tuple) else (row,) for row in rows), strict=True)
         outfed |= {(queue.name, k): np.stack(column) for k, column in enumerate(columns)}
-    results = {number_of(port): x for port, x in zip(seen.results, outputs, strict=True)}
+    results = {number_of(port): array for port, array in zip(seen.results, outputs, strict=True)}
     return StepValues(joined(_states(session)), results, outfed)
 
 

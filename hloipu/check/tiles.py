@@ -83,41 +83,47 @@ class Tiles:
         program = self.program.program
         if program.is_resident or program.partitioning is not None:
             return None  # sessions show no values on the way, and one partition's are blocks
-        held = self._values(flat, leaves)
+        value_on_tiles = self._values(flat, leaves)
         candidates: list[OffOnTiles] = []
 
-        def compare(x: Instruction, made: Sequence[Array]) -> None:
-            if candidates or id(x) not in held or not isinstance(x.shape, ArrayShape):
+        def compare(instruction: Instruction, evaluated: Sequence[Array]) -> None:
+            if (
+                candidates
+                or id(instruction) not in value_on_tiles
+                or not isinstance(instruction.shape, ArrayShape)
+            ):
                 return
-            kind = x.shape.element_type.name
-            ours, theirs = (from_storage(v, kind) for v in (held[id(x)], made[0]))
-            agrees, said = judge_leaf(x.shape, ours, theirs, None)
+            kind = instruction.shape.element_type.name
+            ours, theirs = (
+                from_storage(v, kind) for v in (value_on_tiles[id(instruction)], evaluated[0])
+            )
+            agrees, said = judge_leaf(instruction.shape, ours, theirs, None)
             if not agrees:
-                candidates.append(OffOnTiles(x, said))
+                candidates.append(OffOnTiles(instruction, said))
 
         evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
         return candidates[0] if candidates else None
 
     def _values(self, flat: Module, leaves: Sequence[Array]) -> dict[int, Array]:
         """Return the last value of each instruction on tiles, by the instruction's identity."""
-        wanted = {x.name: x for x in flat.entry.instructions if _is_array(x.shape)}
+        wanted = {op.name: op for op in flat.entry.instructions if _is_array(op.shape)}
         _check_room(flat, wanted.values())
         values = self.program.program.values
-        held: dict[int, Array] = {}
+        array_by_instruction: dict[int, Array] = {}
 
         def keep(number: int, array: Array) -> None:
             value = values[number]
-            x = wanted.get(value.origin)
-            if x is None or not isinstance(x.shape, ArrayShape):
+            instruction = wanted.get(value.origin)
+            if instruction is None or not isinstance(instruction.shape, ArrayShape):
                 return
-            form = (x.shape.element_type.name, x.shape.dimensions)
+            form = (instruction.shape.element_type.name, instruction.shape.dimensions)
             if form == (value.element_type, value.shape):
-                held[id(x)] = np.array(array)
+                array_by_instruction[id(instruction)] = np.array(array)
 
         self.program.run(
             *without_tokens(flat, leaves), mode=self.mode, poison=self.poison, watch=keep
         )
-        return held
+        return array_by_instruction
 
 
 def _is_array(shape: Shape) -> bool:
@@ -125,14 +131,15 @@ def _is_array(shape: Shape) -> bool:
 
 
 def _check_room(module: Module, instructions: Iterable[Instruction]) -> None:
-    held = sum(bytes_of(x.shape) for x in instructions)
-    if held > HELD_BYTES:
+    bytes_kept = sum(bytes_of(instruction.shape) for instruction in instructions)
+    if bytes_kept > HELD_BYTES:
         raise LimitError(
             "E5014",
-            f"looking for what is off in {module.name!r} keeps {held / 2**30:.1f} GiB of values, "
+            f"looking for what is off in {module.name!r} keeps {bytes_kept / 2**30:.1f} GiB of "
+            "values, "
             f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
             limit="held_bytes",
             allowed=HELD_BYTES,
-            found=held,
+            found=bytes_kept,
             hint="check a smaller batch, or cut the module down with hloipu reduce",
         )

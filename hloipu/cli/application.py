@@ -144,7 +144,7 @@ def outcome() -> int | str | None:
     try:
         # A command that ends by click's Exit makes click return its code; others return None.
         with _shown():
-            found = application(standalone_mode=False, complete_var=COMPLETE_VARIABLE)
+            returned = application(standalone_mode=False, complete_var=COMPLETE_VARIABLE)
     except SystemExit as stop:
         return stop.code
     except (click.Abort, KeyboardInterrupt) as stop:
@@ -177,7 +177,7 @@ def outcome() -> int | str | None:
         )
         report(gone)
         return gone.exit_code
-    return found if isinstance(found, int) else 0
+    return returned if isinstance(returned, int) else 0
 
 
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
@@ -186,7 +186,12 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
 
     name = error.option_name.lstrip("-")
     params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
-    known = [x[2:] for one in params for x in (*one.opts, *one.secondary_opts) if x[:2] == "--"]
+    known = [
+        name_of_option[2:]
+        for one in params
+        for name_of_option in (*one.opts, *one.secondary_opts)
+        if name_of_option[:2] == "--"
+    ]
     hint = option_hint(name, known, "-h lists the options", "--")
     return click.UsageError(f"no such option {error.option_name}; {hint}", error.ctx)
 

@@ -92,13 +92,13 @@ class Job:
         and time was up.
         """
         tally = Tally(told=lambda judged, begun: telling("ops", judged, begun))
-        found: Divergence | None = None
+        divergence: Divergence | None = None
         try:
             with working("looking for the first instruction that is off on tiles"):
                 off = self._off_on_tiles(tiles)
             if off is None:
                 with working("judging ops alone"):
-                    found = first_divergence(self.module, self.leaves, self.reference, tally)
+                    divergence = first_divergence(self.module, self.leaves, self.reference, tally)
         except KeyboardInterrupt:
             say(tally_text(tally, self.reference.name), err=True)
             raise
@@ -124,9 +124,9 @@ class Job:
         if off is not None:
             say(off_text(off, self.module), err=True)
             raise MismatchError("E6002", f"{printable(off.instruction.name)!r} diverges on tiles")
-        if found is not None:
-            say(divergence_text(self.module, found), err=True)
-            raise MismatchError("E6002", f"{printable(found.instruction.name)!r} diverges")
+        if divergence is not None:
+            say(divergence_text(self.module, divergence), err=True)
+            raise MismatchError("E6002", f"{printable(divergence.instruction.name)!r} diverges")
         if differs:
             say(tally_text(tally, self.reference.name), err=True)
             raise MismatchError(
@@ -183,25 +183,31 @@ def line(report: OutputReport, name: str = "") -> str:
     return f"{report.mark:4} {shown} {report.shape.without_layout()}: {report.said}"
 
 
-def off_text(found: OffOnTiles, module: Module) -> str:
+def off_text(off: OffOnTiles, module: Module) -> str:
     """Say which instruction is off on tiles, where it comes from, and by how much."""
-    x = found.instruction
-    source = SourceLines(module).line(x)
+    instruction = off.instruction
+    source = SourceLines(module).line(instruction)
     place = f" ({printable(source)})" if source else ""
     return (
-        f"first instruction that differs on tiles: {printable(x.name)} = {x.shape} "
-        f"{x.opcode}{place}\n  {found.said} (the evaluator's value)"
+        f"first instruction that differs on tiles: {printable(instruction.name)} = "
+        f"{instruction.shape} "
+        f"{instruction.opcode}{place}\n  {off.said} (the evaluator's value)"
     )
 
 
-def divergence_text(module: Module, found: Divergence) -> str:
+def divergence_text(module: Module, divergence: Divergence) -> str:
     """Say which op diverges, where it comes from, both values and the budget."""
-    x = found.instruction
-    source = SourceLines(module).line(x)
+    instruction = divergence.instruction
+    source = SourceLines(module).line(instruction)
     place = f" ({printable(source)})" if source else ""
     return (
-        f"first op that diverges: {printable(x.name)} = {x.shape} {x.opcode} "
-        f"in {printable(found.computation)}{place}\n"
-        f"  {found.verdict}\n  budget: {found.budget}"
-        + ("\n  f64 agrees with ours: the reference is off here" if found.reference_is_off else "")
+        f"first op that diverges: {printable(instruction.name)} = {instruction.shape} "
+        f"{instruction.opcode} "
+        f"in {printable(divergence.computation)}{place}\n"
+        f"  {divergence.verdict}\n  budget: {divergence.budget}"
+        + (
+            "\n  f64 agrees with ours: the reference is off here"
+            if divergence.reference_is_off
+            else ""
+        )
     )

@@ -179,13 +179,13 @@ def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Op
             raise too_late(file, OPTIONS[name].flag)
     with phases("load"):
         program = load(file)
-    found = asked.resolved()
+    resolved = asked.resolved()
     kept = {
         name: getattr(program, name)
         for name in ("code_memory", "over_memory")
-        if found.origins[name] is DEFAULT
+        if resolved.origins[name] is DEFAULT
     }
-    options = replace(found.options, **kept)
+    options = replace(resolved.options, **kept)
     return as_asked(program, options), options
 
 

@@ -130,9 +130,9 @@ class _Drawing:
     def tree(self) -> "Tree":
         from rich.tree import Tree
 
-        found = Tree(self._label(self.name or "program", "", self.total))
-        self._block(self.timeline["root"], found)
-        return found
+        tree = Tree(self._label(self.name or "program", "", self.total))
+        self._block(self.timeline["root"], tree)
+        return tree
 
     def _label(self, name: str, kind: str, cycles: float, note: str = "") -> "Text":
         from rich.text import Text

@@ -63,7 +63,9 @@ def _require_rows(file: ArrayFile, queue: str, names: tuple[str, ...], spec: Ele
     """Raise StreamError E2023 where headers say that rows of a file are not such elements."""
     stored = {name: file.stored(name) for name in names or file.names}
     if not _fits(list(stored.values()), spec, in_order=bool(names)):
-        given = ", ".join(f"{name} {x.dtype}{list(x.shape)}".strip() for name, x in stored.items())
+        given = ", ".join(
+            f"{name} {array.dtype}{list(array.shape)}".strip() for name, array in stored.items()
+        )
         raise _not_the_feed(queue, ", ".join(_wanted(spec)), given)
 
 
@@ -78,7 +80,7 @@ def _fits(stored: list[Stored], spec: ElementSpec, *, in_order: bool) -> bool:
         return False
     if in_order:
         return all(map(_is_row, stored, spec.leaves))
-    return all(any(_is_row(x, leaf) for leaf in spec.leaves) for x in stored)
+    return all(any(_is_row(array, leaf) for leaf in spec.leaves) for array in stored)
 
 
 def _is_row(stored: Stored, leaf: LeafSpec) -> bool:

@@ -56,7 +56,7 @@ def _sections(report: MemoryReport) -> Iterator[str]:
     )
     for use in report.ipus:
         if use.remote_bytes:
-            parts = ", ".join(f"{x.value} {size:,}" for x, size in use.remote.items())
+            parts = ", ".join(f"{kind.value} {size:,}" for kind, size in use.remote.items())
             needed = f"{use.remote_bytes:,} of {report.remote_available_bytes:,} bytes"
             yield f"beside IPU {use.ipu}, in remote buffers: {needed} ({parts})"
     rows = [

@@ -50,16 +50,16 @@ class Asked:
 
         Warnings go to stderr. Raises UsageError as `hloipu.options.resolve.resolve` does.
         """
-        found = resolve(
+        resolved = resolve(
             self.command,
             self.given,
             place="command line",
             attributes=attributes,
             config=self.config,
         )
-        for warning in found.warnings:
+        for warning in resolved.warnings:
             say(f"warning: {warning}", err=True)
-        return found
+        return resolved
 
 
 def native_kernels_of(options: Options) -> AbstractContextManager[None]:
@@ -147,12 +147,12 @@ class TableOption(click.Option):
         kind, flag = self.row.kind, self.row.flag
         if len(value) > 1 and not kind.repeatable:
             raise fault("E3012", f"{flag} is given {len(value)} times", hint="leave one of them")
-        found = [kind.read(text) for text in value]
-        if None in found:
-            raise wrong_value(self.row.name, kind.expected, value[found.index(None)], place=flag)
+        values = [kind.read(text) for text in value]
+        if None in values:
+            raise wrong_value(self.row.name, kind.expected, value[values.index(None)], place=flag)
         if not kind.repeatable:
-            return found[0]
-        parts = [part for some in found if isinstance(some, tuple) for part in some]
+            return values[0]
+        parts = [part for some in values if isinstance(some, tuple) for part in some]
         joined = kind.check(parts)
         if joined is None:
             raise fault("E3012", f"{flag} says one thing twice", hint="leave one of them out")

@@ -19,10 +19,10 @@ def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
 
 def steps_of(program: CompiledProgram) -> int | None:
     """Return how many steps and iterations a run takes, None where data decides."""
-    found = program.estimate()
-    if found.total_cycles is None:
+    estimate = program.estimate()
+    if estimate.total_cycles is None:
         return None
-    return len(program.program.body.steps) + sum(found.counts.counts)
+    return len(program.program.body.steps) + sum(estimate.counts.counts)
 
 
 class Working:

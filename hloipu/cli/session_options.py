@@ -118,7 +118,7 @@ def feeding_options(command: F) -> F:
 def _with(command: F, names: Sequence[str]) -> F:
     def called(*arguments: Any, **keywords: Any) -> Any:
         given = {name: keywords.pop(name) for name in names}
-        found = SessionOptions(
+        session = SessionOptions(
             infeeds=_pairs("--infeed", given["infeed"]),
             outfeeds=_pairs("--outfeed-to", given.get("outfeed_to", ())),
             steps=given["steps"],
@@ -132,7 +132,7 @@ def _with(command: F, names: Sequence[str]) -> F:
             scheduler=given.get("scheduler"),
             processes=given.get("processes"),
         )
-        return command(*arguments, session=found, **keywords)
+        return command(*arguments, session=session, **keywords)
 
     called.__doc__ = command.__doc__
     called.__name__ = command.__name__
@@ -144,12 +144,12 @@ def _with(command: F, names: Sequence[str]) -> F:
 
 
 def _pairs(flag: str, given: Sequence[str], value_name: str = "FILE") -> dict[str, str]:
-    found: dict[str, str] = {}
+    value_by_name: dict[str, str] = {}
     for text in given:
         name, mark, value = text.partition("=")
         if not (name and mark and value):
             raise UsageError("E3011", f"{flag} {text!r}: expected is NAME={value_name}")
-        if name in found:
+        if name in value_by_name:
             raise UsageError("E3012", f"{flag}: {name!r} is named twice")
-        found[name] = value
-    return found
+        value_by_name[name] = value
+    return value_by_name

@@ -38,7 +38,9 @@ def study_text(rows: Rows, most: int = MOST_ROWS) -> str:
 def front_text(rows: Rows, most: int = MOST_ROWS) -> str:
     """Return a table of the rows that none beats, and the command of the first."""
     best = rows.best
-    words = [f"{'most' if x in LARGER_IS_BETTER else 'least'} {_words(x)}" for x in rows.goals]
+    words = [
+        f"{'most' if goal in LARGER_IS_BETTER else 'least'} {_words(goal)}" for goal in rows.goals
+    ]
     if not best:
         return f"no row fits: none has {' and '.join(words)}"
     text = f"{counted(len(best), 'row')} with {' and '.join(words)} that none beats in all:\n"

@@ -61,7 +61,7 @@ class Trials:
         left = None if self._end is None else max(self._end - begin, 0.0)
         allowed = [seconds for seconds in (self._timeout, left) if seconds is not None]
         try:
-            found = self._tester.holds(text, min(allowed, default=None))
+            does_hold = self._tester.holds(text, min(allowed, default=None))
         except TooLateError:
             if self._is_first:
                 raise UsageError(
@@ -74,7 +74,7 @@ class Trials:
         if self._is_first and self._timeout is None:
             self._timeout = max(USUAL_SECONDS, _TIMES_THE_FIRST * (monotonic() - begin))
         self._is_first = False
-        return found
+        return does_hold
 
 
 class ForkedTest:
@@ -134,10 +134,10 @@ def _answer(predicate: Callable[[str], bool], pipe: Connection, parents: Connect
         while True:
             text = pipe.recv_bytes().decode("utf-8", "surrogateescape")
             try:
-                found = predicate(text)
+                does_hold = predicate(text)
             except Exception:  # another fault than the one that is looked for
-                found = False
-            pipe.send_bytes(_YES if found else _NO)
+                does_hold = False
+            pipe.send_bytes(_YES if does_hold else _NO)
 
 
 def words_of(test: str) -> list[str]:

@@ -138,7 +138,7 @@ class LoweredFunction:
 
         Leaves that the function does not use are as they were.
         """
-        names = {x.number: x.name for x in parameter_arrays(self.module)}
+        names = {array.number: array.name for array in parameter_arrays(self.module)}
         wanted = [names[k] for n in self.donated for k in self.parameters[n]]
         missing = [name for name in wanted if name not in state]
         if missing:
@@ -160,7 +160,7 @@ class LoweredFunction:
     @cached_property
     def paths(self) -> dict[str, int]:
         """The parameters' numbers by path, such as `params/dense/w`: argument, keys, fields."""
-        return {_path(x.name): x.number for x in parameter_arrays(self.module)}
+        return {_path(array.name): array.number for array in parameter_arrays(self.module)}
 
     @checked
     def numbers(self, selectors: Selector | Sequence[Selector]) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ class LoweredFunction:
         by_number = {str(n): kind for n, kind in roles.items()}
         wrapping = wrapping_of(self.module, WrappingRequest(1, by_number, feeds))
         kept = {pair.result for pair in wrapping.state} if wrapping else set()
-        results = [x.number for x in result_arrays(self.module) if x.number not in kept]
+        results = [array.number for array in result_arrays(self.module) if array.number not in kept]
         options: dict[str, Any] = {"feed": feeds, "outfeed": self._outfeeds(outfeed, results)}
         return options | ({"role": by_number} if by_number else {})
 
@@ -235,11 +235,11 @@ class LoweredFunction:
         argument has.
         """
         pairs = asked.items() if isinstance(asked, Mapping) else asked
-        found: dict[str, str] = {}
+        type_by_number: dict[str, str] = {}
         for pair in pairs:
             key, kind = pair.rpartition("=")[::2] if isinstance(pair, str) else pair
-            found |= {str(n): kind for n in self.numbers(key)}
-        return found
+            type_by_number |= {str(n): kind for n in self.numbers(key)}
+        return type_by_number
 
     def _outfeeds(
         self,
@@ -286,10 +286,10 @@ def lower(function: Any, *arguments: Any, donate: Donated = ()) -> LoweredFuncti
             function.lower() if isinstance(function, jax.stages.Traced) else function
         )
     if donate == () and isinstance(function, jax.stages.Wrapped):
-        found = _of_lowered(function.lower(*arguments))
-        shaped = jax.tree.structure(arguments) == jax.tree.structure(found.arguments)
+        step = _of_lowered(function.lower(*arguments))
+        shaped = jax.tree.structure(arguments) == jax.tree.structure(step.arguments)
         # Static arguments are none of the lowered function's.
-        return replace(found, arguments=arguments) if shaped else found
+        return replace(step, arguments=arguments) if shaped else step
     if isinstance(function, jax.stages.Wrapped) and _static_ones(function, arguments):
         raise UsageError(
             "E3176",
@@ -335,18 +335,21 @@ def hlo_text(lowered: Any) -> str:
 def _of_lowered(lowered: Any) -> LoweredFunction:
     """Return what JAX has lowered; of its arguments there are types and shapes alone."""
     info, named = lowered.args_info
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (info, named))
+    shapes = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), (info, named)
+    )
     flags = [
-        [x.donated for x in jax.tree.leaves(argument)] for argument in (*info, *named.values())
+        [leaf.donated for leaf in jax.tree.leaves(argument)]
+        for argument in (*info, *named.values())
     ]
     text = hlo_text(lowered)
     leaves = sum(map(len, flags))
     donated = tuple(n for n, each in enumerate(flags) if each and all(each))
-    found = LoweredFunction(text, shapes[0], donated, lowered.out_info, shapes[1])
-    kept = len(parameter_arrays(found.module))
+    step = LoweredFunction(text, shapes[0], donated, lowered.out_info, shapes[1])
+    kept = len(parameter_arrays(step.module))
     if kept == leaves:
-        return found
-    return replace(found, kept=_kept_leaves(lowered, kept))
+        return step
+    return replace(step, kept=_kept_leaves(lowered, kept))
 
 
 def _kept_leaves(lowered: Any, count: int) -> tuple[int, ...]:

@@ -204,9 +204,9 @@ def jit(
             keep_unused=True,
         )
         by_position = [
-            x.name
-            for x in inspect.signature(function).parameters.values()
-            if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
         ]
         static = {*names, *(by_position[number] for number in numbers)}
     except (TypeError, ValueError, IndexError) as error:
@@ -220,7 +220,11 @@ def jit(
         arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         labels = [*by_position, *([""] * len(arguments))]
-        given = [x for x, name in zip(arguments, labels, strict=False) if name not in static]
-        return given, {name: x for name, x in keywords.items() if name not in static}
+        given = [
+            argument
+            for argument, name in zip(arguments, labels, strict=False)
+            if name not in static
+        ]
+        return given, {name: argument for name, argument in keywords.items() if name not in static}
 
     return JaxFunction(jitted, without_static, options)

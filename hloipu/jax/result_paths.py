@@ -81,18 +81,18 @@ class ResultPaths:
     def numbers(self, selectors: Any) -> tuple[int, ...]:
         """Return the results that numbers or paths name; UsageError E2063 for what is not there."""
         one = isinstance(selectors, int | str | range | slice)
-        found: dict[int, None] = {}
+        numbers: dict[int, None] = {}
         for selector in (selectors,) if one else selectors:
-            found |= dict.fromkeys(self._below(selector))
-        return tuple(found)
+            numbers |= dict.fromkeys(self._below(selector))
+        return tuple(numbers)
 
     def _below(self, selector: Any) -> list[int]:
         if isinstance(selector, str):
             path = tuple(selector.strip("/").split("/"))
             for forms in (tuple(map(self._keys, range(len(self.words)))), self.words):
-                found = [n for n, words in enumerate(forms) if words[: len(path)] == path]
-                if found:
-                    return found
+                below = [n for n, words in enumerate(forms) if words[: len(path)] == path]
+                if below:
+                    return below
         else:
             count = len({words[0] for words in self.words}) if self.has_numbers else 1
             wanted = set(selected_numbers((selector,), count, "result"))

@@ -95,7 +95,7 @@ class Executor:
             tuple(leaves), [tuple(jax.tree.leaves(batch)) for batch in batches], kind.kept
         )
         self.last[kind.name] = loop
-        self._with_session = [x for x in self._with_session if x is not loop] + [loop]
+        self._with_session = [other for other in self._with_session if other is not loop] + [loop]
         if len(self._with_session) > _MOST_SESSIONS:
             self._with_session.pop(0).release()
         spent = self.spent[kind.name]
@@ -113,7 +113,8 @@ class Executor:
         ]
         # Shapes alone: a program must not hold on to weights.
         shapes = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tuple(list(part) for part in state)
+            lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
+            tuple(list(part) for part in state),
         )
 
         def step(state: State, data: Batch) -> Any:
@@ -140,7 +141,7 @@ class Executor:
 
 def _shapes(nested: Any) -> Any:
     leaves, structure = jax.tree.flatten(nested)
-    return structure, tuple((x.shape, str(x.dtype)) for x in leaves)
+    return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
 
 
 def _arrays_of_batch(batch: Batch) -> Batch:
@@ -377,7 +378,10 @@ def predict_function(
                 loop, state = executor.run(part, state, run)
                 for name, elements in loop.results().items():
                     # On replicas, row r of an element is of the r-th batch of a step.
-                    rows = [np.concatenate(x) if loop.replicas > 1 else x for x in elements]
+                    rows = [
+                        np.concatenate(element) if loop.replicas > 1 else element
+                        for element in elements
+                    ]
                     outputs.setdefault(name, []).extend(rows)
             leaves = [np.concatenate(outputs[f"out{n}"]) for n in range(len(outputs))]
             return jax.tree.unflatten(structures[-1], leaves), state

@@ -133,7 +133,7 @@ class DeviceLoop:
         self.groups = groups
         self.replicas: int = program.program.program.replicas
         self.last_run: SessionRun | None = None
-        names = {x.number: x.name for x in parameter_arrays(program.lowered.module)}
+        names = {array.number: array.name for array in parameter_arrays(program.lowered.module)}
         self._names = [names[number] for number in program.lowered.parameters[0]]
         queues = seen_by_users(program.program.program).queues
         if self.replicas > 1:
@@ -183,7 +183,7 @@ class DeviceLoop:
         session = self._session
         if session is None:
             return {}
-        return {n: [x.element for x in session.arrived(n)] for n in self._outfeeds}
+        return {n: [arrived.element for arrived in session.arrived(n)] for n in self._outfeeds}
 
     def _with_state(self, leaves: Leaves) -> tuple[Session, Sequence[Array]]:
         """Return a session that has this state, and what was given to the device for it last."""

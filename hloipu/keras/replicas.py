@@ -90,36 +90,38 @@ def _values(
     module: Module, computation: Computation, given: Sequence[Sequence[_Use]]
 ) -> Sequence[_Use]:
     """Return what each array of a computation's result depends on, by those of its parameters."""
-    found: list[Sequence[_Use]] = []
-    for x in computation.instructions:
-        operands = [found[position] for position in x.operands]
-        if x.parameter_number >= 0:
-            found.append(given[x.parameter_number])
-        elif x.opcode == "tuple":
-            found.append([use for uses in operands for use in uses])
-        elif x.opcode == "get-tuple-element":
-            found.append(_element(computation, x, operands[0]))
-        elif x.opcode == "call":
-            called = module.computation[x.attributes.called[0]]
-            found.append(_values(module, called, operands))
+    uses_by_position: list[Sequence[_Use]] = []
+    for instruction in computation.instructions:
+        operands = [uses_by_position[position] for position in instruction.operands]
+        if instruction.parameter_number >= 0:
+            uses_by_position.append(given[instruction.parameter_number])
+        elif instruction.opcode == "tuple":
+            uses_by_position.append([use for uses in operands for use in uses])
+        elif instruction.opcode == "get-tuple-element":
+            uses_by_position.append(_element(computation, instruction, operands[0]))
+        elif instruction.opcode == "call":
+            called = module.computation[instruction.attributes.called[0]]
+            uses_by_position.append(_values(module, called, operands))
         else:
-            found.append([_of_op(x, operands)] * _leaves(x.shape))
-    return found[computation.root]
+            uses_by_position.append([_of_op(instruction, operands)] * _leaves(instruction.shape))
+    return uses_by_position[computation.root]
 
 
-def _element(computation: Computation, x: Instruction, uses: Sequence[_Use]) -> Sequence[_Use]:
-    whole = computation.instructions[x.operands[0]].shape
-    index = x.attributes.integer("index")
+def _element(
+    computation: Computation, instruction: Instruction, uses: Sequence[_Use]
+) -> Sequence[_Use]:
+    whole = computation.instructions[instruction.operands[0]].shape
+    index = instruction.attributes.integer("index")
     before = whole.elements[:index] if isinstance(whole, TupleShape) else ()
     first = sum(map(_leaves, before))
-    return uses[first : first + _leaves(x.shape)]
+    return uses[first : first + _leaves(instruction.shape)]
 
 
-def _of_op(x: Instruction, operands: Sequence[Sequence[_Use]]) -> _Use:
+def _of_op(instruction: Instruction, operands: Sequence[Sequence[_Use]]) -> _Use:
     uses = [use for each in operands for use in each]
     added = frozenset[int]().union(*(use.added for use in uses))
     mixed = frozenset[int]().union(*(use.mixed for use in uses))
-    if x.opcode in _UNCHANGED or x.opcode == "add":
+    if instruction.opcode in _UNCHANGED or instruction.opcode == "add":
         twice = {n for n in added if sum(n in use.added for use in uses) > 1}
         return _Use(added - twice, mixed | twice)
     return _Use(frozenset(), mixed | added)

@@ -62,8 +62,8 @@ class Integers(Kind):
         one = Integer(self.least, self.most)
         if (single := one.check(value)) is not None:
             return (single,)
-        found = _all_or_none([one.check(part) for part in _parts(value) or ()])
-        return found if found and len(frozenset(found)) == len(found) else None
+        numbers = _all_or_none([one.check(part) for part in _parts(value) or ()])
+        return numbers if numbers and len(frozenset(numbers)) == len(numbers) else None
 
     def write(self, value: object) -> str:
         """Return the integers between commas."""
@@ -141,8 +141,8 @@ class Names(Kind):
         given = _parts(value)
         if given is None:
             return None
-        found = _all_or_none([Kind.check(self, part) for part in given])
-        return found if found is not None and len(frozenset(found)) == len(found) else None
+        names = _all_or_none([Kind.check(self, part) for part in given])
+        return names if names is not None and len(frozenset(names)) == len(names) else None
 
     def write(self, value: object) -> str:
         """Return the names between commas, to be looked at."""
@@ -274,8 +274,8 @@ class Number(Kind):
     def check(self, value: object) -> object:
         """Return an integer, or a text that writes one, as text."""
         whole = Integer(-(10**40), 10**40)
-        found = whole.read(value.strip()) if isinstance(value, str) else whole.check(value)
-        return None if found is None else str(found)
+        number = whole.read(value.strip()) if isinstance(value, str) else whole.check(value)
+        return None if number is None else str(number)
 
 
 class Settings(Pairs):
@@ -324,15 +324,15 @@ class MeshAxes(Kind):
         given = list(value.items()) if isinstance(value, Mapping) else value
         if not isinstance(given, list | tuple) or not 0 < len(given) <= _MOST_AXES:
             return None
-        found = []
+        axes = []
         for pair in given:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 return None
             name, size = _axis(pair[0]), Integer(1, 2**31).check(pair[1])
             if name is None or size is None:
                 return None
-            found.append((name, size))
-        return tuple(found) if len(dict(found)) == len(found) else None
+            axes.append((name, size))
+        return tuple(axes) if len(dict(axes)) == len(axes) else None
 
     def write(self, value: object) -> str:
         """Return the axes as `read` takes them."""
@@ -372,13 +372,13 @@ class DimensionAxes(Kind):
             return self.read(value)
         if isinstance(value, Mapping) or not isinstance(value, Iterable):
             return None
-        found: list[tuple[str, ...]] = []
+        axes_by_dimension: list[tuple[str, ...]] = []
         for part in islice(iter(value), _MOST_AXES + 1):
             axes = _axes(part)
             if axes is None:
                 return None
-            found.append(axes)
-        return tuple(found) if len(found) <= _MOST_AXES else None
+            axes_by_dimension.append(axes)
+        return tuple(axes_by_dimension) if len(axes_by_dimension) <= _MOST_AXES else None
 
     def write(self, value: object) -> str:
         """Return the axes as `read` takes them."""

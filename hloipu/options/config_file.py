@@ -58,9 +58,11 @@ def read_file(path: Path, shown_as: str) -> Iterator[Assignment | str]:
     except RecursionError as error:
         raise fault("E3016", "not TOML: nested too deep", place=shown_as) from error
     except ValueError as error:  # what tomllib and integers of 5,000 digits raise
-        found = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        place_of_fault = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
         at_end = f":{text.count(chr(10)) + 1}" if "(at end of document)" in str(error) else ""
-        place = shown_as + (f":{found[1]}:{found[2]}" if found else at_end)
+        place = shown_as + (
+            f":{place_of_fault[1]}:{place_of_fault[2]}" if place_of_fault else at_end
+        )
         said = str(error).partition(" (at ")[0][:200]
         raise fault("E3016", f"not TOML: {said}", place=place) from error
     lines = Lines(shown_as, text)
@@ -104,8 +106,8 @@ def _assignments(name: str, value: object, lines: "Lines", folder: Path) -> Iter
     if isinstance(option.kind, Pairs) and isinstance(value, dict):
         parts = [(lines.of(f"{name}.{key}"), {key: part}) for key, part in value.items()]
     for where, part in parts:
-        made = assign(option, part, Origin(Level.FILE, where))
-        yield Assignment(option, option.kind.rebased(made.value, folder), made.origin)
+        assignment = assign(option, part, Origin(Level.FILE, where))
+        yield Assignment(option, option.kind.rebased(assignment.value, folder), assignment.origin)
 
 
 def _ipu_config(tables: object, lines: "Lines") -> Iterator[Assignment | str]:

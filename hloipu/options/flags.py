@@ -83,13 +83,13 @@ def _meaning(
 def _engine_options(text: str) -> dict[str, object]:
     _require_short(text, _ENGINE_OPTIONS)
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except (ValueError, RecursionError) as error:
         said = str(error) if isinstance(error, ValueError) else "nested too deep"
         raise fault("E3017", f"no JSON: {said}", place=_ENGINE_OPTIONS) from error
-    if not isinstance(found, dict):
+    if not isinstance(options, dict):
         raise fault("E3017", 'no object like {"option": "value"}', place=_ENGINE_OPTIONS)
-    return found
+    return options
 
 
 def _words(text: str, variable: str) -> list[str]:

@@ -68,27 +68,27 @@ def meaning(
     name: str, key: Key, value: object, origin: Origin, *, text: bool
 ) -> Iterator[Assignment | str]:
     """Yield what a name of Graphcore's with a value means here; raises as `translate` does."""
-    found = key.kind.read(str(value)) if text else key.kind.check(value)
-    if found is None:
+    checked = key.kind.read(str(value)) if text else key.kind.check(value)
+    if checked is None:
         raise wrong_value(name, key.kind.expected, value, place=origin.place)
     if not key.option:
-        if found != key.default:
+        if checked != key.default:
             serves = f": {key.instead}" if key.instead else ""
             yield f"{origin.place}: {shown(name)} is accepted and has no effect here{serves}"
         return
-    meant = key.value(found)
+    meant = key.value(checked)
     if meant is not None:
         yield assign(OPTIONS[key.option], meant, origin)
-    elif found != key.default:
+    elif checked != key.default:
         raise fault(
             "E3014",
-            f"{name} = {key.kind.write(found)} cannot be had here",
+            f"{name} = {key.kind.write(checked)} cannot be had here",
             place=origin.place,
             hint=_INSTEAD if name.endswith("version") else "",
         )
-    if name in _LISTS and isinstance(found, tuple) and len(found) > 1:
+    if name in _LISTS and isinstance(checked, tuple) and len(checked) > 1:
         yield (
-            f"{origin.place}: {shown(name)} lists {len(found)} devices: the program is for the "
+            f"{origin.place}: {shown(name)} lists {len(checked)} devices: the program is for the "
             "first, /device:IPU:0; --ipu-ids takes another"
         )
 

@@ -49,7 +49,10 @@ class Ids(Kind):
 
     def check(self, value: object) -> object:
         """Return a list of integers; one integer is a list of it."""
-        numbers = [_COUNT.check(x) for x in (value if isinstance(value, list | tuple) else [value])]
+        numbers = [
+            _COUNT.check(number)
+            for number in (value if isinstance(value, list | tuple) else [value])
+        ]
         return None if None in numbers else tuple(numbers)
 
 

@@ -301,10 +301,10 @@ class Size(Kind):
 
     def read(self, text: str) -> object:
         """Return the bytes that a number with or without a unit writes."""
-        found = _SIZE.fullmatch(text.strip()) if len(text) < 64 else None
-        if not found or found[2] not in _UNITS:
+        match = _SIZE.fullmatch(text.strip()) if len(text) < 64 else None
+        if not match or match[2] not in _UNITS:
             return None
-        count = Fraction(found[1]) * _UNITS[found[2]]
+        count = Fraction(match[1]) * _UNITS[match[2]]
         return self.check(count.numerator) if count.denominator == 1 else None
 
     def check(self, value: object) -> object:

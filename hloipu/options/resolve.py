@@ -98,18 +98,18 @@ def resolve(
         read_flags(environment.get(VARIABLE, "")),
         _given(command, given or {}, place),
     )
-    found = _Values()
+    values = _Values()
     said: list[str] = []
     for layer in layers:
-        made: list[Assignment] = []
+        assignments: list[Assignment] = []
         for item in layer:
             if isinstance(item, str):
                 said.append(item)
             else:
-                made.append(item)
-        for assignment in _without_repeats(made):
-            found.take(assignment)
-    return found.resolved(said)
+                assignments.append(item)
+        for assignment in _without_repeats(assignments):
+            values.take(assignment)
+    return values.resolved(said)
 
 
 class OptionWarning(UserWarning):
@@ -123,10 +123,10 @@ def options_of_call(
 
     Raises as `resolve` does.
     """
-    found = resolve("compile", given, attributes=attributes)
-    for said in found.warnings:
+    resolved = resolve("compile", given, attributes=attributes)
+    for said in resolved.warnings:
         warnings.warn(said, OptionWarning, stacklevel=5)  # the caller of `compile`
-    return found.options
+    return resolved.options
 
 
 class _Values:
@@ -157,15 +157,15 @@ class _Values:
         return Resolved(Options(**values), MappingProxyType(origins), tuple(warnings))
 
 
-def _without_repeats(made: Iterable[Assignment]) -> list[Assignment]:
+def _without_repeats(given: Iterable[Assignment]) -> list[Assignment]:
     """Return a source's assignments, one an option; raises E3012 where two contradict.
 
     Repeatable options have their parts put together. An option's own name and an IPUConfig key may
     say the same, two IPUConfig keys as well.
     """
-    found: dict[str, list[Assignment]] = {}
-    for new in made:
-        kind, earlier = new.option.kind, found.setdefault(new.option.name, [])
+    by_option: dict[str, list[Assignment]] = {}
+    for new in given:
+        kind, earlier = new.option.kind, by_option.setdefault(new.option.name, [])
         if not earlier or isinstance(kind, Pairs):
             earlier.append(new)
         elif kind.repeatable:
@@ -175,9 +175,9 @@ def _without_repeats(made: Iterable[Assignment]) -> list[Assignment]:
             earlier[0] = Assignment(new.option, joined, earlier[0].origin)
         elif earlier[0].value != new.value or not (earlier[0].origin.key or new.origin.key):
             raise _twice(earlier[0], new)
-    for assignments in found.values():
+    for assignments in by_option.values():
         _check_keys(assignments)
-    return [assignment for assignments in found.values() for assignment in assignments]
+    return [assignment for assignments in by_option.values() for assignment in assignments]
 
 
 def _check_keys(assignments: list[Assignment]) -> None:
@@ -206,7 +206,7 @@ def _twice(old: Assignment, new: Assignment) -> Exception:
 
 def _module(attributes: Mapping[str, str]) -> Iterable[Assignment]:
     """Yield what the module states of itself."""
-    allowed = {ATTRIBUTE_PREFIX + name for name, x in OPTIONS.items() if x.about.in_module}
+    allowed = {ATTRIBUTE_PREFIX + name for name, known in OPTIONS.items() if known.about.in_module}
     for key, text in attributes.items():
         if not key.startswith(ATTRIBUTE_PREFIX):
             continue
@@ -246,7 +246,7 @@ def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[As
         if option is None:
             raise unknown(name, allowed)
         if name not in allowed:
-            takers = [x for x in COMMANDS if x in option.about.commands]
+            takers = [taker for taker in COMMANDS if taker in option.about.commands]
             verb = "does" if len(takers) == 1 else "do"
             listed = " and ".join(filter(None, (", ".join(takers[:-1]), takers[-1])))
             raise fault(

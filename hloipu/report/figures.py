@@ -30,7 +30,14 @@ class Figures:
         """Draw the bytes of each tile of an IPU (the fullest) by category, fullest tile first."""
         tiles = self._needed("tiles")
         peak = self.record["profile"]["memory"]["peak"]["ipu"]
-        here = next((x for x in tiles if x["ipu"] == (peak if ipu is None else ipu)), None)
+        here = next(
+            (
+                tiles_of_ipu
+                for tiles_of_ipu in tiles
+                if tiles_of_ipu["ipu"] == (peak if ipu is None else ipu)
+            ),
+            None,
+        )
         if here is None:
             raise UsageError("E3221", f"the program has no IPU {ipu}", hint="0 to "
                              f"{len(tiles) - 1} are there")  # fmt: skip
@@ -55,7 +62,14 @@ class Figures:
         """Draw what is live on the fullest tile of an IPU (the fullest) at each step."""
         live = self._needed("liveness")
         peak = self.record["profile"]["memory"]["peak"]["ipu"]
-        here = next((x for x in live if x["ipu"] == (peak if ipu is None else ipu)), None)
+        here = next(
+            (
+                live_on_ipu
+                for live_on_ipu in live
+                if live_on_ipu["ipu"] == (peak if ipu is None else ipu)
+            ),
+            None,
+        )
         if here is None:
             raise UsageError("E3221", f"the program has no IPU {ipu}", hint=f"0 to {len(live) - 1}")
         axes = axes or _axes()
@@ -72,14 +86,18 @@ class Figures:
     def pipeline(self, number: int = 0, axes: Axes | None = None) -> Axes:
         """Draw which IPU works on which micro-batch when, forwards and backwards."""
         timeline = self._needed("timeline")
-        found = [n for n, x in enumerate(timeline["inner"]) if x["kind"] == "pipeline"]
-        if not 0 <= number < len(found):
-            raise UsageError("E3221", f"the program has {len(found)} pipelines, no {number}",
+        numbers = [
+            n
+            for n, inner_block in enumerate(timeline["inner"])
+            if inner_block["kind"] == "pipeline"
+        ]
+        if not 0 <= number < len(numbers):
+            raise UsageError("E3221", f"the program has {len(numbers)} pipelines, no {number}",
                              hint="compile it with --stages")  # fmt: skip
         axes = axes or _axes()
-        inner, unfolded = timeline["inner"][found[number]], Unfolded(timeline)
+        inner, unfolded = timeline["inner"][numbers[number]], Unfolded(timeline)
         microseconds = 1e6 / self.record["profile"]["machine"]["clock_hz"]
-        for begin, end, position, batch in unfolded.positions(found[number]):
+        for begin, end, position, batch in unfolded.positions(numbers[number]):
             name = inner["names"][position]
             paint = _BACKWARD if name.startswith("B") else _FORWARD
             for ipu in inner["ipus"][position]:
@@ -123,14 +141,14 @@ class Figures:
         return axes
 
     def _needed(self, key: str) -> Any:
-        found = self.record.get(key)
-        if not found:
+        part = self.record.get(key)
+        if not part:
             raise UsageError(
                 "E3221",
                 f"the report has no {key}",
                 hint="make it from HLO text: hloipu report FILE.hlo",
             )
-        return found
+        return part
 
 
 def _axes() -> Axes:

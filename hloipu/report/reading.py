@@ -36,9 +36,9 @@ _OLDEST = 1
 class Table:
     """Columns of equal length, as arrays by name: `table["cycles"]` or `table.cycles`."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Any]) -> None:
         self._columns: dict[str, NDArray[Any]] = {
-            name: _array(values) for name, values in found.items()
+            name: _array(values) for name, values in columns.items()
         }
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -189,15 +189,15 @@ def _array(values: Any) -> NDArray[Any]:
     try:
         return np.array(values)
     except ValueError:  # lists of unequal lengths
-        found = np.empty(len(values), object)
-        found[:] = values
-        return found
+        array = np.empty(len(values), object)
+        array[:] = values
+        return array
 
 
 def _tiles(ipus: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
     """Return a row for each tile."""
     of_tile = [np.repeat(*np.array(ipu["classes"]).T) for ipu in ipus]
-    found = {
+    columns = {
         "ipu": np.concatenate(
             [np.full(len(classes), ipu["ipu"]) for ipu, classes in zip(ipus, of_tile, strict=True)]
         ),
@@ -207,10 +207,10 @@ def _tiles(ipus: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
         ),
     }
     for category in ipus[0]["parts"]:
-        found[category.replace(" ", "_")] = np.concatenate(
+        columns[category.replace(" ", "_")] = np.concatenate(
             [np.array(ipu["parts"][category])[c] for ipu, c in zip(ipus, of_tile, strict=True)]
         )
-    return found
+    return columns
 
 
 def _tensors(ipus: list[dict[str, Any]]) -> dict[str, list[Any]]:

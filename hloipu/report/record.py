@@ -64,15 +64,15 @@ def counts_of(profile: Profile, costs: Costs) -> BlockCounts:
         return profile.steps[steps[0]].executions if steps else None
 
     def decide(inner: DataLoop | Choice, around: int) -> list[int]:
-        found = [seen(block) for block in blocks_inside(inner)]
+        executions = [seen(block) for block in blocks_inside(inner)]
         if isinstance(inner, DataLoop):
-            turns = found[0] - around if found[0] is not None else 0
+            turns = executions[0] - around if executions[0] is not None else 0
             return [around + turns, turns]
-        left = around - sum(n for n in found if n is not None)
-        for place, count in enumerate(found):
+        left = around - sum(n for n in executions if n is not None)
+        for place, count in enumerate(executions):
             if count is None:
-                found[place], left = left, 0
-        return [n or 0 for n in found]
+                executions[place], left = left, 0
+        return [n or 0 for n in executions]
 
     return count_blocks(costs, decide, profile.runs)
 
@@ -119,24 +119,24 @@ def _outer_runs(record: Mapping[str, Any]) -> dict[str, float]:
     known = frozenset((record["module"] or {}).get("name", ()))
     blocks, factors = timeline["blocks"], [0.0] * len(timeline["blocks"])
     factors[timeline["root"]] = timeline["runs"]
-    found: dict[str, float] = {}
+    runs_by_name: dict[str, float] = {}
     for number in range(timeline["root"], -1, -1):
         factor = factors[number]
         for entry in blocks[number]["entries"]:
             if entry >= 0:
                 name = timeline["step_names"][entry]
-                found[name] = max(found.get(name, 0), factor)
+                runs_by_name[name] = max(runs_by_name.get(name, 0), factor)
                 continue
             inner = timeline["inner"][~entry]
             is_outer = inner["kind"] in ("repeat", "pipeline") and inner["name"] not in known
             for block, times in zip(inner["blocks"], inner["times"], strict=True):
                 factors[block] = max(factors[block], factor * (times if is_outer else 1))
-    return {name: factor for name, factor in found.items() if factor != 1}
+    return {name: factor for name, factor in runs_by_name.items() if factor != 1}
 
 
 def _cycles_by_kind(program: CompiledProgram, counts: BlockCounts) -> dict[str, dict[str, int]]:
     """Return the cycles of each instruction by the kind of step that they are spent in."""
-    found: dict[str, dict[str, int]] = {}
+    cycles_by_name: dict[str, dict[str, int]] = {}
     costs = program.costs
     for number, block in enumerate(costs.blocks):
         shown = counts.shown(number)
@@ -144,6 +144,6 @@ def _cycles_by_kind(program: CompiledProgram, counts: BlockCounts) -> dict[str, 
             step = costs.steps[place]
             for name, charge in step.shares:
                 if charge.cycles:
-                    kinds = found.setdefault(name, {})
+                    kinds = cycles_by_name.setdefault(name, {})
                     kinds[step.kind] = kinds.get(step.kind, 0) + charge.cycles * shown
-    return found
+    return cycles_by_name

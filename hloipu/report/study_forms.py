@@ -34,7 +34,7 @@ def study_page_record(rows: Rows, name: str) -> Mapping[str, Any]:
         "axes": {axis: [str(row.settings.get(axis, "")) for row in rows] for axis in rows.axes},
         "figures": {
             figure: [row.figures.get(figure) for row in rows]
-            for figure in (*goals, *(x for x in known if x not in goals))
+            for figure in (*goals, *(other for other in known if other not in goals))
         },
         "larger": sorted(LARGER_IS_BETTER),
         "goals": goals,

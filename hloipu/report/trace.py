@@ -179,13 +179,13 @@ class Unfolded:
     ) -> list[tuple[int, float, float]]:
         """Return when positions of a slot work: those of an IPU take turns, later ones first."""
         free: dict[int, float] = {}
-        found = []
+        starts = []
         for position in reversed(active):
             begin = max((free.get(ipu, 0.0) for ipu in inner["ipus"][position]), default=0.0)
             end = begin + self.blocks[inner["blocks"][position]]["cycles"]
             free.update(dict.fromkeys(inner["ipus"][position], end))
-            found.append((position, begin, end))
-        return found
+            starts.append((position, begin, end))
+        return starts
 
     def positions(self, number: int) -> Iterator[tuple[float, float, int, int]]:
         """Yield begin, end, position and micro-batch of all work of the inner record `number`."""
@@ -224,11 +224,11 @@ def events_of(timeline: Mapping[str, Any], most: int = MOST_EVENTS) -> list[Even
     length = timeline["blocks"][timeline["root"]]["cycles"] * timeline["runs"]
     least = 0.0
     for _ in range(_COARSEST_LEVELS):
-        found = list(islice(Unfolded(timeline, least).events(), most + 1))
-        if len(found) <= most:
-            return found
+        events = list(islice(Unfolded(timeline, least).events(), most + 1))
+        if len(events) <= most:
+            return events
         least = 2 * least or max(1.0, length / (1000 * most))
-    return found[:most]
+    return events[:most]
 
 
 @checked

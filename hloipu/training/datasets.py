@@ -43,10 +43,10 @@ def sources_for(
     if len(feeds) == 1:
         dataset = dict.fromkeys(feeds, dataset)
     elif not isinstance(dataset, Mapping) or dataset.keys() != feeds.keys():
-        found = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else "one dataset"
+        names = ", ".join(map(str, dataset)) if isinstance(dataset, Mapping) else "one dataset"
         raise UsageError(
             "E3170",
-            f"the step is fed by {', '.join(feeds) or 'no queue'}; {found} is given",
+            f"the step is fed by {', '.join(feeds) or 'no queue'}; {names} is given",
             hint="give a dataset for each feed: {name: dataset, …}",
         )
     return {name: _batches(dataset[name], feeds[name], shuffle) for name in feeds}
@@ -131,6 +131,6 @@ def _rows_in_element(source: Source, spec: ElementSpec) -> int:
         return 0
     sizes = {shape[0] for shape in shapes}
     # Arrays of a dictionary are in the order of its keys, which is not the program's.
-    rows = sorted(x.shape[1:] for x in source.leaves)
+    rows = sorted(array.shape[1:] for array in source.leaves)
     alike = rows == sorted(shape[1:] for shape in shapes)
     return sizes.pop() if alike and len(sizes) == 1 else 0

@@ -141,12 +141,14 @@ class Recorder:
 
     def finish(self, steps: int) -> History:
         """Return the history of so many steps."""
-        found = self.history
-        found.samples = steps * self._samples_per_step
-        found.seconds = self._seconds
-        found.cycles = self._session.cycles - self._cycles_before
-        found.simulated_seconds = float(found.cycles / self._session.costs.machine.chip.clock_hz)
-        return found
+        history = self.history
+        history.samples = steps * self._samples_per_step
+        history.seconds = self._seconds
+        history.cycles = self._session.cycles - self._cycles_before
+        history.simulated_seconds = float(
+            history.cycles / self._session.costs.machine.chip.clock_hz
+        )
+        return history
 
 
 def mean_of(element: Any, metric: str) -> float:
@@ -155,14 +157,14 @@ def mean_of(element: Any, metric: str) -> float:
     A narrow type's own sum stops growing (bf16 at 256 ones) or wraps around. Raises UsageError
     E3151 for complex numbers, which a metric is not.
     """
-    parts = [np.asarray(x) for x in flatten(element)[0]]
-    if any(np.iscomplexobj(x) for x in parts):
+    parts = [np.asarray(part) for part in flatten(element)[0]]
+    if any(np.iscomplexobj(part) for part in parts):
         raise UsageError(
             "E3151",
             f"metric {metric!r} is complex",
             hint="return its size, or its real and imaginary parts, from the step",
         )
-    return float(np.mean(np.concatenate([x.astype(np.float64).ravel() for x in parts])))
+    return float(np.mean(np.concatenate([part.astype(np.float64).ravel() for part in parts])))
 
 
 def metrics_of(session: "Session | HostsSession") -> list[str]:

@@ -261,10 +261,10 @@ class Trainer:
         evaluation step, and what `fit` raises.
         """
         programs = required(self._evaluation, "evaluation")
-        found = self._forward(programs, dataset, steps)
+        elements_by_metric = self._forward(programs, dataset, steps)
         return {
-            name: float(np.mean([mean_of(x, name) for x in elements]))
-            for name, elements in found.items()
+            name: float(np.mean([mean_of(element, name) for element in elements]))
+            for name, elements in elements_by_metric.items()
         }
 
     @checked
@@ -297,10 +297,14 @@ class Trainer:
 
         Raises what `load_checkpoint` raises, UsageError E3157 where it is not that of the step.
         """
-        found = load_checkpoint(path)
-        found.require_arrays({x.name: LeafSpec(*x.kind) for x in self._training.state})
+        checkpoint = load_checkpoint(path)
+        checkpoint.require_arrays(
+            {port.name: LeafSpec(*port.kind) for port in self._training.state}
+        )
         # Copies: those of the checkpoint are views of the file.
-        self._host.give({name: np.array(x) for name, x in found.arrays.items()}, found.steps)
+        self._host.give(
+            {name: np.array(array) for name, array in checkpoint.arrays.items()}, checkpoint.steps
+        )
 
     def _epoch(
         self,
@@ -346,7 +350,10 @@ class Trainer:
         with program.session(constants=constants, infeeds=sources, **self._running) as session:
             session.run(count)
             self.profile = session.profile()
-            return {name: [x.element for x in session.arrived(name)] for name in programs.metrics}
+            return {
+                name: [arrived.element for arrived in session.arrived(name)]
+                for name in programs.metrics
+            }
 
     def _state_by_name(self) -> dict[str, Any]:
         state = self.state

@@ -66,7 +66,10 @@ def run(text: str, arrays: list[Any], replicas: int = 1, partitions: int = 1) ->
     if replicas * partitions > 1:
         sizes = [leaf.dimensions() for leaf in _leaves(shape.result_shape())]
         return run_on_devices(executable, given, sizes, partitions)
-    return [np.asarray(x) for x in executable.execute([jax.device_put(x) for x in given])]
+    return [
+        np.asarray(array)
+        for array in executable.execute([jax.device_put(array) for array in given])
+    ]
 
 
 def _leaves(shape: Any) -> list[Any]:
@@ -86,8 +89,8 @@ def do(folder: Path, name: str) -> None:
         (folder / f"{name}.error").write_text(str(error) or type(error).__name__)
         return
     raw = {
-        f"out_{i}": np.ascontiguousarray(x).reshape(-1).view(np.uint8)
-        for i, x in enumerate(outputs)
+        f"out_{i}": np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for i, array in enumerate(outputs)
     }
     np.savez(folder / f"{name}.out.npz", **raw)  # type: ignore[arg-type]
 

@@ -24,59 +24,67 @@ def for_stablehlo(module: Module) -> Module:
 
 
 def _spelled_out(computation: Computation) -> Computation:
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     places: list[int] = []
-    for x in computation.instructions:
-        moved = _with_listed_groups(x._replace(operands=tuple(places[i] for i in x.operands)))
-        source = computation.instructions[x.operands[0]].shape if x.operands else None
-        if x.opcode == "fusion":
-            made.append(_as_call(moved))
-        elif x.opcode == "bitcast" and isinstance(source, ArrayShape):
-            made += _as_moves(moved, source, len(made))
+    for instruction in computation.instructions:
+        moved = _with_listed_groups(
+            instruction._replace(operands=tuple(places[i] for i in instruction.operands))
+        )
+        source = (
+            computation.instructions[instruction.operands[0]].shape
+            if instruction.operands
+            else None
+        )
+        if instruction.opcode == "fusion":
+            instructions.append(_as_call(moved))
+        elif instruction.opcode == "bitcast" and isinstance(source, ArrayShape):
+            instructions += _as_moves(moved, source, len(instructions))
         else:
-            made.append(moved)
-        places.append(len(made) - 1)
-    return replace(computation, instructions=tuple(made), root=places[computation.root])
+            instructions.append(moved)
+        places.append(len(instructions) - 1)
+    return replace(computation, instructions=tuple(instructions), root=places[computation.root])
 
 
-def _with_listed_groups(x: Instruction) -> Instruction:
-    if "replica_groups" not in x.attributes:
-        return x
-    groups = x.attributes.replica_groups()
+def _with_listed_groups(instruction: Instruction) -> Instruction:
+    if "replica_groups" not in instruction.attributes:
+        return instruction
+    groups = instruction.attributes.replica_groups()
     if not groups.text:
-        return x
+        return instruction
     listed = ReplicaGroups(groups.groups)
-    return x._replace(attributes=x.attributes.replaced(replica_groups=listed))
+    return instruction._replace(attributes=instruction.attributes.replaced(replica_groups=listed))
 
 
-def _as_call(x: Instruction) -> Instruction:
-    (name,) = x.attributes.called
+def _as_call(instruction: Instruction) -> Instruction:
+    (name,) = instruction.attributes.called
     called = Attributes({"to_apply": name}, (name,))
-    return x._replace(opcode="call", attributes=called, backend_config="")
+    return instruction._replace(opcode="call", attributes=called, backend_config="")
 
 
-def _as_moves(x: Instruction, source: ArrayShape, position: int) -> list[Instruction]:
+def _as_moves(instruction: Instruction, source: ArrayShape, position: int) -> list[Instruction]:
     """Return what reads memory in the operand's layout as the result in the result's layout."""
-    target = x.shape
+    target = instruction.shape
     if not isinstance(target, ArrayShape) or target.element_type != source.element_type:
-        return [x]
+        return [instruction]
     stored, wanted = _major_to_minor(source), _major_to_minor(target)
     back = sorted(range(target.rank), key=wanted.__getitem__)
     element = source.element_type
     first = ArrayShape(element, tuple(source.dimensions[d] for d in stored))
     second = ArrayShape(element, tuple(target.dimensions[d] for d in wanted))
     return [
-        _transpose(x, f"{x.name}.stored", first, x.operands[0], stored),
-        Instruction(f"{x.name}.memory", "reshape", second, (position,)),
-        _transpose(x, x.name, target, position + 1, back),
+        _transpose(
+            instruction, f"{instruction.name}.stored", first, instruction.operands[0], stored
+        ),
+        Instruction(f"{instruction.name}.memory", "reshape", second, (position,)),
+        _transpose(instruction, instruction.name, target, position + 1, back),
     ]
 
 
 def _transpose(
-    x: Instruction, name: str, shape: ArrayShape, operand: int, order: Sequence[int]
+    instruction: Instruction, name: str, shape: ArrayShape, operand: int, order: Sequence[int]
 ) -> Instruction:
     attributes = Attributes({"dimensions": tuple(order)})
-    return x._replace(
+    return instruction._replace(
         name=name, opcode="transpose", shape=shape, operands=(operand,), attributes=attributes
     )
 
@@ -94,7 +102,7 @@ def for_partitioner(module: Module) -> Module:
     between regions of Shardy's they would make XLA turn to GSPMD, which does not know the regions.
     Any other module that meets is written per device already: all of it is marked manual.
     """
-    everything = [x for c in module.computations for x in c.instructions]
+    everything = [instruction for c in module.computations for instruction in c.instructions]
     change = _plain if any(map(is_border, everything)) else _manual
     computations = tuple(
         replace(c, instructions=tuple(map(change, c.instructions))) for c in module.computations
@@ -102,16 +110,18 @@ def for_partitioner(module: Module) -> Module:
     return replace(module, computations=computations)
 
 
-def _plain(x: Instruction) -> Instruction:
-    if not is_identity(x) or not isinstance(x.shape, ArrayShape):
-        return x
-    if "xla.sdy" not in x.attributes.text("frontend_attributes"):
-        return x
-    return x._replace(opcode="reshape", attributes=NO_ATTRIBUTES)
+def _plain(instruction: Instruction) -> Instruction:
+    if not is_identity(instruction) or not isinstance(instruction.shape, ArrayShape):
+        return instruction
+    if "xla.sdy" not in instruction.attributes.text("frontend_attributes"):
+        return instruction
+    return instruction._replace(opcode="reshape", attributes=NO_ATTRIBUTES)
 
 
-def _manual(x: Instruction) -> Instruction:
-    count = len(array_leaves(x.shape))
+def _manual(instruction: Instruction) -> Instruction:
+    count = len(array_leaves(instruction.shape))
     alone = "{manual}"
-    every = f"{{{', '.join([alone] * count)}}}" if isinstance(x.shape, TupleShape) else alone
-    return x._replace(attributes=x.attributes.replaced(sharding=Raw(every)))
+    every = (
+        f"{{{', '.join([alone] * count)}}}" if isinstance(instruction.shape, TupleShape) else alone
+    )
+    return instruction._replace(attributes=instruction.attributes.replaced(sharding=Raw(every)))

@@ -31,11 +31,11 @@ def run_on_devices(
         _placed(argument, sharding, devices, partitions)
         for argument, sharding in zip(arguments, shardings, strict=True)
     ]
-    made = executable.execute_sharded(placed).disassemble_into_single_device_arrays()
+    pieces_of_results = executable.execute_sharded(placed).disassemble_into_single_device_arrays()
     shardings = executable.get_output_shardings() or [None] * len(results)
     return [
-        _joined([np.asarray(x) for x in pieces[:partitions]], sharding, sizes)
-        for pieces, sharding, sizes in zip(made, shardings, results, strict=True)
+        _joined([np.asarray(piece) for piece in pieces[:partitions]], sharding, sizes)
+        for pieces, sharding, sizes in zip(pieces_of_results, shardings, results, strict=True)
     ]
 
 

@@ -104,12 +104,14 @@ class XlaCpu:
         place = Path(self._folder.name) / str(self._count)
         module = for_stablehlo(job.module)
         module = for_partitioner(module) if job.partitions > 1 else module
-        files = [place.with_suffix(x) for x in (".hlo", ".json", ".npz", ".out.npz", ".error")]
+        files = [
+            place.with_suffix(suffix) for suffix in (".hlo", ".json", ".npz", ".out.npz", ".error")
+        ]
         text, counts, arguments, results, failure = files
         try:
             text.write_text(print_module(module, FULL))
             counts.write_text(json.dumps({"replicas": job.replicas, "partitions": job.partitions}))
-            raw = {f"in_{i}": _bytes(x) for i, x in enumerate(job.arguments)}
+            raw = {f"in_{i}": _bytes(array) for i, array in enumerate(job.arguments)}
             np.savez(arguments, **raw)  # type: ignore[arg-type]
             ended = self._asked(place.name, job)
             if ended:

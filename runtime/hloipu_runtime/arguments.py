@@ -203,12 +203,14 @@ _CLASSES: Mapping[Any, str] = {str: "a text", bytes: "bytes", type(None): "None"
 
 def _instance(cls: Any) -> Kind:
     name = _CLASSES.get(cls, "") or f"{_article(cls.__name__)} {cls.__name__}"
-    return _Passing(name, lambda x: isinstance(x, cls))
+    return _Passing(name, lambda value: isinstance(value, cls))
 
 
 def _one_of(values: tuple[Any, ...]) -> Kind:
     said = f"one of {', '.join(map(repr, values))}"
-    return _Passing(said, lambda x: any(type(x) is type(one) and x == one for one in values))
+    return _Passing(
+        said, lambda value: any(type(value) is type(one) and value == one for one in values)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,7 @@ class _Items(Kind):
             raise _MismatchError(value, self.expected)
         if self.item is _ANYTHING:
             return value
-        return _same_or(value, [_within(self.item, x, f"[{n}]") for n, x in enumerate(value)])
+        return _same_or(value, [_within(self.item, item, f"[{n}]") for n, item in enumerate(value)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,9 +314,12 @@ def kind_of(annotation: Any, bounds: Between | None = None) -> Kind:
     """Return what an annotation takes; annotations that say nothing here take everything."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return kind_of(inner[0], next((x for x in inner[1:] if isinstance(x, Between)), None))
+        return kind_of(
+            inner[0],
+            next((argument for argument in inner[1:] if isinstance(argument, Between)), None),
+        )
     if origin in (Union, types.UnionType):
-        return _any_of([kind_of(x) for x in inner])
+        return _any_of([kind_of(argument) for argument in inner])
     if origin is Literal:
         return _one_of(inner)
     if annotation is int or annotation is float:
@@ -374,7 +379,9 @@ def parameter_types(
     """
     code = inspect.unwrap(function).__code__
     named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    taken = {name: x for name, x in function.__annotations__.items() if name in named}
+    taken = {
+        name: annotation for name, annotation in function.__annotations__.items() if name in named
+    }
     return get_type_hints(
         types.SimpleNamespace(__annotations__=taken),
         inspect.unwrap(function).__globals__,
@@ -389,20 +396,26 @@ class _Parameters:
         hints = parameter_types(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
         self.name = function.__qualname__.removesuffix(".__init__")
-        self.is_method = any(x.name == "self" for x in parameters)
+        self.is_method = any(parameter.name == "self" for parameter in parameters)
         by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.positional = [x.name for x in parameters if x.kind in by_place]
+        self.positional = [parameter.name for parameter in parameters if parameter.kind in by_place]
         self.required = [
-            x.name
-            for x in parameters
-            if x.default is x.empty and x.kind in (*by_place, inspect.Parameter.KEYWORD_ONLY)
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty
+            and parameter.kind in (*by_place, inspect.Parameter.KEYWORD_ONLY)
         ]
-        self.rest = any(x.kind is inspect.Parameter.VAR_POSITIONAL for x in parameters)
-        self.others = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in parameters)
+        self.rest = any(
+            parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters
+        )
+        self.others = any(
+            parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters
+        )
         self.kinds = {
-            x.name: kind_of(hints.get(x.name, Any))
-            for x in parameters
-            if x.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            parameter.name: kind_of(hints.get(parameter.name, Any))
+            for parameter in parameters
+            if parameter.kind
+            not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         }
 
     def taken(self, given: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
@@ -427,7 +440,7 @@ class _Parameters:
                     raise ArgumentError(self.name, name, "one of the two", "both", twice)
                 named[name] = self._take(name, value)
             elif not self.others:
-                known = ", ".join(x for x in self.kinds if x != "self") or "nothing"
+                known = ", ".join(kind for kind in self.kinds if kind != "self") or "nothing"
                 unknown = f"{self.name}() takes no argument {shown(name)}"
                 raise ArgumentError(self.name, name, known, shown(value), unknown)
         for name in self.required:

@@ -35,18 +35,18 @@ def why_not_own(folder: Path, *, make: bool) -> str:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if not (stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()):
+    status = folder.lstat()
+    if not (stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()):
         return "it is not a folder of yours"
-    return "others can reach it" if found.st_mode & 0o077 else ""
+    return "others can reach it" if status.st_mode & 0o077 else ""
 
 
 def make_room(folder: Path, suffix: str, size_bytes: int, kept: Path) -> None:
     """Remove the entries used longest ago until the rest fits, and what writers left."""
     entries = []
     now = time.time()
-    with suppress(OSError), os.scandir(folder) as found:
-        for entry in found:
+    with suppress(OSError), os.scandir(folder) as files:
+        for entry in files:
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
                 if entry.name.endswith(suffix):

@@ -154,7 +154,7 @@ class CompiledProgram(Compiled):
         from hloipu_runtime.report.ports import size_bytes
 
         staying = self.options.get("kept_between_runs", {}).get("results", ())
-        aliased = [x for x in self.outputs if x.role == "state" or x.number in staying]
+        aliased = [port for port in self.outputs if port.role == "state" or port.number in staying]
         parts = self.memory.parts
         return {
             "argument_size_in_bytes": size_bytes(self.inputs),
@@ -162,7 +162,7 @@ class CompiledProgram(Compiled):
             "alias_size_in_bytes": size_bytes(aliased),
             "temp_size_in_bytes": parts.get(Category.TEMPORARIES, 0)
             + parts.get(Category.EXCHANGE_BUFFERS, 0),
-            "generated_code_size_in_bytes": sum(parts.get(x, 0) for x in CODE),
+            "generated_code_size_in_bytes": sum(parts.get(category, 0) for category in CODE),
             "peak_memory_in_bytes": self.memory.total_bytes,
             "peak_bytes_per_tile": self.memory.peak.total_bytes,
             "available_bytes_per_tile": self.memory.available_bytes,
@@ -334,7 +334,7 @@ class CompiledProgram(Compiled):
         if isinstance(device, SharedLoad):
             from hloipu_runtime.memory.together import require_room
 
-            others = [(x.program, x.layouts) for x in device.device.beside.values()]
+            others = [(loaded.program, loaded.layouts) for loaded in device.device.beside.values()]
             require_room([*others, (self, device.layouts)], self.over_memory)
         return Session(
             self.program,

@@ -62,11 +62,11 @@ class ElementType:
 
 
 def _integers() -> list[ElementType]:
-    made = []
+    types = []
     for bits in (1, 2, 4, 8, 16, 32, 64):
-        made.append(ElementType(f"s{bits}", Kind.SIGNED, bits, storage=f"int{max(bits, 8)}"))
-        made.append(ElementType(f"u{bits}", Kind.UNSIGNED, bits, storage=f"uint{max(bits, 8)}"))
-    return made
+        types.append(ElementType(f"s{bits}", Kind.SIGNED, bits, storage=f"int{max(bits, 8)}"))
+        types.append(ElementType(f"u{bits}", Kind.UNSIGNED, bits, storage=f"uint{max(bits, 8)}"))
+    return types
 
 
 def _floats() -> list[ElementType]:

@@ -67,8 +67,8 @@ class ExecutableCache:
                 raise ArtefactError("E4001", "not a file", name=str(path))
             from hloipu_runtime.executable import load
 
-            found = load(path, is_own=True)
-            if found.fingerprint != key:
+            executable = load(path, is_own=True)
+            if executable.fingerprint != key:
                 raise ArtefactError("E4012", "it was compiled from something else", name=str(path))
         except (ArtefactError, ProgramError) as error:
             self.warn(f"warning: a cached program is not used: {error.message}; compiling again")
@@ -79,7 +79,7 @@ class ExecutableCache:
             return None
         with suppress(OSError):
             os.utime(path)
-        return found
+        return executable
 
     def put(self, key: str, executable: "Executable") -> bool:
         """Keep an executable under its key, and make room; say whether it is kept."""

@@ -150,9 +150,9 @@ def _with_slots(cls: Any, names: tuple[str, ...]) -> Any:
     members["__slots__"] = tuple(name for name in names if name not in inherited)
     members["__getstate__"] = _state_of(names)
     members["__setstate__"] = _state_set(names)
-    made = type(cls)(cls.__name__, cls.__bases__, members)
-    made.__qualname__ = cls.__qualname__
-    return made
+    slotted = type(cls)(cls.__name__, cls.__bases__, members)
+    slotted.__qualname__ = cls.__qualname__
+    return slotted
 
 
 def fields_of(record: Any) -> dict[str, Any]:

@@ -20,13 +20,15 @@ def nearest(word: str, candidates: Iterable[str], most: int = 1) -> list[str]:
         return []
     from difflib import get_close_matches  # few runs need it
 
-    found: dict[str, list[str]] = {}
+    names_by_folded: dict[str, list[str]] = {}
     for name in islice(candidates, _MOST_CANDIDATES):
         if len(name) <= _LONGEST_WORD:
-            found.setdefault(_folded(name), []).append(name)
+            names_by_folded.setdefault(_folded(name), []).append(name)
     folded = _folded(word)
-    close = [folded] if folded in found else get_close_matches(folded, found, most)
-    return [name for near in close for name in found[near]][:most]
+    close = (
+        [folded] if folded in names_by_folded else get_close_matches(folded, names_by_folded, most)
+    )
+    return [name for near in close for name in names_by_folded[near]][:most]
 
 
 def did_you_mean(

@@ -58,14 +58,14 @@ def plain_message(error: BaseException) -> str:
 _LONGEST_MESSAGE = 200
 
 
-def _escaped(found: re.Match[str]) -> str:
-    number = ord(found[0])
+def _escaped(match: re.Match[str]) -> str:
+    number = ord(match[0])
     if number < 1 << 16:
         return f"\\u{number:04x}"
     number -= 1 << 16  # as UTF-16 writes it, and JSON with it
     return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
 
 
-def _octal(found: re.Match[str]) -> str:
-    data = found[0].encode("utf-8", errors="surrogateescape" if found[0] > "\udc7f" else "replace")
+def _octal(match: re.Match[str]) -> str:
+    data = match[0].encode("utf-8", errors="surrogateescape" if match[0] > "\udc7f" else "replace")
     return "".join(f"\\{byte:03o}" for byte in data)

@@ -82,19 +82,19 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.monotonic()
     shutil.rmtree(FAILURES, ignore_errors=True)
     cases = {case.name: case for case in chosen_cases(options.sample, options.only)}
-    made = []
+    judged = []
     for outcome in outcomes([*cases.values()], where_of(options)):
-        made.append(outcome)
-        if len(made) % PROGRESS == 0:
+        judged.append(outcome)
+        if len(judged) % PROGRESS == 0:
             passed = time.monotonic() - start
-            print(f"{len(made)} of {len(cases)}, {passed:.0f} s", file=sys.stderr, flush=True)
-    print("\n".join(table(made)))
-    listed = Counter(name for outcome in made for name in outcome.deviations)
+            print(f"{len(judged)} of {len(cases)}, {passed:.0f} s", file=sys.stderr, flush=True)
+    print("\n".join(table(judged)))
+    listed = Counter(name for outcome in judged for name in outcome.deviations)
     for name, count in sorted(listed.items()):
         print(f"listed deviation: {name}: {count} modules")
     print(f"{len({c.text for c in cases.values()})} distinct modules, "
           f"{time.monotonic() - start:.0f} s")  # fmt: skip
-    failed = sorted((o for o in made if o.status == FAILED), key=lambda o: o.name)
+    failed = sorted((o for o in judged if o.status == FAILED), key=lambda o: o.name)
     for outcome in failed:
         write_failure(cases[outcome.name], outcome)
     for outcome in failed[: options.show]:

@@ -77,8 +77,10 @@ def explained(evidence: Evidence, bad: Array, table: Sequence[Deviation]) -> tup
     with np.errstate(all="ignore"):
         for entry in table:
             if left.any() and entry.applies(evidence.case):
-                held = np.broadcast_to(EXPLAINERS[entry.explained_by](evidence), left.shape) & left
-                if held.any():
+                is_explained = (
+                    np.broadcast_to(EXPLAINERS[entry.explained_by](evidence), left.shape) & left
+                )
+                if is_explained.any():
                     names.add(entry.name)
-                    left &= ~held
+                    left &= ~is_explained
     return names, left

@@ -24,12 +24,12 @@ def results_on(evidence: Evidence, inputs: Sequence[Array]) -> Array:
 
 def subnormal_operand(evidence: Evidence) -> Array:
     """Tell where some operand is subnormal."""
-    found = np.zeros(evidence.ours.shape, bool)
+    is_subnormal = np.zeros(evidence.ours.shape, bool)
     for given, array in zip(evidence.case.inputs, evidence.inputs, strict=True):
-        if ELEMENT_TYPES[given.element_type].is_float and array.shape in ((), found.shape):
+        if ELEMENT_TYPES[given.element_type].is_float and array.shape in ((), is_subnormal.shape):
             size = np.abs(to_storage(array, given.element_type))
-            found |= (size > 0) & (size < smallest_normal(given.element_type))
-    return found
+            is_subnormal |= (size > 0) & (size < smallest_normal(given.element_type))
+    return is_subnormal
 
 
 def below_the_normals_of_f32(evidence: Evidence) -> Array:

@@ -132,11 +132,11 @@ def compared(
                 continue
             bad = disagreements(a, b, budget, magnitudes)
             evidence = Evidence(case, module, inputs, leaf, a, b, budget, magnitudes)
-            found, left = explained(evidence, bad, table)
+            deviations, left = explained(evidence, bad, table)
             if left.any():
                 kept = compare_values(np.where(left, a, b), b, budget, magnitudes)
                 return _outcome(case, FAILED, f"output {leaf}: {kept}", worst=kept.error)
-            names |= found
+            names |= deviations
             status = LISTED
     return _outcome(case, status, deviations=tuple(sorted(names)), worst=worst)
 
@@ -188,17 +188,17 @@ def magnitudes_of(case: Case, inputs: Sequence[Array], leaf: int) -> Array | Non
 
 def wide_inputs(case: Case, inputs: Sequence[Array]) -> list[Array]:
     """Return a case's inputs with floats as f64 and complex numbers as c128."""
-    made = []
+    wide = []
     for given, array in zip(case.inputs, inputs, strict=True):
         element = ELEMENT_TYPES[given.element_type]
         stored = to_storage(array, given.element_type)
         if element.is_float:
-            made.append(stored.astype(np.float64))
+            wide.append(stored.astype(np.float64))
         elif element.is_complex:
-            made.append(stored.astype(np.complex128))
+            wide.append(stored.astype(np.complex128))
         else:
-            made.append(array)
-    return made
+            wide.append(array)
+    return wide
 
 
 def wide_results(case: Case, wide: Sequence[Array]) -> list[Array]:

@@ -86,7 +86,7 @@ def pairs(
         xla_parse = Answer(ACCEPTED, f"its verifier: {xla_verify.said}")
     if xla_parse.outcome == REFUSED and our_verify and our_verify.outcome == REFUSED:
         our_parse = Answer(ACCEPTED, f"our verifier: {our_verify.said}")
-    made = [Pair("parse", our_parse, xla_parse)]
+    compared = [Pair("parse", our_parse, xla_parse)]
     if our_verify is not None and xla_verify is not None:
-        made.append(Pair("verify", our_verify, xla_verify))
-    return made
+        compared.append(Pair("verify", our_verify, xla_verify))
+    return compared

@@ -47,8 +47,8 @@ def attention(draw: Draw) -> Node:
     if draw.maybe(0.25):
         layout = draw.one(LAYOUTS)
         q, k, v = (draw.input(*_sizes(h, layout, g)) for g in (h.heads, h.groups, h.groups))
-        made, _ = attended(draw, h, (q, k, v), (layout, layout, layout))
-        return made
+        result, _ = attended(draw, h, (q, k, v), (layout, layout, layout))
+        return result
     return attended_block(draw, h, draw.input(h.batch, h.tokens, h.hidden))
 
 
@@ -75,8 +75,8 @@ def attended_block(draw: Draw, h: Heads, x: Node) -> Node:
         parts = tuple(
             _head_projected(draw, h, x, g, a) for g, a in zip(counts, layouts, strict=True)
         )
-    made, layout = attended(draw, h, parts, layouts)
-    return _merged(draw, h, made, layout)
+    result, layout = attended(draw, h, parts, layouts)
+    return _merged(draw, h, result, layout)
 
 
 def _sizes(h: Heads, layout: str, heads: int) -> tuple[int, ...]:
@@ -87,9 +87,9 @@ def _sizes(h: Heads, layout: str, heads: int) -> tuple[int, ...]:
 def _head_projected(draw: Draw, h: Heads, x: Node, heads: int, layout: str) -> Node:
     kind = draw.one(("merged", "merged", "apart", "first"))
     if kind == "merged":
-        made = projected(draw, x, heads * h.size)
-        made = n.reshape(made, (h.batch, h.tokens, heads, h.size))
-        return n.transpose(made, ["btnd".index(a) for a in layout])
+        projection = projected(draw, x, heads * h.size)
+        projection = n.reshape(projection, (h.batch, h.tokens, heads, h.size))
+        return n.transpose(projection, ["btnd".index(a) for a in layout])
     if kind == "apart":
         weight = draw.seen(draw.weight(h.hidden, heads, h.size))
         return n.product(draw.seen(x), "bth", weight, "hnd", layout)
@@ -99,13 +99,15 @@ def _head_projected(draw: Draw, h: Heads, x: Node, heads: int, layout: str) -> N
 
 def _from_one_weight(draw: Draw, h: Heads, x: Node) -> tuple[Node, ...]:
     counts = (h.heads, h.groups, h.groups)
-    made = projected(draw, x, sum(counts) * h.size)
-    found, start = [], 0
+    projection = projected(draw, x, sum(counts) * h.size)
+    heads_of_each, start = [], 0
     for heads in counts:
         stop = start + heads * h.size
-        found.append(n.reshape(n.part(made, 2, start, stop), (h.batch, h.tokens, heads, h.size)))
+        heads_of_each.append(
+            n.reshape(n.part(projection, 2, start, stop), (h.batch, h.tokens, heads, h.size))
+        )
         start = stop
-    return tuple(found)
+    return tuple(heads_of_each)
 
 
 def attended(
@@ -134,8 +136,8 @@ def attended(
     shares = n.converted(_shares(draw, draw.seen(scores), own), q.type)
     layout = draw.one(LAYOUTS[:4])
     wanted = layout.replace("n", "nr") if grouped else layout
-    made = n.product(draw.seen(shares), own, draw.seen(v), of_v, wanted)
-    return n.reshape(made, _sizes(h, layout, h.heads)), layout
+    result = n.product(draw.seen(shares), own, draw.seen(v), of_v, wanted)
+    return n.reshape(result, _sizes(h, layout, h.heads)), layout
 
 
 def _shares(draw: Draw, scores: Node, order: str) -> Node:
@@ -169,8 +171,8 @@ def latent(draw: Draw, h: Heads) -> Node:
     k = n.concatenate([k, key], 3)
     scores = n.product(q, "btnd", k, "bsnd", "bnts")
     shares = n.converted(softmax(n.converted(scores, "f32")), q.type)
-    made = n.product(shares, "bnts", v, "bsnd", "btnd")
-    return _merged(draw, h, made, "btnd")
+    result = n.product(shares, "bnts", v, "bsnd", "btnd")
+    return _merged(draw, h, result, "btnd")
 
 
 def masked(draw: Draw, scores: Node, order: str) -> Node:

@@ -52,17 +52,17 @@ def blockwise_attention(draw: Draw) -> Node:
         weight = n.elementwise(
             "add", n.elementwise("multiply", weight, factor), n.reduce(shares, (3,))
         )
-        made = n.product(n.converted(shares, value.type), "bnts", value, of_k, "bntd")
+        result = n.product(n.converted(shares, value.type), "bnts", value, of_k, "bntd")
         spread = n.broadcast(factor, total.sizes, (0, 1, 2))
         total = n.elementwise(
-            "add", n.elementwise("multiply", total, spread), n.converted(made, "f32")
+            "add", n.elementwise("multiply", total, spread), n.converted(result, "f32")
         )
         return [total, weight, new, queries, keys, values]
 
     total, weight, *_ = loop(h.tokens // size, carried, turn)
-    made = n.elementwise("divide", total, n.broadcast(weight, total.sizes, (0, 1, 2)))
-    made = n.transpose(n.converted(made, q.type), (0, 2, 1, 3))
-    return projected(draw, n.reshape(made, (h.batch, h.tokens, h.heads * h.size)), h.hidden)
+    result = n.elementwise("divide", total, n.broadcast(weight, total.sizes, (0, 1, 2)))
+    result = n.transpose(n.converted(result, q.type), (0, 2, 1, 3))
+    return projected(draw, n.reshape(result, (h.batch, h.tokens, h.heads * h.size)), h.hidden)
 
 
 def _heads(draw: Draw, h: Heads, layout: str) -> Node:
@@ -87,19 +87,20 @@ def decoding(draw: Draw) -> Node:
     def layer() -> Body:
         def turn(index: Node, given: Sequence[Node]) -> Sequence[Node]:
             state, keys, values, own, out, now = given
-            made = n.product(state, "bh", n.at_index(own, index), "hk", "bk")
-            made = n.reshape(made, (h.batch, 3, h.heads, h.size))
+            projection = n.product(state, "bh", n.at_index(own, index), "hk", "bk")
+            projection = n.reshape(projection, (h.batch, 3, h.heads, h.size))
             q, k, v = (
-                n.reshape(n.part(made, 1, i, i + 1), (h.batch, h.heads, h.size)) for i in range(3)
+                n.reshape(n.part(projection, 1, i, i + 1), (h.batch, h.heads, h.size))
+                for i in range(3)
             )
             keys, values = (_written(a, b, index, now) for a, b in ((keys, k), (values, v)))
             mine, others = n.at_index(keys, index), n.at_index(values, index)
             scores = n.converted(n.product(q, "bnd", mine, "bsnd", "bns"), "f32")
             shares = n.converted(softmax(scores), q.type)
-            found = n.product(shares, "bns", others, "bsnd", "bnd")
-            found = n.reshape(found, (h.batch, width))
-            found = n.product(found, "bk", n.at_index(out, index), "kh", "bh")
-            return [n.elementwise("add", state, found), keys, values, own, out, now]
+            output = n.product(shares, "bns", others, "bsnd", "bnd")
+            output = n.reshape(output, (h.batch, width))
+            output = n.product(output, "bk", n.at_index(out, index), "kh", "bh")
+            return [n.elementwise("add", state, output), keys, values, own, out, now]
 
         return turn
 
@@ -155,9 +156,9 @@ def summed_gradients(draw: Draw) -> Node:
         scale.most >> 4,
     )
     x = n.parameter(draw.type, (t, h))
-    made = n.converted(layered(inner, x), "f32")
-    cost = n.reduce(n.elementwise("multiply", made, made), tuple(range(made.rank)))
-    found = gradients(cost, n.constant("f32", 1), inner.weights)
+    result = n.converted(layered(inner, x), "f32")
+    cost = n.reduce(n.elementwise("multiply", result, result), tuple(range(result.rank)))
+    slopes = gradients(cost, n.constant("f32", 1), inner.weights)
     data = draw.input(parts, t, h)
     weights = [draw.weight(*w.sizes, type_=w.type) for w in inner.weights]
     start = [n.full("f32", w.sizes, 0) for w in weights]
@@ -166,7 +167,7 @@ def summed_gradients(draw: Draw) -> Node:
         sums, rest = given[: len(start)], given[len(start) :]
         own = {id(a): b for a, b in zip(inner.weights, rest[1:], strict=True)}
         own[id(x)] = n.at_index(rest[0], index)
-        new = substituted(found, own)
+        new = substituted(slopes, own)
         added = [
             n.elementwise("add", a, n.converted(b, "f32")) for a, b in zip(sums, new, strict=True)
         ]

@@ -59,26 +59,26 @@ def case(seed: int, scale: Scale = REAL) -> Case:
     draw = Draw(random, scale)
     family = random.choice(WEIGHTED)
     if family == "stack":
-        made, found = stack(draw)
-        results = [made, *found]
+        result, slopes = stack(draw)
+        results = [result, *slopes]
     else:
-        made = FAMILIES[family](draw)
-        results = [made]
+        result = FAMILIES[family](draw)
+        results = [result]
         if family not in WITHOUT_GRADIENT and draw.maybe(0.6):
-            return _trained(draw, seed, family, made)
+            return _trained(draw, seed, family, result)
     return Case(seed, family, _text(draw, results), options_drawn(draw))
 
 
-def _trained(draw: Draw, seed: int, family: str, made: Node) -> Case:
+def _trained(draw: Draw, seed: int, family: str, result: Node) -> Case:
     """Return a case with gradients: as they are, or as a step that changes the weights."""
     step = draw.maybe(0.5) and bool(draw.weights)
     of_inputs = [x for x in draw.inputs if x.type[0] in "fb" and draw.maybe()]
-    cost = _cost(made)
+    cost = _cost(result)
     wanted = [*draw.weights, *([] if step else of_inputs)]
-    found = gradients(cost, n.constant(cost.type, 1), wanted)
+    slopes = gradients(cost, n.constant(cost.type, 1), wanted)
     if not step:
-        return Case(seed, family, _text(draw, [cost, *found]), options_drawn(draw))
-    state, following = updated(draw, found)
+        return Case(seed, family, _text(draw, [cost, *slopes]), options_drawn(draw))
+    state, following = updated(draw, slopes)
     header = ", ".join(f"{{{i + 1}}}: ({i}, {{}}, may-alias)" for i in range(len(following)))
     text = _text(draw, [cost, *following], f"input_output_alias={{ {header} }}", state)
     cut = cut_drawn(draw, len(following), len(draw.inputs))
@@ -86,13 +86,13 @@ def _trained(draw: Draw, seed: int, family: str, made: Node) -> Case:
     return Case(seed, family, text, options)
 
 
-def _cost(made: Node) -> Node:
+def _cost(result: Node) -> Node:
     """Return a scalar of which every element has a part."""
-    if not made.rank:
-        return n.converted(made, "f32")
-    wide = n.converted(made, "f32")
+    if not result.rank:
+        return n.converted(result, "f32")
+    wide = n.converted(result, "f32")
     squares = n.elementwise("multiply", wide, wide)
-    total = n.reduce(squares, tuple(range(made.rank)))
+    total = n.reduce(squares, tuple(range(result.rank)))
     return n.elementwise("multiply", total, n.constant("f32", 1e-3))
 
 

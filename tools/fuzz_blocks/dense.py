@@ -29,21 +29,21 @@ def projected(draw: Draw, x: Node, width: int) -> Node:
     if draw.maybe(0.1) and draw.type != "f32":
         narrow = draw.one(NARROWEST)
         weight = draw.seen(draw.weight(depth, width))
-        made = n.product(
+        projection = n.product(
             n.converted(x, narrow), axes + "k", n.converted(weight, narrow), "kn", axes + "n",
             draw.type,
         )  # fmt: skip
     elif draw.maybe(0.3):
         weight = draw.seen(draw.weight(width, depth))
-        made = n.product(x, axes + "k", weight, "nk", axes + "n")
+        projection = n.product(x, axes + "k", weight, "nk", axes + "n")
     elif draw.maybe(0.2) and x.rank > 2:
         flat = n.reshape(x, (prod(x.sizes[:-1]), depth))
-        made = n.product(flat, "rk", draw.weight(depth, width), "kn", "rn")
-        made = n.reshape(made, (*x.sizes[:-1], width))
+        projection = n.product(flat, "rk", draw.weight(depth, width), "kn", "rn")
+        projection = n.reshape(projection, (*x.sizes[:-1], width))
     else:
         weight = draw.seen(draw.weight(depth, width))
-        made = n.product(x, axes + "k", weight, "kn", axes + "n")
-    return draw.seen(draw.biased(made))
+        projection = n.product(x, axes + "k", weight, "kn", axes + "n")
+    return draw.seen(draw.biased(projection))
 
 
 def dense(draw: Draw) -> Node:
@@ -88,8 +88,8 @@ def products(draw: Draw) -> Node:
     if draw.maybe(0.3):
         x = draw.activation(x)
     weight = draw.seen(draw.weight(*(known[a] for a in orders[1])))
-    made = draw.seen(n.product(draw.seen(x), orders[0], weight, orders[1], orders[2]))
-    return _second_product(draw, made)
+    product = draw.seen(n.product(draw.seen(x), orders[0], weight, orders[1], orders[2]))
+    return _second_product(draw, product)
 
 
 def _second_product(draw: Draw, x: Node) -> Node:

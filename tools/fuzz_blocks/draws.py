@@ -109,29 +109,29 @@ class Draw:
         """Return sizes whose product is not beyond the largest array."""
         bound = min(most or self.scale.most, self.scale.most)
         for _ in range(40):
-            found = draw()
-            if prod(found) <= bound:
-                return found
-        return tuple(min(x, 8) for x in found)
+            sizes = draw()
+            if prod(sizes) <= bound:
+                return sizes
+        return tuple(min(x, 8) for x in sizes)
 
     def weight(self, *sizes: int, type_: str = "") -> Node:
         """Return a parameter that is trained, in a type of its own now and then."""
         stored = type_ or ("f32" if self.type != "f32" and self.maybe(0.3) else self.type)
-        made = n.parameter(stored, sizes)
-        self.weights.append(made)
-        return n.converted(made, type_ or self.type)
+        parameter = n.parameter(stored, sizes)
+        self.weights.append(parameter)
+        return n.converted(parameter, type_ or self.type)
 
     def input(self, *sizes: int, type_: str = "") -> Node:
         """Return a parameter that is data."""
-        made = n.parameter(type_ or self.type, sizes)
-        self.inputs.append(made)
-        return made
+        parameter = n.parameter(type_ or self.type, sizes)
+        self.inputs.append(parameter)
+        return parameter
 
     def ids(self, below: int, *sizes: int) -> Node:
         """Return a parameter that numbers something."""
-        made = n.parameter("s32", sizes, below)
-        self.inputs.append(made)
-        return made
+        parameter = n.parameter("s32", sizes, below)
+        self.inputs.append(parameter)
+        return parameter
 
     def activation(self, x: Node) -> Node:
         """Return an array after one of the usual nonlinearities, or as it is."""

@@ -27,11 +27,11 @@ def experts(draw: Draw) -> Node:
     weights = _one_hot(chosen, best, e, x.type)
     first, second = draw.weight(e, h, f), draw.weight(e, f, h)
     if kind == "all":
-        made = draw.activation(
+        wide = draw.activation(
             n.product(x, "th", draw.seen(first), "ehf", draw.one(("etf", "tef")))
         )
-        order = "etf" if made.sizes[0] == e and made.sizes[1] == t else "tef"
-        back = n.product(made, order, draw.seen(second), "efh", "teh")
+        order = "etf" if wide.sizes[0] == e and wide.sizes[1] == t else "tef"
+        back = n.product(wide, order, draw.seen(second), "efh", "teh")
         return n.product(back, "teh", weights, "te", "th")
     room = min(max(1, -(-t * k // e)), max(1, scale.most // (t * e)))
     return _by_dispatch(draw, x, weights, (first, second), room)
@@ -70,9 +70,9 @@ def _by_dispatch(draw: Draw, x: Node, weights: Node, stored: tuple[Node, Node], 
     sent = draw.seen(n.product(mask, "tec", x, "th", order))
     inner = draw.one(("ecf", "cef"))
     wide = draw.activation(n.product(sent, order, draw.seen(stored[0]), "ehf", inner))
-    made = draw.seen(n.product(wide, inner, draw.seen(stored[1]), "efh", order))
+    back = draw.seen(n.product(wide, inner, draw.seen(stored[1]), "efh", order))
     shared = n.elementwise("multiply", mask, n.broadcast(weights, sizes, (0, 1)))
-    return n.product(shared, "tec", made, order, "th")
+    return n.product(shared, "tec", back, order, "th")
 
 
 def _by_rows(draw: Draw, x: Node, best: tuple[Node, Node], sizes: tuple[int, int]) -> Node:
@@ -84,5 +84,5 @@ def _by_rows(draw: Draw, x: Node, best: tuple[Node, Node], sizes: tuple[int, int
     first = n.gather_rows(draw.weight(e, h * f), chosen)
     second = n.gather_rows(draw.weight(e, f * h), chosen)
     wide = n.product(x, "th", n.reshape(first, (t, k, h, f)), "tkhf", "tkf")
-    made = n.product(draw.activation(wide), "tkf", n.reshape(second, (t, k, f, h)), "tkfh", "tkh")
-    return n.product(made, "tkh", n.converted(shares, x.type), "tk", "th")
+    back = n.product(draw.activation(wide), "tkf", n.reshape(second, (t, k, f, h)), "tkfh", "tkh")
+    return n.product(back, "tkh", n.converted(shares, x.type), "tk", "th")

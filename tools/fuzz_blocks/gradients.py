@@ -154,12 +154,12 @@ def _slice(x: Node, given: Node) -> Sequence[Node | None]:
 
 def _concatenate(x: Node, given: Node) -> Sequence[Node | None]:
     (dimension,) = x.settings["dimensions"]
-    found, start = [], 0
+    parts, start = [], 0
     for operand in x.operands:
         stop = start + operand.sizes[dimension]
-        found.append(n.part(given, dimension, start, stop))
+        parts.append(n.part(given, dimension, start, stop))
         start = stop
-    return found
+    return parts
 
 
 def _pad(x: Node, given: Node) -> Sequence[Node | None]:
@@ -196,10 +196,10 @@ def _factor(
     `wanted`: the factor's dimensions of the batch, its own, and those that were summed up;
     `contracted`: the other's dimensions that belong to the last.
     """
-    made = n.dot(n.converted(given, other.type), other, how)
+    product = n.dot(n.converted(given, other.type), other, how)
     batch, own, summed = wanted
     rising = [summed[i] for i in sorted(range(len(summed)), key=lambda i: contracted[i])]
-    return n.transpose(made, inverse([*batch, *own, *rising]))
+    return n.transpose(product, inverse([*batch, *own, *rising]))
 
 
 def _gather(x: Node, given: Node) -> Sequence[Node | None]:

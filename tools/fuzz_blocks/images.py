@@ -47,10 +47,10 @@ def _step(draw: Draw, x: Node, order: str) -> Node:
         wide = normalised(n.converted(x, "f32"), tuple(i for i in range(x.rank) if i != axis))
         factor = n.broadcast(n.converted(draw.weight(x.sizes[axis]), "f32"), x.sizes, (axis,))
         return n.converted(n.elementwise("multiply", wide, factor), x.type)
-    made = _convolved(draw, x, order)
-    if kind == "residual" and made.sizes == x.sizes:
-        return draw.activation(n.elementwise("add", x, made))
-    return made
+    convolved = _convolved(draw, x, order)
+    if kind == "residual" and convolved.sizes == x.sizes:
+        return draw.activation(n.elementwise("add", x, convolved))
+    return convolved
 
 
 def _sides(x: Node, order: str) -> list[int]:
@@ -80,11 +80,11 @@ def _convolved(draw: Draw, x: Node, order: str) -> Node:
     weight = draw.weight(*(known[a] for a in labels))
     how = window((kernel,) * count, (stride,) * count, (inner,) * count,
                  [(edges[0],) * count, (edges[1],) * count])  # fmt: skip
-    made = convolution(draw.seen(x), weight, Convolution(how, order, labels, order, groups))
+    result = convolution(draw.seen(x), weight, Convolution(how, order, labels, order, groups))
     if draw.maybe():
         axis = order.index("f")
-        made = n.elementwise("add", made, n.broadcast(draw.weight(outs), made.sizes, (axis,)))
-    return draw.activation(made)
+        result = n.elementwise("add", result, n.broadcast(draw.weight(outs), result.sizes, (axis,)))
+    return draw.activation(result)
 
 
 def _pooled(draw: Draw, x: Node, order: str) -> Node:
@@ -100,5 +100,5 @@ def _pooled(draw: Draw, x: Node, order: str) -> Node:
     )
     if draw.maybe():
         return pooled(x, how, "maximum")
-    made = pooled(x, how, "add")
-    return n.elementwise("multiply", made, n.full(made.type, made.sizes, side**-2))
+    total = pooled(x, how, "add")
+    return n.elementwise("multiply", total, n.full(total.type, total.sizes, side**-2))

@@ -18,8 +18,8 @@ def model(draw: Draw) -> Node:
     x = n.gather_rows(table, draw.ids(vocabulary, h.batch, h.tokens))
     for _ in range(draw.one((1, 2, 2, 3))):
         x = n.elementwise("add", x, attended_block(draw, h, normed(draw, x)))
-        made = layered(draw, x)
-        x = made if made.sizes == x.sizes else projected(draw, made, h.hidden)
+        result = layered(draw, x)
+        x = result if result.sizes == x.sizes else projected(draw, result, h.hidden)
     if not room_for(draw, x, vocabulary):
         return x
     if draw.maybe(0.4):

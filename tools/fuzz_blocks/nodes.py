@@ -206,10 +206,10 @@ def product(x: Node, of_x: str, y: Node, of_y: str, wanted: str, type_: str = ""
         tuple(map(of_x.index, summed)),
         tuple(map(of_y.index, summed)),
     )
-    made = dot(x, y, how, type_)
+    unordered = dot(x, y, how, type_)
     own = [a for a in of_x if a not in of_y] + [a for a in of_y if a not in of_x]
     order = batch + own
-    return transpose(made, [order.index(a) for a in wanted])
+    return transpose(unordered, [order.index(a) for a in wanted])
 
 
 def gather_rows(table: Node, ids: Node) -> Node:
@@ -247,8 +247,8 @@ def dynamic_update(x: Node, update: Node, starts: Sequence[Node]) -> Node:
 def at_index(x: Node, index: Node, axis: int = 0) -> Node:
     """Return one array of a stack, which is stacked along an axis."""
     starts = [index if d == axis else constant("s32", 0) for d in range(x.rank)]
-    found = dynamic_slice(x, starts, (*x.sizes[:axis], 1, *x.sizes[axis + 1 :]))
-    return reshape(found, x.sizes[:axis] + x.sizes[axis + 1 :])
+    row = dynamic_slice(x, starts, (*x.sizes[:axis], 1, *x.sizes[axis + 1 :]))
+    return reshape(row, x.sizes[:axis] + x.sizes[axis + 1 :])
 
 
 def with_index(x: Node, index: Node, update: Node, axis: int = 0) -> Node:
@@ -283,13 +283,13 @@ def sorted_pair(x: Node, y: Node, dimension: int) -> tuple[Node, Node]:
     parts = ((x.type, x.sizes), (y.type, y.sizes))
     settings = {"dimensions": (dimension,)}
     called = (("to_apply", region),)
-    made = Node("sort", (x, y), "", (), settings, "is_stable=true", called, parts)
-    return element(made, 0), element(made, 1)
+    pair = Node("sort", (x, y), "", (), settings, "is_stable=true", called, parts)
+    return element(pair, 0), element(pair, 1)
 
 
 def top_k(x: Node, k: int) -> tuple[Node, Node]:
     """Return the largest elements along the last dimension, and their numbers."""
     sizes = (*x.sizes[:-1], k)
     parts = ((x.type, sizes), ("s32", sizes))
-    made = Node("topk", (x,), "", (), said=f"k={k}, largest=true", parts=parts)
-    return element(made, 0), element(made, 1)
+    pair = Node("topk", (x,), "", (), said=f"k={k}, largest=true", parts=parts)
+    return element(pair, 0), element(pair, 1)

@@ -19,15 +19,15 @@ def updated(draw: Draw, gradients: Sequence[Node]) -> tuple[list[Node], list[Nod
     for weight, gradient in zip(draw.weights, gradients, strict=True):
         own = [n.parameter(kept or weight.type, weight.sizes) for _ in range(moments)]
         slope = n.converted(gradient, kept or weight.type)
-        made = [_moment(x, slope, 0.9 if not i else 0.999, i) for i, x in enumerate(own)]
-        step = made[0] if made else slope
+        new_moments = [_moment(x, slope, 0.9 if not i else 0.999, i) for i, x in enumerate(own)]
+        step = new_moments[0] if new_moments else slope
         if moments == 2:
-            spread = n.elementwise("sqrt", n.elementwise("add", made[1], _like(step, 1e-4)))
+            spread = n.elementwise("sqrt", n.elementwise("add", new_moments[1], _like(step, 1e-4)))
             step = n.elementwise("divide", step, spread)
         step = n.elementwise("multiply", step, _like(step, RATE))
         weights.append(n.elementwise("subtract", weight, n.converted(step, weight.type)))
         state += own
-        following += made
+        following += new_moments
     return state, [*weights, *following]
 
 

@@ -13,10 +13,15 @@ MOST = 1 << 20
 def special(draw: Draw) -> Node:
     """Return what one such op makes, before or after a projection."""
     kinds = (_solved, _spectrum, _largest, _scattered, _integers, _batch_norm, _random)
-    made = draw.one(kinds)(draw)
-    if made.rank > 1 and made.type == draw.type and prod(made.sizes) <= 1 << 24 and draw.maybe():
-        return projected(draw, draw.seen(made), min(draw.one(draw.scale.hidden), 4096))
-    return made
+    result = draw.one(kinds)(draw)
+    if (
+        result.rank > 1
+        and result.type == draw.type
+        and prod(result.sizes) <= 1 << 24
+        and draw.maybe()
+    ):
+        return projected(draw, draw.seen(result), min(draw.one(draw.scale.hidden), 4096))
+    return result
 
 
 def _bounded(draw: Draw, most: int) -> int:
@@ -50,8 +55,8 @@ def _spectrum(draw: Draw) -> Node:
     rows = min(draw.one(draw.scale.tokens), max(1, MOST // length))
     x = draw.input(rows, length, type_="f32")
     said = f"fft_type=RFFT, fft_length={{{length}}}"
-    made = n.Node("fft", (x,), "c64", (rows, length // 2 + 1), said=said)
-    return n.Node("abs", (made,), "f32", made.sizes)
+    spectrum = n.Node("fft", (x,), "c64", (rows, length // 2 + 1), said=said)
+    return n.Node("abs", (spectrum,), "f32", spectrum.sizes)
 
 
 def _largest(draw: Draw) -> Node:
@@ -70,8 +75,10 @@ def _largest(draw: Draw) -> Node:
     operands = (x, n.iota("s32", x.sizes, at), *starts)
     called = (("to_apply", n.Region((a, i, b, j), root)),)
     settings = {"dimensions": (at,)}
-    made = n.Node("reduce", operands, "", (), settings, "", called, ((kind, sizes), ("s32", sizes)))
-    return n.element(made, draw.one((0, 1)))
+    reduced = n.Node(
+        "reduce", operands, "", (), settings, "", called, ((kind, sizes), ("s32", sizes))
+    )
+    return n.element(reduced, draw.one((0, 1)))
 
 
 def _scattered(draw: Draw) -> Node:
@@ -94,8 +101,8 @@ def _integers(draw: Draw) -> Node:
     )
     x, weight = draw.input(t, k, type_="s8"), draw.input(k, h, type_="s8")
     if draw.maybe():
-        made = n.product(x, "tk", weight, "kh", "th", "s32")
-        return n.converted(made, draw.type)
+        product = n.product(x, "tk", weight, "kh", "th", "s32")
+        return n.converted(product, draw.type)
     wide = n.converted(weight, draw.type)
     factor = n.broadcast(draw.weight(h), wide.sizes, (1,))
     wide = n.elementwise("multiply", wide, factor)
@@ -113,8 +120,8 @@ def _batch_norm(draw: Draw) -> Node:
     factors = draw.weight(c, type_="f32"), draw.weight(c, type_="f32")
     said = "epsilon=0.001, feature_index=2"
     parts = (("f32", x.sizes), ("f32", (c,)), ("f32", (c,)))
-    made = n.Node("batch-norm-training", (x, *factors), "", (), said=said, parts=parts)
-    return n.element(made, draw.one((0, 0, 1, 2)))
+    normalised = n.Node("batch-norm-training", (x, *factors), "", (), said=said, parts=parts)
+    return n.element(normalised, draw.one((0, 0, 1, 2)))
 
 
 def _random(draw: Draw) -> Node:
@@ -125,7 +132,7 @@ def _random(draw: Draw) -> Node:
     x = draw.input(rows, size)
     key = draw.input(2, type_="u64")
     parts = (("u64", (2,)), ("u32", x.sizes))
-    made = n.Node("rng-bit-generator", (key,), "", (), said="algorithm=rng_default", parts=parts)
-    bits = n.element(made, 1)
+    drawn = n.Node("rng-bit-generator", (key,), "", (), said="algorithm=rng_default", parts=parts)
+    bits = n.element(drawn, 1)
     kept = n.compare("GE", bits, n.full("u32", bits.sizes, 1 << 30))
     return n.elementwise("select", kept, x, n.full(x.type, x.sizes, 0))

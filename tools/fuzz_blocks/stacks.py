@@ -19,9 +19,9 @@ def loop(turns: int, carried: Sequence[Node], body: Body) -> list[Node]:
     parts = [("s32", ()), *((x.type, x.sizes) for x in carried)]
     inside = n.tuple_parameter(parts)
     index = n.element(inside, 0)
-    made = body(index, [n.element(inside, i + 1) for i in range(len(carried))])
+    next_values = body(index, [n.element(inside, i + 1) for i in range(len(carried))])
     following = n.elementwise("add", index, n.constant("s32", 1))
-    turn = n.Region((inside,), n.tuple_of([following, *made]))
+    turn = n.Region((inside,), n.tuple_of([following, *next_values]))
     asked = n.tuple_parameter(parts)
     more = n.compare("LT", n.element(asked, 0), n.constant("s32", turns))
     called = (("condition", n.Region((asked,), more)), ("body", turn))
@@ -49,13 +49,13 @@ class Layer:
 
 def substituted(roots: Sequence[Node], known: dict[int, Node]) -> list[Node]:
     """Return nodes with others in place of some."""
-    made = dict(known)
+    new_nodes = dict(known)
     for node in in_order(roots):
-        if id(node) not in made:
-            operands = tuple(made[id(x)] for x in node.operands)
+        if id(node) not in new_nodes:
+            operands = tuple(new_nodes[id(x)] for x in node.operands)
             same = all(a is b for a, b in zip(operands, node.operands, strict=True))
-            made[id(node)] = node if same else replace(node, operands=operands)
-    return [made[id(x)] for x in roots]
+            new_nodes[id(node)] = node if same else replace(node, operands=operands)
+    return [new_nodes[id(x)] for x in roots]
 
 
 def layer_drawn(draw: Draw) -> Layer:
@@ -70,24 +70,24 @@ def layer_drawn(draw: Draw) -> Layer:
         )
         h = Heads(1, rows, 1, 1, width, width)
     x = n.parameter(inner.type, (h.batch, h.tokens, h.hidden))
-    made = x
+    result = x
     if kind != "dense":
         source = normed(inner, x) if inner.maybe() else x
-        made = n.elementwise("add", made, attended_block(inner, h, source))
+        result = n.elementwise("add", result, attended_block(inner, h, source))
     if kind != "attention":
-        made = layered(inner, made)
-    if made.sizes != x.sizes:
-        made = n.elementwise("add", x, n.reshape(_fitted(made, x), x.sizes))
-    return Layer(x, tuple(inner.weights), tuple(inner.inputs), made, draw.one((0, 0, 1)))
+        result = layered(inner, result)
+    if result.sizes != x.sizes:
+        result = n.elementwise("add", x, n.reshape(_fitted(result, x), x.sizes))
+    return Layer(x, tuple(inner.weights), tuple(inner.inputs), result, draw.one((0, 0, 1)))
 
 
-def _fitted(made: Node, x: Node) -> Node:
+def _fitted(result: Node, x: Node) -> Node:
     """Return an array of another width cut or padded to a width."""
-    last = made.rank - 1
-    lacking = x.sizes[-1] - made.sizes[-1]
+    last = result.rank - 1
+    lacking = x.sizes[-1] - result.sizes[-1]
     if lacking < 0:
-        return n.part(made, last, 0, x.sizes[-1])
-    return n.pad(made, (0,) * made.rank, (*(0,) * last, lacking), (0,) * made.rank)
+        return n.part(result, last, 0, x.sizes[-1])
+    return n.pad(result, (0,) * result.rank, (*(0,) * last, lacking), (0,) * result.rank)
 
 
 def stack(draw: Draw) -> tuple[Node, Sequence[Node]]:
@@ -107,15 +107,15 @@ def stack(draw: Draw) -> tuple[Node, Sequence[Node]]:
 
     def forward(index: Node, given: Sequence[Node]) -> Sequence[Node]:
         own = dict(_bound(layer, given[0], given[1 + len(kept) :], index))
-        made, *values = substituted([layer.result, *stashes], own)
+        result, *values = substituted([layer.result, *stashes], own)
         places = given[1 : 1 + len(kept)]
         values = [n.with_index(a, index, b) for a, b in zip(places, values, strict=True)]
-        return [made, *values, *given[1 + len(kept) :]]
+        return [result, *values, *given[1 + len(kept) :]]
 
-    found = loop(count, carried, forward)
+    results = loop(count, carried, forward)
     if not backward:
-        return found[0], ()
-    return found[0], _backward(layer, stashes, count, found)
+        return results[0], ()
+    return results[0], _backward(layer, stashes, count, results)
 
 
 def _bound(layer: Layer, x: Node, given: Sequence[Node], index: Node) -> list[tuple[int, Node]]:
@@ -135,12 +135,12 @@ def _stashes(draw: Draw, layer: Layer) -> list[Node]:
     if draw.maybe():
         return [layer.x]
     heavy = ("dot", "multiply", "tanh", "exponential", "divide", "reshape", "transpose", "convert")
-    found = [
+    candidates = [
         x
         for x in in_order([layer.result])
         if x.opcode in heavy and x.type[0] in "fb" and x.rank and not _of_weights(layer, x)
     ]
-    chosen = draw.random.sample(found, min(len(found), draw.one((1, 3, 6))))
+    chosen = draw.random.sample(candidates, min(len(candidates), draw.one((1, 3, 6))))
     return [layer.x, *chosen]
 
 
@@ -150,11 +150,11 @@ def _of_weights(layer: Layer, x: Node) -> bool:
 
 
 def _backward(
-    layer: Layer, stashes: Sequence[Node], count: int, found: Sequence[Node]
+    layer: Layer, stashes: Sequence[Node], count: int, results: Sequence[Node]
 ) -> Sequence[Node]:
     """Return the gradients of all weights, stacked, and of the first layer's input."""
-    kept = found[1 : 1 + len(stashes)]
-    rest = found[1 + len(stashes) :]
+    kept = results[1 : 1 + len(stashes)]
+    rest = results[1 + len(stashes) :]
     seed = n.parameter(layer.x.type, layer.x.sizes)
     wanted = gradients(layer.result, seed, [layer.x, *layer.weights])
     axes = [layer.stacks_along(w) for w in layer.weights]
@@ -179,8 +179,8 @@ def _backward(
         ]
         return [of_x, *sums, *given[many:]]
 
-    made = loop(count, [first, *start, *kept, *rest], turn)
-    return made[: 1 + len(start)]
+    gradients_carried = loop(count, [first, *start, *kept, *rest], turn)
+    return gradients_carried[: 1 + len(start)]
 
 
 def recurrent(draw: Draw) -> Node:

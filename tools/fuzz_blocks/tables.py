@@ -87,8 +87,8 @@ def cached(draw: Draw) -> Node:
     seen = n.compare("GE", n.broadcast(index, scores.sizes, ()), n.iota("s32", scores.sizes, at))
     scores = n.elementwise("select", seen, scores, n.full("f32", scores.sizes, -1e4))
     shares = n.converted(softmax(scores, at), q.type)
-    made = n.product(shares, own, v, of_k, "btnd")
-    return projected(draw, n.reshape(made, (h.batch, 1, h.heads * h.size)), h.hidden)
+    result = n.product(shares, own, v, of_k, "btnd")
+    return projected(draw, n.reshape(result, (h.batch, 1, h.heads * h.size)), h.hidden)
 
 
 def _kept(draw: Draw, h: Heads, x: Node, index: Node, layout: str) -> Node:

@@ -47,9 +47,9 @@ def compiled(case: Case) -> CompiledProgram:
     module = parse(case.text)
     verify(module)
     asked = resolve("estimate", dict(case.options), attributes=module_attributes(module))
-    made = compile_verified(module, asked.options)
-    made.profile()
-    return made
+    program = compile_verified(module, asked.options)
+    program.profile()
+    return program
 
 
 def tried(case: Case, seconds: float) -> Outcome:

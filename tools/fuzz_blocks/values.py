@@ -34,9 +34,9 @@ def value_faults(case: Case, target: str) -> list[str]:
     module = parse(case.text)
     verify(module)
     options = {k: v for k, v in case.options.items() if k in KEPT} | {"target": target}
-    made = compile_verified(module, resolve("compile", options).options)
+    program = compile_verified(module, resolve("compile", options).options)
     arguments = random_arguments(module, case.seed)
-    result = made.run(*arguments, mode="exact", poison=True)
+    result = program.run(*arguments, mode="exact", poison=True)
     theirs = flat(evaluate(module, *arguments))
     wide = widened(module)
     truth = flat(evaluate(wide, *widened_arguments(arguments)))

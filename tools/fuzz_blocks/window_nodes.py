@@ -33,12 +33,12 @@ class Window:
 
     def results(self, sizes: Sequence[int]) -> Sizes:
         """Return how often the window stands along each dimension."""
-        found = []
+        counts = []
         for i, size in enumerate(sizes):
             room = (size - 1) * self.base[i] + 1 + self.low[i] + self.high[i]
             reach = (self.sizes[i] - 1) * self.inner[i] + 1
-            found.append(max(0, (room - reach) // self.strides[i] + 1))
-        return tuple(found)
+            counts.append(max(0, (room - reach) // self.strides[i] + 1))
+        return tuple(counts)
 
 
 def _by(sizes: Sequence[int]) -> str:

@@ -23,12 +23,12 @@ from tools.mapping import add_where, mapped, where_of
 OUT = Path("out/fuzz")
 
 
-def save(result: pool.Result, made: cases.Cases, folder: Path) -> Path:
+def save(result: pool.Result, files: cases.Cases, folder: Path) -> Path:
     """Write a failing file."""
     folder.mkdir(parents=True, exist_ok=True)
     number = int(result.case.split()[1])
     path = folder / f"{result.outcome.kind}-{number}.ipux"
-    path.write_bytes(made.data(number))
+    path.write_bytes(files.data(number))
     return path
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_where(parser)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(arguments)
-    made = cases.read(options.seed, FOLDERS)
+    files = cases.read(options.seed, FOLDERS)
     start, kinds, details = time.monotonic(), Counter[str](), Counter[str]()
     names = [f"forged {number}" for number in range(options.count)]
     judge = partial(judged, seed=options.seed)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         key = f"{outcome.kind}: {outcome.detail.partition(': ')[0]}"
         details[key] += 1
         if outcome.failed and details[key] <= 3:
-            path = save(result, made, options.out)
+            path = save(result, files, options.out)
             print(f"{outcome.kind} {result.case}: {outcome.detail}\n  {path}", flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     for detail, count in details.most_common():

@@ -42,7 +42,7 @@ def read(seed: int, folders: Sequence[Path]) -> Cases:
     """Compile the modules of some folders, those that have a program, and add small programs."""
     machine = load_machine("tiny")
     programs = (*small_programs().values(), stacked().program)
-    made = [Executable(program, machine) for program in programs]
+    executables = [Executable(program, machine) for program in programs]
     for path in (path for folder in folders for path in sorted(folder.glob("*.hlo"))):
         text = path.read_text(encoding="utf-8")
         if len(text) > MOST_CHARACTERS:
@@ -53,5 +53,5 @@ def read(seed: int, folders: Sequence[Path]) -> Cases:
             program = compile_module(module, CompileRequest(machine)).program
         except (InvalidHloError, UnsupportedError):
             continue
-        made.append(Executable(program, machine, sources=source_lines(module)))
-    return Cases(seed, [to_frame(executable) for executable in made])
+        executables.append(Executable(program, machine, sources=source_lines(module)))
+    return Cases(seed, [to_frame(executable) for executable in executables])

@@ -20,9 +20,9 @@ def _cases(seed: int) -> cases.Cases:
 
 def judged(case: str, seed: int) -> pool.Result:
     """Load and run the file of a case, such as "forged 17"."""
-    made, number = _cases(seed), int(case.split()[1])
+    files, number = _cases(seed), int(case.split()[1])
     try:
-        data = made.data(number)
+        data = files.data(number)
     except ArtefactError as error:
         return pool.Result(case, Outcome("refused", f"write {error.code}"))
     return pool.Result(case, trial.try_file(data), len(data))

@@ -19,7 +19,9 @@ from hloipu_runtime.simulate.run.host import Arrays
 def run(program: CompiledProgram) -> str:
     """Run a program once in each mode and say how they differ."""
     ports = seen_by_users(program.program).parameters
-    inputs = [from_storage(_stored(x.element_type, x.shape), x.element_type) for x in ports]
+    inputs = [
+        from_storage(_stored(port.element_type, port.shape), port.element_type) for port in ports
+    ]
     functional = program.run(*inputs, mode="functional")
     exact = program.run(*inputs, mode="exact", poison=True)
     if functional.cycles != exact.cycles:

@@ -90,8 +90,8 @@ def _open(program: CompiledProgram) -> None:
 
 def _size(executable: Executable) -> int:
     return sum(
-        x.mapping.tiles.count * prod(x.mapping.block) + prod(x.shape)
-        for x in executable.program.variables
+        variable.mapping.tiles.count * prod(variable.mapping.block) + prod(variable.shape)
+        for variable in executable.program.variables
     )
 
 

@@ -63,11 +63,11 @@ def over(form: Form, **options: tuple[str, ...]) -> Iterator[Form]:
 
 def sizes_of(form: Form) -> dict[str, int]:
     """Return the sizes that a form takes, with their defaults."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, parameter in inspect.signature(form).parameters.items():
         if isinstance(parameter.default, int) and not isinstance(parameter.default, bool):
-            found[name] = parameter.default
-    return found
+            sizes[name] = parameter.default
+    return sizes
 
 
 def drawn_sizes(form: Form, scale: int = 1) -> Iterator[dict[str, int]]:
@@ -89,13 +89,15 @@ def name_of(form: Form) -> str:
 
 def case_of(form: Form, element_type: str, sizes: dict[str, int]) -> Case:
     """Return the module of a form with these sizes, and what to feed it."""
-    made = form(element_type, **sizes)
-    inputs, opcode = made.inputs, made.row.opcode
+    filled = form(element_type, **sizes)
+    inputs, opcode = filled.inputs, filled.row.opcode
     names = ", ".join(f"p{i}" for i in range(len(inputs)))
-    inside = names if made.operands is None else made.operands
-    tail = "".join(f", {attribute}" for attribute in made.row.attributes)
-    regions = made.regions + "\n".join([*computations_made(tail), ""])
-    text = module_text(inputs, f"{made.row.shape} {opcode}({inside}){tail}", regions, made.before)
+    inside = names if filled.operands is None else filled.operands
+    tail = "".join(f", {attribute}" for attribute in filled.row.attributes)
+    regions = filled.regions + "\n".join([*computations_made(tail), ""])
+    text = module_text(
+        inputs, f"{filled.row.shape} {opcode}({inside}){tail}", regions, filled.before
+    )
     variant = f"{name_of(form)}: " + ",".join(f"{k}={v}" for k, v in sizes.items())
-    judged = "shapes" if made.random else "values"
+    judged = "shapes" if filled.random else "values"
     return Case(opcode, element_type, variant.strip(), text, inputs, judged=judged)

@@ -61,18 +61,18 @@ def judged(case: Case, target: str = "tiny") -> Verdict:
             if not isinstance(evaluated, HloipuError):
                 _check_shapes("evaluate", module, evaluated)
             return Verdict(case.name, REFUSED, program.code)
-        found = {"evaluate": evaluated}
+        results = {"evaluate": evaluated}
         for mode in MODES:
-            found[mode] = _step(mode, partial(_outputs, program, arguments, mode))
+            results[mode] = _step(mode, partial(_outputs, program, arguments, mode))
         estimate = _step("estimate", lambda: program.estimate())
-        for way, values in {**found, "estimate": estimate}.items():
+        for stage, values in {**results, "estimate": estimate}.items():
             if isinstance(values, HloipuError):
-                raise _Failure(f"{way} refuses what was compiled: {values.code} {values.message}")
-        for way, values in found.items():
-            _check_shapes(way, module, values)
+                raise _Failure(f"{stage} refuses what was compiled: {values.code} {values.message}")
+        for stage, values in results.items():
+            _check_shapes(stage, module, values)
         if case.judged == "values":
             for mode in MODES:
-                _check_values(mode, module, found[mode], evaluated)
+                _check_values(mode, module, results[mode], evaluated)
     except _Failure as failure:
         return Verdict(case.name, FAILED, str(failure))
     return Verdict(case.name, AGREES)
@@ -97,15 +97,15 @@ def _step(name: str, work: Callable[[], Any]) -> Any:
         raise _Failure(f"{name}: {type(error).__name__}: {said} ({place}:{last.lineno})") from error
 
 
-def _check_shapes(way: str, module: Module, values: Sequence[Array]) -> None:
+def _check_shapes(stage: str, module: Module, values: Sequence[Array]) -> None:
     leaves = array_leaves(module.entry.program_shape.result)
     if len(leaves) != len(values):
-        raise _Failure(f"{way}: {len(values)} results for {len(leaves)}")
+        raise _Failure(f"{stage}: {len(values)} results for {len(leaves)}")
     for number, (leaf, value) in enumerate(zip(leaves, values, strict=True)):
         wanted = user_dtype(leaf.element_type.name)
         if value.shape != leaf.dimensions or value.dtype != wanted:
             raise _Failure(
-                f"{way}: result {number} is {value.dtype}{list(value.shape)}, "
+                f"{stage}: result {number} is {value.dtype}{list(value.shape)}, "
                 f"declared is {leaf.without_layout()}"
             )
 

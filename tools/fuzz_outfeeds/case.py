@@ -109,18 +109,18 @@ class Case:
     @property
     def options(self) -> dict[str, Any]:
         """What `hloipu.compile` is told beside the outfeeds."""
-        found: dict[str, Any] = {
+        options: dict[str, Any] = {
             "loop": self.loop, "feed": {"data": (2, 3, 4)}, "replicas": self.replicas,
             "micro_batches": self.micro_batches, "io_tiles": self.io_tiles,
         }  # fmt: skip
-        return found | ({"stages": self.stages} if self.stages > 1 else {})
+        return options | ({"stages": self.stages} if self.stages > 1 else {})
 
     @cached_property
     def outfeeds(self) -> tuple[Outfeed, ...]:
         """Queues of every mode, each taking some of the results, several where it happens so."""
         draw = Random(self.seed)
         every = f"every-{draw.choice((1, 2, 3, 5, self.loop, self.loop + 1))}"
-        found = []
+        outfeeds = []
         for mode in ("all", "last", "first", every, *REDUCED):
             for of_update in (False, True):
                 known = tuple(EACH_UPDATE if of_update else EACH_MICRO_BATCH)
@@ -131,8 +131,8 @@ class Case:
                 places = tuple(draw.sample(known, draw.randint(1, len(known))))
                 name = f"{mode.partition('-')[0]}{'_of_updates' * of_update}"
                 of_session = mode not in REDUCED and draw.random() < 0.3
-                found.append(Outfeed(name, mode, places, of_session))
-        return tuple(draw.sample(found, len(found)))
+                outfeeds.append(Outfeed(name, mode, places, of_session))
+        return tuple(draw.sample(outfeeds, len(outfeeds)))
 
     @property
     def calls(self) -> tuple[int, ...]:

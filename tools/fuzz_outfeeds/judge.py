@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
 def judged(case: Case) -> Verdict:
     """Return what differs between a case's outfeeds and numpy's."""
     try:
-        found = _drained(case)
+        drained = _drained(case)
     except HloipuError as error:
         return Verdict(case, 0, (f"{error.code}: {error}",))
     results = trained(case, case.fed())
@@ -33,7 +33,7 @@ def judged(case: Case) -> Verdict:
     compared = 0
     for outfeed in case.outfeeds:
         wanted = outfed(outfeed, results, case.calls, case.element_type)
-        fault = _difference(outfeed, found[outfeed.name], wanted, case.replicas)
+        fault = _difference(outfeed, drained[outfeed.name], wanted, case.replicas)
         compared += len(wanted)
         if fault:
             faults.append(f"{outfeed.text()} ({outfeed.mode}): {fault}")
@@ -63,11 +63,11 @@ def _drained(case: Case) -> dict[str, list[Any]]:
         }
 
 
-def _difference(outfeed: Outfeed, found: list[Any], wanted: list[Any], replicas: int) -> str:
+def _difference(outfeed: Outfeed, drained: list[Any], wanted: list[Any], replicas: int) -> str:
     """Return where an outfeed's elements differ; empty: nowhere."""
-    if len(found) != len(wanted):
-        return f"{len(found)} elements, expected are {len(wanted)}"
-    for number, (element, expected) in enumerate(zip(found, wanted, strict=True)):
+    if len(drained) != len(wanted):
+        return f"{len(drained)} elements, expected are {len(wanted)}"
+    for number, (element, expected) in enumerate(zip(drained, wanted, strict=True)):
         leaves = element if isinstance(element, tuple) else (element,)
         if len(leaves) != len(expected):
             return f"element {number} has {len(leaves)} arrays, expected are {len(expected)}"

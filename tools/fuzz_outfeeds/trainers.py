@@ -93,19 +93,19 @@ def judged_command(case: Case) -> Verdict:
         pairs = []
         for outfeed in outfeeds:
             with np.load(place / f"{outfeed.name}.npz") as file:
-                found = file[outfeed.name]
+                written = file[outfeed.name]
             elements = outfed(outfeed, results, (sum(case.calls),), "f32")
             wanted = np.stack([x if case.replicas > 1 else x[0] for (x,) in elements])
-            pairs.append((outfeed.text(), found, wanted))
+            pairs.append((outfeed.text(), written, wanted))
     return Verdict(case, len(pairs), _faults(pairs))
 
 
 def _faults(pairs: list[tuple[str, Any, Any]]) -> tuple[str, ...]:
     faults = []
     for name, given, expected in pairs:
-        found, wanted = np.asarray(given), np.asarray(expected)
-        if found.shape != wanted.shape or found.dtype not in (wanted.dtype, np.float32):
-            faults.append(f"{name} is {found.dtype}{found.shape}, not {wanted.dtype}{wanted.shape}")
-        elif not np.allclose(found, wanted, RELATIVE, 1e-6):
-            faults.append(f"{name} is {found}, expected is {wanted}")
+        ours, wanted = np.asarray(given), np.asarray(expected)
+        if ours.shape != wanted.shape or ours.dtype not in (wanted.dtype, np.float32):
+            faults.append(f"{name} is {ours.dtype}{ours.shape}, not {wanted.dtype}{wanted.shape}")
+        elif not np.allclose(ours, wanted, RELATIVE, 1e-6):
+            faults.append(f"{name} is {ours}, expected is {wanted}")
     return tuple(faults)

@@ -39,7 +39,7 @@ def solve(body: Body) -> Value:
     if rng.random() < 0.5:
         # Eigenvalues lie within [2n, 6n], so the condition is at most 3.
         lower = rng.random() < 0.6
-        made = body.add(
+        factor = body.add(
             "cholesky", matrix.shape, [matrix],
             lambda f: rounded(name, Facts(-3 * n, 3 * n, 1e-300), roundings=16 * n),
             f"lower={str(lower).lower()}",
@@ -52,7 +52,7 @@ def solve(body: Body) -> Value:
         )  # fmt: skip
         keep = body.broadcast(keep, noise.sizes, list(range(rank - 2, rank)))
         zero = body.filled(name, noise.sizes, 0)
-        return body.add("select", made.shape, [keep, made, zero], lambda p, f, g: f)
+        return body.add("select", factor.shape, [keep, factor, zero], lambda p, f, g: f)
     left = rng.random() < 0.5
     sizes = [*batch, n, 2] if left else [*batch, 2, n]
     b = fitting(body, name, sizes)
@@ -72,17 +72,17 @@ def solve(body: Body) -> Value:
 def batch_norm(body: Body) -> Value:
     """Append a batch norm for inference, or for training."""
     rng = body.rng
-    x = body.pick(lambda v: v.type in ("f32", "f64") and 2 <= len(v.sizes) <= 4)
-    if 0 in x.sizes:
+    value = body.pick(lambda v: v.type in ("f32", "f64") and 2 <= len(v.sizes) <= 4)
+    if 0 in value.sizes:
         raise UntameError
-    x = tamed(body, x, 4)
-    feature = rng.randrange(len(x.sizes))
-    channels = [x.sizes[feature]]
-    scale, offset = (fitting(body, x.type, channels) for _ in range(2))
+    value = tamed(body, value, 4)
+    feature = rng.randrange(len(value.sizes))
+    channels = [value.sizes[feature]]
+    scale, offset = (fitting(body, value.type, channels) for _ in range(2))
     scale, offset = tamed(body, scale, 4), tamed(body, offset, 4)
     attributes = f"epsilon=0.25, feature_index={feature}"
-    count = prod(x.sizes) // max(1, channels[0])
-    name = x.type
+    count = prod(value.sizes) // max(1, channels[0])
+    name = value.type
 
     def normal(f: Facts, g: Facts, h: Facts) -> Facts:
         # 1/sqrt(var + 1/4) is at most 2; its derivative by the variance at most 4.
@@ -107,8 +107,8 @@ def batch_norm(body: Body) -> Value:
                 raise UntameError
             return rounded(name, Facts(-bound, bound, error), roundings=24)
 
-        operands = [x, scale, offset, mean, variance]
-        return body.add("batch-norm-inference", x.shape, operands, inference, attributes)
+        operands = [value, scale, offset, mean, variance]
+        return body.add("batch-norm-inference", value.shape, operands, inference, attributes)
 
     def training(f: Facts, g: Facts, h: Facts) -> AnyFacts:
         reach = f.magnitude
@@ -118,9 +118,9 @@ def batch_norm(body: Body) -> Value:
         return (normal(f, g, h), mean, rounded(name, spread, roundings=8 + 2 * count))
 
     vector = array_shape(name, channels)
-    shape = TupleShape((x.shape, vector, vector))
-    made = body.add("batch-norm-training", shape, [x, scale, offset], training, attributes)
-    return body.elements(made)[0]
+    shape = TupleShape((value.shape, vector, vector))
+    results = body.add("batch-norm-training", shape, [value, scale, offset], training, attributes)
+    return body.elements(results)[0]
 
 
 FAMILIES: Families = {solve: 1, batch_norm: 1}

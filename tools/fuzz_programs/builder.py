@@ -163,13 +163,13 @@ class Body:
         return True
 
     def _needed(self, value: Value) -> list[int]:
-        found, stack = {value.position}, [value.position]
+        needed, stack = {value.position}, [value.position]
         while stack:
             for operand in self._steps[stack.pop()][0]:
-                if operand not in found:
-                    found.add(operand)
+                if operand not in needed:
+                    needed.add(operand)
                     stack.append(operand)
-        return sorted(found)
+        return sorted(needed)
 
     def replay(self, root: Value, arguments: Sequence[AnyFacts]) -> AnyFacts:
         """Return the root's facts for other facts of the parameters."""
@@ -206,22 +206,22 @@ class Body:
 
     def pick(self, accepts: Callable[[Value], bool] | None = None) -> Value:
         """Choose an array, rather a late one; raises UntameError where there is none."""
-        found = list(self.arrays(accepts))
-        if not found:
+        candidates = list(self.arrays(accepts))
+        if not candidates:
             raise UntameError
-        fresh = [v for v in found if v.position not in self.used]
+        fresh = [v for v in candidates if v.position not in self.used]
         if fresh and self.rng.random() < 0.5:
             return self.rng.choice(fresh)
-        return self.rng.choice(found[-12:] if self.rng.random() < 0.6 else found)
+        return self.rng.choice(candidates[-12:] if self.rng.random() < 0.6 else candidates)
 
     def pick_like(self, value: Value, accepts: Callable[[Value], bool] | None = None) -> Value:
         """Choose or make an array of the same shape and element type."""
-        found = [v for v in self.arrays(accepts) if v.shape == value.shape]
-        others = [v for v in found if v.position != value.position]
+        alike = [v for v in self.arrays(accepts) if v.shape == value.shape]
+        others = [v for v in alike if v.position != value.position]
         if others and self.rng.random() < 0.8:
             return self.rng.choice(others)
-        if found and self.rng.random() < 0.15:
-            return self.rng.choice(found)
+        if alike and self.rng.random() < 0.15:
+            return self.rng.choice(alike)
         return self.fresh(value.type, value.sizes)
 
     def fresh(self, element_type: str, sizes: Sequence[int], facts: Facts | None = None) -> Value:

@@ -12,19 +12,19 @@ from tools.fuzz_programs.values import Value, array_shape, braces
 
 def map_elements(body: Body) -> Value:
     """Append a map by a scalar computation of several operations."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    x = next((v for v in body.arrays(is_float) if v.sizes == x.sizes), x)
-    operands = [x]
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    value = next((v for v in body.arrays(is_float) if v.sizes == value.sizes), value)
+    operands = [value]
 
     def fits(v: Value) -> bool:
         # A map mixes no float formats among its operands.
-        return v.sizes == x.sizes and (kind_of(v) is not Kind.FLOAT or v.type == x.type)
+        return v.sizes == value.sizes and (kind_of(v) is not Kind.FLOAT or v.type == value.type)
 
-    found = [x, *body.arrays(fits)]
-    operands += body.rng.choices(found, k=body.rng.choice((0, 1, 2)))
+    candidates = [value, *body.arrays(fits)]
+    operands += body.rng.choices(candidates, k=body.rng.choice((0, 1, 2)))
     name, root = scalar_computation(body, operands)
-    shape = array_shape(root.type, x.sizes)
-    dimensions = braces(range(len(x.sizes)))
+    shape = array_shape(root.type, value.sizes)
+    dimensions = braces(range(len(value.sizes)))
     attributes = f"dimensions={dimensions}, to_apply={name.name}"
     return body.add("map", shape, operands, lambda *f: name.replay(root, f), attributes)
 
@@ -49,11 +49,11 @@ def scalar_computation(body: Body, operands: Sequence[Value]) -> tuple[Body, Val
 
 def latest(body: Body, accepts: object = None) -> Value:
     """Choose one of the last values, rather an unused one."""
-    found = list(body.arrays(accepts))  # type: ignore[arg-type]
-    if not found:
+    candidates = list(body.arrays(accepts))  # type: ignore[arg-type]
+    if not candidates:
         raise UntameError
-    unused = [v for v in found if v.position not in body.used]
-    return body.rng.choice(unused or found[-3:])
+    unused = [v for v in candidates if v.position not in body.used]
+    return body.rng.choice(unused or candidates[-3:])
 
 
 def arguments(body: Body, most: int = 3) -> list[Value]:
@@ -173,16 +173,16 @@ def conditional(body: Body) -> Value:
             joined = widened(joined, other)
         return joined
 
-    made = body.add("conditional", roots[0].shape, [chooser, *operands], transfer, attributes)
-    return apart(body, made)
+    result = body.add("conditional", roots[0].shape, [chooser, *operands], transfer, attributes)
+    return apart(body, result)
 
 
 def chosen_scalar(body: Body, element_type: str) -> Value:
     """Choose or make an exact scalar of a type."""
     wanted = array_shape(element_type, ())
-    found = [v for v in body.arrays(is_exact) if v.shape == wanted]
-    if found and body.rng.random() < 0.7:
-        return body.rng.choice(found)
+    scalars = [v for v in body.arrays(is_exact) if v.shape == wanted]
+    if scalars and body.rng.random() < 0.7:
+        return body.rng.choice(scalars)
     facts = None if element_type == "pred" else Facts(-1, 4, 0, 1)
     return body.fresh(element_type, (), facts)
 
@@ -198,9 +198,9 @@ def result_like(body: Body, shape: Shape) -> Value:
     if isinstance(shape, TupleShape):
         return body.tuple([result_like(body, s) for s in shape.elements])
     assert isinstance(shape, ArrayShape)
-    found = [v for v in body.arrays() if v.shape == shape]
-    if found and body.rng.random() < 0.8:
-        return body.rng.choice(found[-4:])
+    alike = [v for v in body.arrays() if v.shape == shape]
+    if alike and body.rng.random() < 0.8:
+        return body.rng.choice(alike[-4:])
     return body.fresh(shape.element_type.name, shape.dimensions)
 
 

@@ -71,24 +71,24 @@ def dot(body: Body) -> Value:
 
 def fitting(body: Body, element_type: str, sizes: list[int]) -> Value:
     """Choose or make a tame number array of given sizes."""
-    found = [v for v in body.arrays() if v.type == element_type and v.sizes == tuple(sizes)]
-    value = body.rng.choice(found) if found else body.fresh(element_type, sizes)
+    alike = [v for v in body.arrays() if v.type == element_type and v.sizes == tuple(sizes)]
+    value = body.rng.choice(alike) if alike else body.fresh(element_type, sizes)
     return tamed(body, value) if is_float(value) else value
 
 
 def convolution(body: Body) -> Value:
     """Append a convolution with strides, padding, dilations, groups, any order of dimensions."""
     rng = body.rng
-    x = body.pick(
+    value = body.pick(
         lambda v: 2 <= len(v.sizes) <= 4 and v.type in ("f32", "f64", "bf16", "f16", "s32")
     )
-    if 0 in x.sizes:
+    if 0 in value.sizes:
         raise UntameError
     # XLA folds convolutions of constant integers by way of doubles, which do not wrap.
-    x = tamed(body, x) if is_float(x) else small_integer(body, x, -99, 99)
-    spatial = "012"[: len(x.sizes) - 2]
+    value = tamed(body, value) if is_float(value) else small_integer(body, value, -99, 99)
+    spatial = "012"[: len(value.sizes) - 2]
     lhs, rhs, out = (shuffled(body, letters + spatial) for letters in ("bf", "io", "bf"))
-    size_of = dict(zip(lhs, x.sizes, strict=True))
+    size_of = dict(zip(lhs, value.sizes, strict=True))
     groups = rng.choice([g for g in (1, 2, 3) if size_of["f"] % g == 0])
     outputs = groups * rng.choice((1, 2))
     kernel = {"i": size_of["f"] // groups, "o": outputs}
@@ -112,15 +112,17 @@ def convolution(body: Body) -> Value:
         words = (size, stride, f"{low}_{high}", base, spread, reversal)
         for key, word in zip(parts, words, strict=True):
             parts[key].append(str(word))
-    w = fitting(body, x.type, [kernel[letter] for letter in rhs])
+    w = fitting(body, value.type, [kernel[letter] for letter in rhs])
     w = w if is_float(w) else small_integer(body, w, -99, 99)
     text = " ".join(f"{key}={'x'.join(words)}" for key, words in parts.items())
     window = f"window={{{text}}}, " if spatial else ""
     attributes = f"{window}dim_labels={lhs}_{rhs}->{out}"
     if groups > 1:
         attributes += f", feature_group_count={groups}"
-    shape = array_shape(x.type, [result[letter] for letter in out])
-    return body.add("convolution", shape, [x, w], summing(x.type, count, padded=True), attributes)
+    shape = array_shape(value.type, [result[letter] for letter in out])
+    return body.add(
+        "convolution", shape, [value, w], summing(value.type, count, padded=True), attributes
+    )
 
 
 def shuffled(body: Body, letters: str) -> str:
@@ -130,16 +132,16 @@ def shuffled(body: Body, letters: str) -> str:
 
 def fft(body: Body) -> Value:
     """Append a transform over the last dimensions."""
-    x = body.pick(lambda v: v.type in ("c64", "c128", "f32", "f64") and len(v.sizes) >= 1)
-    if 0 in x.sizes:
+    value = body.pick(lambda v: v.type in ("c64", "c128", "f32", "f64") and len(v.sizes) >= 1)
+    if 0 in value.sizes:
         raise UntameError
-    if is_float(x):
-        x = tamed(body, x)
-    length, last = body.rng.randrange(1, min(2, len(x.sizes)) + 1), x.sizes[-1]
-    lengths, name, sizes = list(x.sizes[-length:]), x.type, list(x.sizes)
+    if is_float(value):
+        value = tamed(body, value)
+    length, last = body.rng.randrange(1, min(2, len(value.sizes)) + 1), value.sizes[-1]
+    lengths, name, sizes = list(value.sizes[-length:]), value.type, list(value.sizes)
     kind = body.rng.choice(("FFT", "IFFT"))
-    if is_float(x):
-        kind, name = "RFFT", {"f32": "c64", "f64": "c128"}[x.type]
+    if is_float(value):
+        kind, name = "RFFT", {"f32": "c64", "f64": "c128"}[value.type]
         sizes[-1] = last // 2 + 1
     count = prod(lengths)
 
@@ -149,7 +151,7 @@ def fft(body: Body) -> Value:
         return rounded(name, Facts(-bound, bound, error), roundings=8 + 2 * count.bit_length())
 
     attributes = f"fft_type={kind}, fft_length={braces(lengths)}"
-    return body.add("fft", array_shape(name, sizes), [x], transfer, attributes)
+    return body.add("fft", array_shape(name, sizes), [value], transfer, attributes)
 
 
 def integer_dot(body: Body) -> Value:

@@ -55,12 +55,12 @@ def function_of_float(body: Body) -> Value:
     """Append a function that no rule of IEEE 754 rounds, its operand brought into its domain."""
     opcode = body.rng.choice(list(FUNCTIONS))
     domain, bounds = FUNCTIONS[opcode]
-    x = body.pick(is_float)
+    value = body.pick(is_float)
     if domain == "positive":
-        x = positive(body, x)
+        value = positive(body, value)
     else:
-        x = tamed(body, x, {"any": 32, "small": 3, "unit": 1}[domain])
-    element_type = x.type
+        value = tamed(body, value, {"any": 32, "small": 3, "unit": 1}[domain])
+    element_type = value.type
 
     def transfer(f: Facts) -> Facts:
         if domain == "positive" and f.low - f.error < 0.05:
@@ -68,14 +68,14 @@ def function_of_float(body: Body) -> Value:
         low, high, slope = bounds(f.low - f.error, f.high + f.error)
         return of_function(opcode, element_type, low, high, f.error * slope)
 
-    return body.add(opcode, x.shape, [x], transfer)
+    return body.add(opcode, value.shape, [value], transfer)
 
 
 def power_or_atan2(body: Body) -> Value:
     """Append x**y of a positive x, or atan2(y, x) of one."""
-    x = positive(body, tamed(body, body.pick(is_float), 3))
-    y = tamed(body, body.pick_like(x), 3)
-    element_type = x.type
+    value = positive(body, tamed(body, body.pick(is_float), 3))
+    y = tamed(body, body.pick_like(value), 3)
+    element_type = value.type
 
     def power(f: Facts, g: Facts) -> Facts:
         if f.low - f.error < 0.05:
@@ -94,8 +94,8 @@ def power_or_atan2(body: Body) -> Value:
         return of_function("atan2", element_type, -math.pi / 2, math.pi / 2, error)
 
     if body.rng.random() < 0.5:
-        return body.add("power", x.shape, [x, y], power)
-    return body.add("atan2", x.shape, [y, x], atan2)
+        return body.add("power", value.shape, [value, y], power)
+    return body.add("atan2", value.shape, [y, value], atan2)
 
 
 def float_arithmetic(body: Body) -> Value:
@@ -169,22 +169,22 @@ def float_remainder(body: Body) -> Value:
 
 def precision(body: Body) -> Value:
     """Append a reduce-precision, or is-finite."""
-    x = body.pick(is_float)
+    value = body.pick(is_float)
     if body.rng.random() < 0.2:
-        shape = array_shape("pred", x.sizes)
-        return body.add("is-finite", shape, [x], lambda f: Facts(1, 1, 0, 1))
+        shape = array_shape("pred", value.sizes)
+        return body.add("is-finite", shape, [value], lambda f: Facts(1, 1, 0, 1))
     name = body.rng.choice("f16 bf16 f8e5m2".split())
-    element, own = ELEMENT_TYPES[name], x.type
-    if element.mantissa_bits > x.array.element_type.mantissa_bits:
+    element, own = ELEMENT_TYPES[name], value.type
+    if element.mantissa_bits > value.array.element_type.mantissa_bits:
         raise UntameError
-    x = tamed(body, x)
+    value = tamed(body, value)
     bits = f"exponent_bits={element.exponent_bits}, mantissa_bits={element.mantissa_bits}"
 
     def transfer(f: Facts) -> Facts:
         reduced = rounded(name, f)
         return reduced if reduced.exact or own == name else rounded(own, reduced)
 
-    return body.add("reduce-precision", x.shape, [x], transfer, bits)
+    return body.add("reduce-precision", value.shape, [value], transfer, bits)
 
 
 FAMILIES: Families = {

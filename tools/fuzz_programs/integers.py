@@ -95,8 +95,8 @@ def selection(body: Body) -> Value:
     b = body.pick_like(a)
     sizes = a.sizes
     wanted = array_shape("pred", sizes), array_shape("pred", ())
-    found = [v for v in body.arrays() if v.array in wanted]
-    predicate = body.rng.choice(found) if found else body.fresh("pred", sizes)
+    predicates = [v for v in body.arrays() if v.array in wanted]
+    predicate = body.rng.choice(predicates) if predicates else body.fresh("pred", sizes)
     return body.add("select", a.shape, [predicate, a, b], lambda p, f, g: hull(f, g))
 
 

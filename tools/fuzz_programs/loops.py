@@ -62,10 +62,10 @@ def loop(body: Body) -> Value:
     # XLA takes `for (i = 0; i < 1; i += 2)` for a loop without trips; other bounds are multiples.
     trips, step = rng.randrange(0, MOST_TRIPS + 1), 1 if data_bounded else rng.choice((1, 1, 2))
     if data_bounded:
-        found = body.pick(lambda v: is_integer(v) and v.sizes == ()) if any(
+        count = body.pick(lambda v: is_integer(v) and v.sizes == ()) if any(
             v.sizes == () for v in body.arrays(is_integer)
         ) else body.fresh("s32", (), Facts(0, 4, 0, 1))  # fmt: skip
-        bound = converted(body, small_integer(body, found, 0, MOST_TRIPS * step), counter_type)
+        bound = converted(body, small_integer(body, count, 0, MOST_TRIPS * step), counter_type)
     else:
         bound = body.scalar(counter_type, trips * step)
     carried += [body.scalar(counter_type, 0), bound]
@@ -91,8 +91,8 @@ def loop(body: Body) -> Value:
         return state
 
     attributes = f"condition={condition}, body={inner.name}"
-    made = body.add("while", start.shape, [start], transfer, attributes)
-    results = [body.element(made, i) for i in range(outer_count + rng.randrange(2))]
+    result = body.add("while", start.shape, [start], transfer, attributes)
+    results = [body.element(result, i) for i in range(outer_count + rng.randrange(2))]
     return results[0]
 
 
@@ -102,11 +102,11 @@ def write_loop_body(inner: Body, shape: Shape, known: Sequence[Facts], step: int
     inner.grow(inner.rng.randrange(1, 8))
     results = []
     for lane, facts in zip(lanes, known, strict=False):
-        found = [
+        alike = [
             v for v in inner.arrays() if v.shape == lane.shape and (v.known.exact or facts.error)
         ]
-        unused = [v for v in found if v.position not in inner.used]
-        results.append(kept(inner, inner.rng.choice(unused or found[-4:] or [lane]), facts))
+        unused = [v for v in alike if v.position not in inner.used]
+        results.append(kept(inner, inner.rng.choice(unused or alike[-4:] or [lane]), facts))
     one = inner.scalar(counter.type, step)
     # The condition ends the loop before the counter leaves the invariant.
     after = inner.add("add", counter.shape, [counter, one], lambda f, _: f)
@@ -122,8 +122,8 @@ def write_condition(body: Body, shape: Shape, known: Sequence[Facts], data_bound
     root = condition.add("compare", flag, [counter, bound], less, "direction=LT")
     if data_bounded and body.rng.random() < 0.5:
         condition.grow(3, body.draft.plain)
-        found = [v for v in condition.arrays(is_exact) if v.shape == flag]
-        root = condition.add("and", flag, [root, body.rng.choice(found)], less)
+        flags = [v for v in condition.arrays(is_exact) if v.shape == flag]
+        root = condition.add("and", flag, [root, body.rng.choice(flags)], less)
     condition.root(root)
     return condition.name
 

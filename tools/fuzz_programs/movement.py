@@ -31,46 +31,46 @@ def factored(body: Body, count: int) -> tuple[int, ...]:
 
 def reshape(body: Body) -> Value:
     """Append a reshape."""
-    x = body.pick()
-    sizes = factored(body, prod(x.sizes))
-    if prod(sizes) != prod(x.sizes):
+    value = body.pick()
+    sizes = factored(body, prod(value.sizes))
+    if prod(sizes) != prod(value.sizes):
         raise UntameError
-    return body.same("reshape", array_shape(x.type, sizes), x)
+    return body.same("reshape", array_shape(value.type, sizes), value)
 
 
 def transpose(body: Body) -> Value:
     """Append a transpose."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    order = body.rng.sample(range(len(x.sizes)), len(x.sizes))
-    shape = array_shape(x.type, [x.sizes[d] for d in order])
-    return body.same("transpose", shape, x, f"dimensions={braces(order)}")
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    order = body.rng.sample(range(len(value.sizes)), len(value.sizes))
+    shape = array_shape(value.type, [value.sizes[d] for d in order])
+    return body.same("transpose", shape, value, f"dimensions={braces(order)}")
 
 
 def reverse(body: Body) -> Value:
     """Append a reverse."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    chosen = [d for d in range(len(x.sizes)) if body.rng.random() < 0.6]
-    return body.same("reverse", x.shape, x, f"dimensions={braces(chosen)}")
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    chosen = [d for d in range(len(value.sizes)) if body.rng.random() < 0.6]
+    return body.same("reverse", value.shape, value, f"dimensions={braces(chosen)}")
 
 
 def broadcast(body: Body) -> Value:
     """Append a broadcast into more dimensions."""
-    x = body.pick(lambda v: len(v.sizes) < MOST_RANK)
-    rank = body.rng.randrange(len(x.sizes) + 1, MOST_RANK + 1)
-    places = sorted(body.rng.sample(range(rank), len(x.sizes)))
+    value = body.pick(lambda v: len(v.sizes) < MOST_RANK)
+    rank = body.rng.randrange(len(value.sizes) + 1, MOST_RANK + 1)
+    places = sorted(body.rng.sample(range(rank), len(value.sizes)))
     if body.rng.random() < 0.25:
         body.rng.shuffle(places)
     sizes = [body.rng.choice((1, 2, 3, 4)) for _ in range(rank)]
-    for place, size in zip(places, x.sizes, strict=True):
+    for place, size in zip(places, value.sizes, strict=True):
         sizes[place] = size
-    return body.broadcast(x, sizes, places)
+    return body.broadcast(value, sizes, places)
 
 
 def slices(body: Body) -> Value:
     """Append a slice with strides."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
+    value = body.pick(lambda v: len(v.sizes) >= 1)
     ranges, sizes = [], []
-    for size in x.sizes:
+    for size in value.sizes:
         start = body.rng.randrange(size + 1) if body.rng.random() < 0.5 else 0
         end = body.rng.randrange(start, size + 1) if body.rng.random() < 0.5 else size
         if end == start and body.rng.random() < 0.9:
@@ -79,7 +79,7 @@ def slices(body: Body) -> Value:
         ranges.append(f"[{start}:{end}:{step}]")
         sizes.append(-(-(end - start) // step))
     attributes = f"slice={{{', '.join(ranges)}}}"
-    return body.same("slice", array_shape(x.type, sizes), x, attributes)
+    return body.same("slice", array_shape(value.type, sizes), value, attributes)
 
 
 def pad(body: Body) -> Value:
@@ -104,76 +104,76 @@ def pad(body: Body) -> Value:
 
 def padding_value(body: Body, like: Value) -> Value:
     """Choose or make a scalar of the type of another value."""
-    found = [v for v in body.arrays() if v.array == ArrayShape(like.array.element_type)]
-    if found and body.rng.random() < 0.6:
-        return body.rng.choice(found)
+    scalars = [v for v in body.arrays() if v.array == ArrayShape(like.array.element_type)]
+    if scalars and body.rng.random() < 0.6:
+        return body.rng.choice(scalars)
     return body.fresh(like.type, ())
 
 
 def concatenate(body: Body) -> Value:
     """Append a concatenation of two to four arrays."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    dimension = body.rng.randrange(len(x.sizes))
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    dimension = body.rng.randrange(len(value.sizes))
 
     def fits(v: Value) -> bool:
-        if v.type != x.type or len(v.sizes) != len(x.sizes):
+        if v.type != value.type or len(v.sizes) != len(value.sizes):
             return False
-        return all(v.sizes[d] == n for d, n in enumerate(x.sizes) if d != dimension)
+        return all(v.sizes[d] == n for d, n in enumerate(value.sizes) if d != dimension)
 
-    parts = [x, *(body.pick(fits) for _ in range(body.rng.choice((1, 1, 2, 3))))]
+    parts = [value, *(body.pick(fits) for _ in range(body.rng.choice((1, 1, 2, 3))))]
     body.rng.shuffle(parts)
-    sizes = list(x.sizes)
+    sizes = list(value.sizes)
     sizes[dimension] = sum(v.sizes[dimension] for v in parts)
-    shape = array_shape(x.type, sizes)
+    shape = array_shape(value.type, sizes)
     return body.add("concatenate", shape, parts, hull, f"dimensions={{{dimension}}}")
 
 
 def indices(body: Body, count: int) -> list[Value]:
     """Choose or make integer scalars, of one type, in range or not."""
-    found = [v for v in body.arrays(is_integer) if v.sizes == ()]
-    kind = body.rng.choice(found).type if found else body.rng.choice(("s32", "s64", "u32"))
-    made = []
+    scalars = [v for v in body.arrays(is_integer) if v.sizes == ()]
+    kind = body.rng.choice(scalars).type if scalars else body.rng.choice(("s32", "s64", "u32"))
+    chosen = []
     for _ in range(count):
-        mine = [v for v in found if v.type == kind]
+        mine = [v for v in scalars if v.type == kind]
         if mine and body.rng.random() < 0.6:
             index = body.rng.choice(mine)
             if kind[0] == "u":
                 # A constant with its highest bit set is negative to XLA's folding of slices.
                 index = small_integer(body, index, 0, 100)
-            made.append(index)
+            chosen.append(index)
         else:
-            made.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
-    return made
+            chosen.append(body.fresh(kind, (), Facts(0 if kind[0] == "u" else -2, 4, 0, 1)))
+    return chosen
 
 
 def dynamic_slice(body: Body) -> Value:
     """Append a dynamic-slice, its start clamped."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
-    sizes = [body.rng.randrange(min(1, n), n + 1) for n in x.sizes]
-    starts = indices(body, len(x.sizes))
-    if x.opcode not in ELEMENTWISE:
+    value = body.pick(lambda v: len(v.sizes) >= 1)
+    sizes = [body.rng.randrange(min(1, n), n + 1) for n in value.sizes]
+    starts = indices(body, len(value.sizes))
+    if value.opcode not in ELEMENTWISE:
         # XLA adds the starts of a slice of a slice and clamps the sums, not each start.
-        rooms = [n - size for n, size in zip(x.sizes, sizes, strict=True)]
+        rooms = [n - size for n, size in zip(value.sizes, sizes, strict=True)]
         starts = [small_integer(body, s, 0, r) for s, r in zip(starts, rooms, strict=True)]
     attributes = f"dynamic_slice_sizes={braces(sizes)}"
-    shape = array_shape(x.type, sizes)
-    return body.add("dynamic-slice", shape, [x, *starts], lambda f, *_: f, attributes)
+    shape = array_shape(value.type, sizes)
+    return body.add("dynamic-slice", shape, [value, *starts], lambda f, *_: f, attributes)
 
 
 def dynamic_update_slice(body: Body) -> Value:
     """Append a dynamic-update-slice."""
-    x = body.pick(lambda v: len(v.sizes) >= 1)
+    value = body.pick(lambda v: len(v.sizes) >= 1)
 
     def fits(v: Value) -> bool:
-        same = v.type == x.type and len(v.sizes) == len(x.sizes)
-        return same and all(a <= b for a, b in zip(v.sizes, x.sizes, strict=True))
+        same = v.type == value.type and len(v.sizes) == len(value.sizes)
+        return same and all(a <= b for a, b in zip(v.sizes, value.sizes, strict=True))
 
     update = body.pick(fits)
-    if update.position == x.position:
-        update = body.fresh(x.type, [body.rng.randrange(min(1, n), n + 1) for n in x.sizes])
-    starts = indices(body, len(x.sizes))
+    if update.position == value.position:
+        update = body.fresh(value.type, [body.rng.randrange(min(1, n), n + 1) for n in value.sizes])
+    starts = indices(body, len(value.sizes))
     return body.add(
-        "dynamic-update-slice", x.shape, [x, update, *starts], lambda f, g, *_: hull(f, g)
+        "dynamic-update-slice", value.shape, [value, update, *starts], lambda f, g, *_: hull(f, g)
     )
 
 
@@ -191,10 +191,10 @@ def iota(body: Body) -> Value:
 
 def copies(body: Body) -> Value:
     """Append a copy, or an opt-barrier around a tuple, taken apart again."""
-    x = body.pick()
+    value = body.pick()
     if body.rng.random() < 0.4:
-        return body.same("copy", x.shape, x)
-    whole = body.tuple([x, body.pick()])
+        return body.same("copy", value.shape, value)
+    whole = body.tuple([value, body.pick()])
     if body.rng.random() < 0.5:
         whole = body.tuple([body.pick(), whole])
         whole = body.same("opt-barrier", whole.shape, whole)

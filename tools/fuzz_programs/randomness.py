@@ -12,15 +12,17 @@ def random_bits(body: Body) -> Value:
     """Append an rng-bit-generator; states and bits are exact."""
     rng = body.rng
     algorithm, words = rng.choice((("rng_three_fry", 2), ("rng_philox", 3), ("rng_philox", 2)))
-    found = [v for v in body.arrays() if v.type == "u64" and v.sizes == (words,)]
+    states = [v for v in body.arrays() if v.type == "u64" and v.sizes == (words,)]
     whole = full_range("u64")
-    state = rng.choice(found) if found else body.fresh("u64", (words,), whole)
+    state = rng.choice(states) if states else body.fresh("u64", (words,), whole)
     sizes = body.pick(lambda v: kind_of(v) is not Kind.COMPLEX).sizes
     name = rng.choice("u32 u32 u64 u8 u16".split())
     shape = TupleShape((array_shape("u64", (words,)), array_shape(name, sizes)))
     facts = (whole, full_range(name))
-    made = body.add("rng-bit-generator", shape, [state], lambda _: facts, f"algorithm={algorithm}")
-    return body.elements(made)[1]
+    results = body.add(
+        "rng-bit-generator", shape, [state], lambda _: facts, f"algorithm={algorithm}"
+    )
+    return body.elements(results)[1]
 
 
 FAMILIES: Families = {random_bits: 2}

@@ -19,42 +19,48 @@ from tools.fuzz_programs.values import Value, array_shape, braces
 
 def reduce(body: Body) -> Value:
     """Append a reduce by a recognised or an odd spelling of a monoid."""
-    x, opcode = reducible(body)
-    dimensions = sorted(d for d in range(len(x.sizes)) if body.rng.random() < 0.6)
-    count = prod(x.sizes[d] for d in dimensions)
-    left = [n for d, n in enumerate(x.sizes) if d not in dimensions]
-    start = initial(body, opcode, x)
-    region = combiner_region(body, opcode, x.type)
+    value, opcode = reducible(body)
+    dimensions = sorted(d for d in range(len(value.sizes)) if body.rng.random() < 0.6)
+    count = prod(value.sizes[d] for d in dimensions)
+    left = [n for d, n in enumerate(value.sizes) if d not in dimensions]
+    start = initial(body, opcode, value)
+    region = combiner_region(body, opcode, value.type)
     attributes = f"dimensions={braces(dimensions)}, to_apply={region}"
-    shape = array_shape(x.type, left)
-    return body.add("reduce", shape, [x, start], combining(opcode, x.type, count), attributes)
+    shape = array_shape(value.type, left)
+    return body.add(
+        "reduce", shape, [value, start], combining(opcode, value.type, count), attributes
+    )
 
 
 def variadic_reduce(body: Body) -> Value:
     """Append an arg-maximum with the lower index at ties, or a sum beside a maximum."""
-    x = body.pick(lambda v: len(v.sizes) >= 1 and is_number(v) and is_exact(v))
-    dimension = body.rng.randrange(len(x.sizes))
-    left = [n for d, n in enumerate(x.sizes) if d != dimension]
+    value = body.pick(lambda v: len(v.sizes) >= 1 and is_number(v) and is_exact(v))
+    dimension = body.rng.randrange(len(value.sizes))
+    left = [n for d, n in enumerate(value.sizes) if d != dimension]
     if body.rng.random() < 0.6:
         largest = body.rng.random() < 0.5
-        region = arg_region(body, x.type, "GT" if largest else "LT")
-        size = x.sizes[dimension]
+        region = arg_region(body, value.type, "GT" if largest else "LT")
+        size = value.sizes[dimension]
         facts = Facts(0, max(0, size - 1), 0, 1)
         other = body.add(
-            "iota", array_shape("s32", x.sizes), [], lambda: facts, f"iota_dimension={dimension}"
+            "iota",
+            array_shape("s32", value.sizes),
+            [],
+            lambda: facts,
+            f"iota_dimension={dimension}",
         )
-        starts = [(lowest if largest else highest)(body, x), body.scalar("s32", size)]
+        starts = [(lowest if largest else highest)(body, value), body.scalar("s32", size)]
         transfer: Transfer = lambda f, i, s, j: (f, i) if size else (s, j)  # noqa: E731
     else:
-        other = body.pick_like(x, lambda v: is_number(v) and is_exact(v))
-        starts = [lowest(body, x), body.scalar(x.type, 0)]
-        region = pair_region(body, x.type)
-        size = x.sizes[dimension]
-        total = combining("add", x.type, size)
+        other = body.pick_like(value, lambda v: is_number(v) and is_exact(v))
+        starts = [lowest(body, value), body.scalar(value.type, 0)]
+        region = pair_region(body, value.type)
+        size = value.sizes[dimension]
+        total = combining("add", value.type, size)
         transfer = lambda f, g, s, t: (f if size else s, total(g, t))  # noqa: E731
-    shape = TupleShape((array_shape(x.type, left), array_shape(other.type, left)))
+    shape = TupleShape((array_shape(value.type, left), array_shape(other.type, left)))
     attributes = f"dimensions={{{dimension}}}, to_apply={region}"
-    pair = body.add("reduce", shape, [x, other, *starts], transfer, attributes)
+    pair = body.add("reduce", shape, [value, other, *starts], transfer, attributes)
     return body.elements(pair)[0]
 
 

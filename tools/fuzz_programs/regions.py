@@ -31,23 +31,23 @@ def combiner_region(body: Body, opcode: str, element_type: str) -> str:
     def negate(x: Value) -> Value:
         return region.add("negate", shape, [x], lambda _: facts)
 
-    way = body.rng.random()
+    draw = body.rng.random()
     if body.rng.random() < 0.4:
         a, b = b, a
     signed = kind_of(a) in (Kind.FLOAT, Kind.SIGNED) and element_type not in ("s4",)
     floating = kind_of(a) is Kind.FLOAT
-    if opcode in ("maximum", "minimum") and element_type != "pred" and way < 0.3:
+    if opcode in ("maximum", "minimum") and element_type != "pred" and draw < 0.3:
         direction = "GE" if opcode == "maximum" else "LE"
         flag = region.add(
             "compare", array_shape("pred", ()), [a, b], lambda *_: facts, f"direction={direction}"
         )
         root = region.add("select", shape, [flag, a, b], lambda *_: facts)
-    elif opcode in ("maximum", "minimum") and floating and way < 0.45:
+    elif opcode in ("maximum", "minimum") and floating and draw < 0.45:
         other = "minimum" if opcode == "maximum" else "maximum"
         root = negate(plain(other, negate(a), negate(b)))
-    elif opcode == "add" and signed and way < 0.25:
+    elif opcode == "add" and signed and draw < 0.25:
         root = plain("subtract", a, negate(b))
-    elif 0.3 < way < 0.36:
+    elif 0.3 < draw < 0.36:
         inner = Body(body.draft, "inner")
         x, y = (inner.parameter(shape, facts) for _ in range(2))
         inner.root(inner.add(opcode, shape, [x, y], lambda *_: facts))
@@ -82,17 +82,17 @@ def combining(opcode: str, element_type: str, count: int, *, padded: bool = Fals
 
 def reducible(body: Body, *, most: int = 600) -> tuple[Value, str]:
     """Choose an operand to reduce, and an opcode."""
-    x = body.pick(lambda v: prod(v.sizes) <= most and v.type not in ("s4", "u4"))
-    kind = kind_of(x)
+    value = body.pick(lambda v: prod(v.sizes) <= most and v.type not in ("s4", "u4"))
+    kind = kind_of(value)
     if kind is Kind.PREDICATE:
-        return x, body.rng.choice(("and", "or"))
+        return value, body.rng.choice(("and", "or"))
     if kind is Kind.COMPLEX:
-        return x, "add"
+        return value, "add"
     if kind is Kind.FLOAT:
-        if not is_float(x):
+        if not is_float(value):
             raise UntameError
-        return x, body.rng.choice("add add maximum minimum".split())
-    return x, body.rng.choice("add multiply maximum minimum and or xor".split())
+        return value, body.rng.choice("add add maximum minimum".split())
+    return value, body.rng.choice("add multiply maximum minimum and or xor".split())
 
 
 def initial(body: Body, opcode: str, like: Value) -> Value:

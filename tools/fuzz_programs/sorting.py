@@ -13,18 +13,18 @@ from tools.fuzz_programs.values import Value, array_shape
 def sort(body: Body) -> Value:
     """Append a stable sort by an exact key, of the first operand or computed from it."""
     rng = body.rng
-    x = body.pick(lambda v: is_number(v) and is_exact(v) and len(v.sizes) >= 1)
-    dimension = rng.randrange(len(x.sizes))
-    others = [v for v in body.arrays() if v.sizes == x.sizes]
+    value = body.pick(lambda v: is_number(v) and is_exact(v) and len(v.sizes) >= 1)
+    dimension = rng.randrange(len(value.sizes))
+    others = [v for v in body.arrays() if v.sizes == value.sizes]
     carried = [rng.choice(others) for _ in range(rng.choice((0, 0, 1, 2)))]
-    operands = [x, *carried]
+    operands = [value, *carried]
     region = comparator(body, operands)
     attributes = f"dimensions={{{dimension}}}, is_stable=true, to_apply={region}"
     if not carried:
-        return body.same("sort", x.shape, x, attributes)
+        return body.same("sort", value.shape, value, attributes)
     shape = TupleShape(tuple(v.shape for v in operands))
-    made = body.add("sort", shape, operands, lambda *f: f, attributes)
-    return rng.choice(body.elements(made))
+    results = body.add("sort", shape, operands, lambda *f: f, attributes)
+    return rng.choice(body.elements(results))
 
 
 def comparator(body: Body, operands: Sequence[Value]) -> str:
@@ -54,15 +54,15 @@ def comparator(body: Body, operands: Sequence[Value]) -> str:
 
 def topk(body: Body) -> Value:
     """Append a topk of exact floats."""
-    x = body.pick(
+    value = body.pick(
         lambda v: v.type == "f32" and is_exact(v) and 1 <= len(v.sizes) <= 2 and 0 not in v.sizes
     )
-    k = body.rng.randrange(1, x.sizes[-1] + 1)
-    sizes = [*x.sizes[:-1], k]
-    shape = TupleShape((array_shape(x.type, sizes), array_shape("s32", sizes)))
-    index = Facts(0, x.sizes[-1], 0, 1)
-    made = body.add("topk", shape, [x], lambda f: (f, index), f"k={k}, largest=true")
-    return body.elements(made)[0]
+    k = body.rng.randrange(1, value.sizes[-1] + 1)
+    sizes = [*value.sizes[:-1], k]
+    shape = TupleShape((array_shape(value.type, sizes), array_shape("s32", sizes)))
+    index = Facts(0, value.sizes[-1], 0, 1)
+    results = body.add("topk", shape, [value], lambda f: (f, index), f"k={k}, largest=true")
+    return body.elements(results)[0]
 
 
 FAMILIES: Families = {sort: 3, topk: 1}

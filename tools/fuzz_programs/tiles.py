@@ -55,17 +55,17 @@ def _on_machine(
     options: dict[str, Any],
 ) -> Iterator[str]:
     asked = resolve("compile", {**options, "over_memory": "allow"}).options
-    made = compile_verified(module, asked)
+    compiled = compile_verified(module, asked)
     cycles = []
     for mode in MODES:
-        result = made.run(*arguments, mode=mode, poison=True)
+        result = compiled.run(*arguments, mode=mode, poison=True)
         cycles.append(result.cycles)
         outcome = compared(program, result.outputs, expected)
         if outcome.kind != AGREED:
             yield f"{options}, {mode}: {outcome.detail}"
     if cycles[0] != cycles[1]:
         yield f"{options}: functional {cycles[0]} cycles, exact {cycles[1]}"
-    made.memory  # noqa: B018  planned for its own checks
+    compiled.memory  # noqa: B018  planned for its own checks
 
 
 def judged_number(number: int, seed: int, *, tiles: bool) -> Outcome:

@@ -38,15 +38,15 @@ def window_of(body: Body, sizes: Sequence[int], *, dilated: bool) -> tuple[str, 
 
 def reduce_window(body: Body) -> Value:
     """Append a reduce-window with strides, padding and dilations."""
-    x, opcode = reducible(body, most=200)
-    if not x.sizes or opcode not in ("add", "maximum", "minimum", "and", "or", "multiply"):
+    value, opcode = reducible(body, most=200)
+    if not value.sizes or opcode not in ("add", "maximum", "minimum", "and", "or", "multiply"):
         raise UntameError
-    start = initial(body, opcode, x)
-    text, sizes, count = window_of(body, x.sizes, dilated=True)
-    region = combiner_region(body, opcode, x.type)
-    shape = array_shape(x.type, sizes)
-    transfer = combining(opcode, x.type, count, padded=True)
-    return body.add("reduce-window", shape, [x, start], transfer, f"{text}, to_apply={region}")
+    start = initial(body, opcode, value)
+    text, sizes, count = window_of(body, value.sizes, dilated=True)
+    region = combiner_region(body, opcode, value.type)
+    shape = array_shape(value.type, sizes)
+    transfer = combining(opcode, value.type, count, padded=True)
+    return body.add("reduce-window", shape, [value, start], transfer, f"{text}, to_apply={region}")
 
 
 def select_and_scatter(body: Body) -> Value:
@@ -54,21 +54,21 @@ def select_and_scatter(body: Body) -> Value:
 
     Its operand has no ties: HLO leaves the order open in which a window is visited.
     """
-    x = distinct(body, body.pick(lambda v: is_float(v) and 1 <= len(v.sizes) <= 3))
-    text, sizes, count = window_of(body, x.sizes, dilated=False)
+    value = distinct(body, body.pick(lambda v: is_float(v) and 1 <= len(v.sizes) <= 3))
+    text, sizes, count = window_of(body, value.sizes, dilated=False)
     text = text.partition(" lhs_dilate")[0] + "}"
-    if 0 in sizes or 0 in x.sizes:
+    if 0 in sizes or 0 in value.sizes:
         raise UntameError
-    source = body.fresh(x.type, sizes)
-    region = combiner_region(body, "add", x.type)
+    source = body.fresh(value.type, sizes)
+    region = combiner_region(body, "add", value.type)
     select = Body(body.draft, "select")
-    known, scalar = Facts(0, 0, 0, 1), array_shape(x.type, ())
+    known, scalar = Facts(0, 0, 0, 1), array_shape(value.type, ())
     a, b = (select.parameter(scalar, known) for _ in range(2))
     direction = f"direction={body.rng.choice(('GE', 'LE'))}"
     select.root(select.add("compare", array_shape("pred", ()), [a, b], lambda *_: known, direction))
-    total = combining("add", x.type, count)
+    total = combining("add", value.type, count)
     return body.add(
-        "select-and-scatter", x.shape, [x, source, body.scalar(x.type, 0)],
+        "select-and-scatter", value.shape, [value, source, body.scalar(value.type, 0)],
         lambda f, g, s: total(g, s), f"{text}, select={select.name}, scatter={region}",
     )  # fmt: skip
 

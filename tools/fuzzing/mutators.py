@@ -106,10 +106,10 @@ def exchange(text: str, rng: random.Random, _: Sequence[str]) -> str:
     """Put one shape, name, opcode, attribute or list in the place of another of its kind."""
     start = rng.randrange(len(text) + 1)
     kind = rng.choice(KINDS)
-    found = list(kind.finditer(text, start, min(len(text), start + 3000)))
-    if len(found) < 2:
+    matches = list(kind.finditer(text, start, min(len(text), start + 3000)))
+    if len(matches) < 2:
         return text
-    a, b = sorted(rng.sample(found, 2), key=lambda match: match.start())
+    a, b = sorted(rng.sample(matches, 2), key=lambda match: match.start())
     if rng.random() < 0.5:
         return text[: a.start()] + b[0] + text[a.end() :]
     return text[: a.start()] + b[0] + text[a.end() : b.start()] + a[0] + text[b.end() :]

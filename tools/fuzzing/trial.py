@@ -72,8 +72,8 @@ def smallest(text: str, outcome: Outcome, tries: int = 300) -> str:
     key = outcome.detail.partition(":")[0]
 
     def same(candidate: str) -> bool:
-        found = _attempt(candidate)
-        return found.kind == outcome.kind and found.detail.partition(":")[0] == key
+        attempted = _attempt(candidate)
+        return attempted.kind == outcome.kind and attempted.detail.partition(":")[0] == key
 
     for separator in ("\n", " "):
         pieces = text.split(separator)

@@ -87,11 +87,11 @@ def _print_tables(rows: Sequence[Row], outcomes: Sequence[Outcome]) -> None:
         print("\nplanted faults")
     for kind in dict.fromkeys(x.kind for x in outcomes):
         of_kind = [x for x in outcomes if x.kind == kind]
-        found = sum(x.state in ("found", "does not end") for x in of_kind)
+        caught = sum(x.state in ("found", "does not end") for x in of_kind)
         equal = sum(x.state.startswith("equivalent") for x in of_kind)
         within = sum(x.state.startswith("within") for x in of_kind)
         print(
-            f"{kind}: {found} of {len(of_kind) - equal - within} found, {within} within budgets, "
+            f"{kind}: {caught} of {len(of_kind) - equal - within} found, {within} within budgets, "
             f"{equal} equivalent or not known"
         )
 

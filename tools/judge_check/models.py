@@ -63,21 +63,26 @@ def recast(module: Module, kind: str) -> Module:
         return floats_narrowed(module, kind)
     largest = GRIDS[kind].largest
     computations = tuple(
-        replace(c, instructions=tuple(_clipped(x, largest) for x in c.instructions))
+        replace(
+            c, instructions=tuple(_clipped(instruction, largest) for instruction in c.instructions)
+        )
         for c in module.computations
     )
     return floats_narrowed(replace(module, computations=computations), kind)
 
 
 def _changed(old: Module, new: Module) -> bool:
-    shapes = [[x.shape for c in m.computations for x in c.instructions] for m in (old, new)]
+    shapes = [
+        [instruction.shape for c in m.computations for instruction in c.instructions]
+        for m in (old, new)
+    ]
     return shapes[0] != shapes[1]
 
 
-def _clipped(x: Instruction, largest: float) -> Instruction:
-    if x.opcode != "constant" or not isinstance(x.shape, ArrayShape):
-        return x
-    if x.shape.element_type is not F32:
-        return x
-    (value,) = constant_leaves(x)
-    return x._replace(literal=Literal(array=np.array(np.clip(value, -largest, largest))))
+def _clipped(instruction: Instruction, largest: float) -> Instruction:
+    if instruction.opcode != "constant" or not isinstance(instruction.shape, ArrayShape):
+        return instruction
+    if instruction.shape.element_type is not F32:
+        return instruction
+    (value,) = constant_leaves(instruction)
+    return instruction._replace(literal=Literal(array=np.array(np.clip(value, -largest, largest))))

@@ -42,7 +42,7 @@ class Mutant:
 
 def mutants(module: Module, seed: int, most_of_a_kind: int) -> list[Mutant]:
     """Return valid mutants, the same for a seed; of each kind at most so many."""
-    made: dict[str, list[tuple[str, int, list[Instruction]]]] = {}
+    places_by_kind: dict[str, list[tuple[str, int, list[Instruction]]]] = {}
     for computation in callees_first(module, only_reachable=True):
         live = _live(computation)
         reducer = _is_reducer(module, computation)
@@ -50,20 +50,20 @@ def mutants(module: Module, seed: int, most_of_a_kind: int) -> list[Mutant]:
             for kind, instead in _mutations(computation, computation.instructions[position]):
                 if reducer and instead[-1].opcode not in _IN_ANY_ORDER:
                     continue
-                made.setdefault(kind, []).append((computation.name, position, instead))
+                places_by_kind.setdefault(kind, []).append((computation.name, position, instead))
     source = Random(seed)
-    found = []
-    for kind in sorted(made):
-        places = made[kind]
+    valid = []
+    for kind in sorted(places_by_kind):
+        places = places_by_kind[kind]
         source.shuffle(places)
         kept = 0
         for name, position, instead in places:
             mutant = _with(module, name, position, instead)
             if kept < most_of_a_kind and not faults_of(mutant):
                 old = module.computation[name].instructions[position]
-                found.append(Mutant(kind, f"{name}/{old.name}", mutant))
+                valid.append(Mutant(kind, f"{name}/{old.name}", mutant))
                 kept += 1
-    return found
+    return valid
 
 
 def _live(computation: Computation) -> set[int]:
@@ -77,43 +77,47 @@ def _live(computation: Computation) -> set[int]:
 def _is_reducer(module: Module, computation: Computation) -> bool:
     applied = ("to_apply", "scatter", "select")
     return any(
-        x.attributes.text(key) == computation.name and x.opcode not in ("call", "map")
+        instruction.attributes.text(key) == computation.name
+        and instruction.opcode not in ("call", "map")
         for c in module.computations
-        for x in c.instructions
+        for instruction in c.instructions
         for key in applied
     )
 
 
-def _mutations(computation: Computation, x: Instruction) -> Made:
-    shape = x.shape
-    operands = [computation.instructions[i].shape for i in x.operands]
+def _mutations(computation: Computation, instruction: Instruction) -> Made:
+    shape = instruction.shape
+    operands = [computation.instructions[i].shape for i in instruction.operands]
     kinds = [s.element_type for s in (shape, *operands) if isinstance(s, ArrayShape)]
     if not isinstance(shape, ArrayShape) or not any(k.is_float for k in kinds):
         return
-    for other in _EXCHANGED.get(x.opcode, ()):
-        yield f"{x.opcode} -> {other}", [x._replace(opcode=other)]
-    if x.opcode in _ORDERED and len({*x.operands}) == 2 and _alike(*operands):
-        yield f"operands of {x.opcode} swapped", [x._replace(operands=x.operands[::-1])]
-    if x.opcode == "select" and _alike(operands[1], operands[2]):
-        a, b, c = x.operands
-        yield "branches of select swapped", [x._replace(operands=(a, c, b))]
-    if x.opcode == "add":
+    for other in _EXCHANGED.get(instruction.opcode, ()):
+        yield f"{instruction.opcode} -> {other}", [instruction._replace(opcode=other)]
+    if instruction.opcode in _ORDERED and len({*instruction.operands}) == 2 and _alike(*operands):
+        yield (
+            f"operands of {instruction.opcode} swapped",
+            [instruction._replace(operands=instruction.operands[::-1])],
+        )
+    if instruction.opcode == "select" and _alike(operands[1], operands[2]):
+        a, b, c = instruction.operands
+        yield "branches of select swapped", [instruction._replace(operands=(a, c, b))]
+    if instruction.opcode == "add":
         for number in (0, 1):
             if operands[number] == shape:
-                yield "bias dropped", [_copy(x, x.operands[number])]
-    if x.opcode == "negate":
-        yield "sign dropped", [_copy(x, x.operands[0])]
-    if x.opcode == "exponential":
-        negated = Instruction(f"{x.name}.negated", "negate", shape, x.operands)
-        yield "sign of exponent", [negated, x._replace(operands=(-1,))]
-    if x.opcode == "compare":
-        direction = _DIRECTIONS[x.attributes.text("direction")]
+                yield "bias dropped", [_copy(instruction, instruction.operands[number])]
+    if instruction.opcode == "negate":
+        yield "sign dropped", [_copy(instruction, instruction.operands[0])]
+    if instruction.opcode == "exponential":
+        negated = Instruction(f"{instruction.name}.negated", "negate", shape, instruction.operands)
+        yield "sign of exponent", [negated, instruction._replace(operands=(-1,))]
+    if instruction.opcode == "compare":
+        direction = _DIRECTIONS[instruction.attributes.text("direction")]
         yield (
             "comparison turned",
-            [x._replace(attributes=x.attributes.replaced(direction=direction))],
+            [instruction._replace(attributes=instruction.attributes.replaced(direction=direction))],
         )
-    yield from _of_values(x, shape)
-    yield from _of_axes(x, shape, operands)
+    yield from _of_values(instruction, shape)
+    yield from _of_axes(instruction, shape, operands)
 
 
 def _alike(a: object, b: object) -> bool:
@@ -124,56 +128,62 @@ def _alike(a: object, b: object) -> bool:
     )
 
 
-def _copy(x: Instruction, operand: int) -> Instruction:
-    return Instruction(x.name, "copy", x.shape, (operand,))
+def _copy(instruction: Instruction, operand: int) -> Instruction:
+    return Instruction(instruction.name, "copy", instruction.shape, (operand,))
 
 
-def _of_values(x: Instruction, shape: ArrayShape) -> Made:
-    if x.opcode != "constant" or not shape.element_type.is_float:
+def _of_values(instruction: Instruction, shape: ArrayShape) -> Made:
+    if instruction.opcode != "constant" or not shape.element_type.is_float:
         return
-    if x.literal is not None and x.literal.is_elided:
+    if instruction.literal is not None and instruction.literal.is_elided:
         return
-    value = np.asarray(constant_leaves(x)[0])
+    value = np.asarray(constant_leaves(instruction)[0])
     if np.isfinite(value).all() and value.any():
         scaled = to_storage(value * np.asarray(SCALE, value.dtype), shape.element_type.name)
-        yield f"constant x{SCALE}", [x._replace(literal=Literal(array=np.array(scaled)))]
+        yield f"constant x{SCALE}", [instruction._replace(literal=Literal(array=np.array(scaled)))]
 
 
-def _of_axes(x: Instruction, shape: ArrayShape, operands: Sequence[object]) -> Made:
+def _of_axes(instruction: Instruction, shape: ArrayShape, operands: Sequence[object]) -> Made:
     source = operands[0] if operands else None
     if not isinstance(source, ArrayShape):
         return
-    dimensions = x.attributes.integers("dimensions")
-    if x.opcode in ("reduce", "broadcast", "transpose") and dimensions:
-        rank = shape.rank if x.opcode == "broadcast" else source.rank
-        kind = f"axis of {x.opcode}"
-        for axes in _other_axes(dimensions, rank, x.opcode):
-            yield kind, [x._replace(attributes=x.attributes.replaced(dimensions=axes))]
-    if x.opcode == "iota" and shape.rank > 1:
-        axis = (x.attributes.integer("iota_dimension") + 1) % shape.rank
-        yield "axis of iota", [x._replace(attributes=x.attributes.replaced(iota_dimension=axis))]
-    if x.opcode == "reverse":
-        yield "reverse dropped", [_copy(x, x.operands[0])]
-    if x.opcode == "dot":
+    dimensions = instruction.attributes.integers("dimensions")
+    if instruction.opcode in ("reduce", "broadcast", "transpose") and dimensions:
+        rank = shape.rank if instruction.opcode == "broadcast" else source.rank
+        kind = f"axis of {instruction.opcode}"
+        for axes in _other_axes(dimensions, rank, instruction.opcode):
+            yield (
+                kind,
+                [instruction._replace(attributes=instruction.attributes.replaced(dimensions=axes))],
+            )
+    if instruction.opcode == "iota" and shape.rank > 1:
+        axis = (instruction.attributes.integer("iota_dimension") + 1) % shape.rank
+        yield (
+            "axis of iota",
+            [instruction._replace(attributes=instruction.attributes.replaced(iota_dimension=axis))],
+        )
+    if instruction.opcode == "reverse":
+        yield "reverse dropped", [_copy(instruction, instruction.operands[0])]
+    if instruction.opcode == "dot":
         for key, operand in (("lhs_contracting_dims", 0), ("rhs_contracting_dims", 1)):
             rank = operands[operand].rank  # type: ignore[attr-defined]
-            for axes in _other_axes(x.attributes.integers(key), rank, "reduce"):
-                changed = x.attributes.replaced(**{key: axes})
-                yield "axis of dot", [x._replace(attributes=changed)]
-    if x.opcode == "slice":
-        yield from _moved_slices(x, source.dimensions)
+            for axes in _other_axes(instruction.attributes.integers(key), rank, "reduce"):
+                changed = instruction.attributes.replaced(**{key: axes})
+                yield "axis of dot", [instruction._replace(attributes=changed)]
+    if instruction.opcode == "slice":
+        yield from _moved_slices(instruction, source.dimensions)
 
 
-def _moved_slices(x: Instruction, sizes: tuple[int, ...]) -> Made:
-    given = x.attributes["slice"]
+def _moved_slices(instruction: Instruction, sizes: tuple[int, ...]) -> Made:
+    given = instruction.attributes["slice"]
     ranges = [y for y in given if isinstance(y, SliceRange)] if isinstance(given, tuple) else []
     for axis, part in enumerate(ranges):
         for by in (1, -1):
             if part.start + by >= 0 and part.limit + by <= sizes[axis]:
                 moved = list(ranges)
                 moved[axis] = SliceRange(part.start + by, part.limit + by, part.stride)
-                changed = x.attributes.replaced(slice=tuple(moved))
-                yield "slice off by one", [x._replace(attributes=changed)]
+                changed = instruction.attributes.replaced(slice=tuple(moved))
+                yield "slice off by one", [instruction._replace(attributes=changed)]
 
 
 def _other_axes(axes: tuple[int, ...], rank: int, opcode: str) -> Iterator[tuple[int, ...]]:
@@ -195,13 +205,17 @@ def _other_axes(axes: tuple[int, ...], rank: int, opcode: str) -> Iterator[tuple
 def _with(module: Module, name: str, position: int, instead: list[Instruction]) -> Module:
     """Return the module with an op replaced; in its place -1 stands for what is made before it."""
     old = module.computation[name]
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: list[int] = []
-    for at, x in enumerate(old.instructions):
-        for y in instead if at == position else [x]:
-            last = len(made) - 1
-            made.append(y._replace(operands=tuple(last if i < 0 else place[i] for i in y.operands)))
-        place.append(len(made) - 1)
-    new = replace(old, instructions=tuple(made), root=place[old.root])
+    for at, instruction in enumerate(old.instructions):
+        for inserted in instead if at == position else [instruction]:
+            last = len(instructions) - 1
+            instructions.append(
+                inserted._replace(
+                    operands=tuple(last if i < 0 else place[i] for i in inserted.operands)
+                )
+            )
+        place.append(len(instructions) - 1)
+    new = replace(old, instructions=tuple(instructions), root=place[old.root])
     computations = tuple(new if c.name == name else c for c in module.computations)
     return replace(module, computations=computations)

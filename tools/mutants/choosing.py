@@ -121,8 +121,8 @@ def at_place(file: str, line: int) -> list[Mutant]:
     """Return all mutants of a line."""
     wanted = str((ROOT / file).resolve().relative_to(ROOT))
     rooms = [name for name, room in ROOMS.items() if ROOT / wanted in room.files()]
-    found = [m for room in rooms for m in mutants_of(room, ROOT / wanted) if m.line == line]
-    return [m for m in found if is_python(m, source(m.file))]
+    on_line = [m for room in rooms for m in mutants_of(room, ROOT / wanted) if m.line == line]
+    return [m for m in on_line if is_python(m, source(m.file))]
 
 
 class ReachingTests:
@@ -175,9 +175,9 @@ class ReachingTests:
 
     def _ordered(self, names: set[str], near: tuple[str, ...]) -> list[TimedTest]:
         """Return tests, some of the nearest first, the fastest first."""
-        found = sorted((self.tests[name] for name in names), key=lambda t: (t.seconds, t.name))
-        nearest = [test for test in found if test.name.startswith(near)][:NEAREST]
-        return [*nearest, *(test for test in found if test not in nearest)]
+        by_seconds = sorted((self.tests[name] for name in names), key=lambda t: (t.seconds, t.name))
+        nearest = [test for test in by_seconds if test.name.startswith(near)][:NEAREST]
+        return [*nearest, *(test for test in by_seconds if test not in nearest)]
 
     def _reaching(self, mutant: Mutant) -> set[str]:
         if not mutant.names:

@@ -18,8 +18,8 @@ class Room(NamedTuple):
 
     def files(self) -> list[Path]:
         """Return the source files, sorted."""
-        found = {file for pattern in self.patterns for file in ROOT.glob(pattern)}
-        return sorted(file for file in found if file.name != "__init__.py")
+        files = {file for pattern in self.patterns for file in ROOT.glob(pattern)}
+        return sorted(file for file in files if file.name != "__init__.py")
 
 
 ROOMS = {

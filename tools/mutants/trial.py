@@ -220,8 +220,8 @@ def apart(case: Case, names: Sequence[str]) -> tuple[str, str]:
         process.wait()
         link.unlink()
         link.symlink_to(path)
-        for made in (link.parent / "__pycache__").glob(f"{link.stem}.*.pyc"):
-            made.unlink()
+        for bytecode in (link.parent / "__pycache__").glob(f"{link.stem}.*.pyc"):
+            bytecode.unlink()
 
 
 class _Trials:

@@ -68,9 +68,9 @@ def _tour(name: str, room: Path, *, models: bool) -> None:
     python, hloipu = str(binaries / "python"), str(binaries / "hloipu")
     captured = _run([hloipu, "capture", "-o", "dumps", "--", python, "train.py"], room)
     print(captured.strip(), flush=True)
-    found = _NEXT.search(captured)
-    assert found, "capture names nothing to go on with"
-    _run([hloipu, "compile", found[1]], room)
+    match = _NEXT.search(captured)
+    assert match, "capture names nothing to go on with"
+    _run([hloipu, "compile", match[1]], room)
     _run([python, "step.py"], room)
     verdict = _run([hloipu, "compile", "step.hlo"], room)
     print(verdict.strip(), flush=True)

@@ -67,10 +67,12 @@ def worst(module: hloipu.Module, outputs: Sequence[Any], model: Model) -> float:
     aliases = aliased(module) if model.state else []
     pairs = {pair.result: names[pair.parameter] for pair in aliases}
     returned = [x for n, x in enumerate(outputs) if n not in pairs]
-    found = [(outputs[n], model.state[name]) for n, name in pairs.items() if name in model.state]
+    pairs_of_state = [
+        (outputs[n], model.state[name]) for n, name in pairs.items() if name in model.state
+    ]
     return max(
         _off(ours, np.asarray(theirs))
-        for ours, theirs in [*found, *zip(returned, model.results, strict=True)]
+        for ours, theirs in [*pairs_of_state, *zip(returned, model.results, strict=True)]
     )
 
 

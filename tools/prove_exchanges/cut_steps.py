@@ -29,16 +29,16 @@ def cut_steps(count: int, seed: int) -> Iterator[Subject]:
     """
     towers = iter(concurrent_trials.sample(count, seed))
     for number, cut in enumerate(pipeline_trials.sample(count, seed)):
-        made: Callable[[], CompiledProgram]
+        compiling: Callable[[], CompiledProgram]
         if number % _EVERY_TOWERS == _EVERY_TOWERS - 1:
             beside = next(towers)
             step, name, batches = beside.step, f"towers {beside}", beside.micro_batches
-            made = partial(concurrent_trials.compiled, beside)
+            compiling = partial(concurrent_trials.compiled, beside)
         else:
             step, name, batches = EVERY_STEP[cut.step], str(cut), cut.micro_batches
-            made = partial(pipeline_trials.compiled, cut)
+            compiling = partial(pipeline_trials.compiled, cut)
         try:
-            program = made()
+            program = compiling()
         except HloipuError:  # such as a step that has fewer places to cut it at
             continue
         yield subject_of(name, program, step, batches)
@@ -61,10 +61,10 @@ def _streams(compiled: CompiledProgram, step: Any, count: int, replica: int) -> 
     """Return what the feeds of a replica carry."""
     program = compiled.program
     seen = seen_by_users(program)
-    found: dict[str, list[Any]] = {}
+    arrays_by_stream: dict[str, list[Any]] = {}
     for queue in seen.queues:
         for number in range(count) if queue.to_device else ():
             batch = step.batch(number * program.participants + replica)
             for stream, array in seen.into_pieces(given_arrays(queue.streams, batch)).items():
-                found.setdefault(stream, []).append(array)
-    return {stream: tuple(arrays) for stream, arrays in found.items()}
+                arrays_by_stream.setdefault(stream, []).append(array)
+    return {stream: tuple(arrays) for stream, arrays in arrays_by_stream.items()}

@@ -111,5 +111,5 @@ KINDS = PLAIN_KINDS | CUT_KINDS
 
 def mutant(subject: Subject, kind: str, rng: random.Random) -> Program | None:
     """Return a tampered program of one kind, or None where the draw finds no place for it."""
-    made = KINDS[kind](subject, rng)
-    return None if made == subject.program else made
+    changed = KINDS[kind](subject, rng)
+    return None if changed == subject.program else changed

@@ -96,11 +96,11 @@ class Subject:
     @cached_property
     def alike(self) -> dict[tuple[object, ...], list[VariableId]]:
         """Variables by type, shape and IPU, and by these with the mapping."""
-        found: dict[tuple[object, ...], list[VariableId]] = {}
-        for number, x in enumerate(self.program.variables):
-            for key in (looks(x), (*looks(x), x.mapping)):
-                found.setdefault(key, []).append(number)
-        return found
+        variables_by_looks: dict[tuple[object, ...], list[VariableId]] = {}
+        for number, variable in enumerate(self.program.variables):
+            for key in (looks(variable), (*looks(variable), variable.mapping)):
+                variables_by_looks.setdefault(key, []).append(number)
+        return variables_by_looks
 
     def variable(self, number: VariableId) -> Variable:
         """Return the record of a variable."""

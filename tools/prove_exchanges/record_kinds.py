@@ -47,11 +47,11 @@ def sync_lowered(subject: Subject, rng: random.Random) -> Program | None:
 def type_narrowed(subject: Subject, rng: random.Random) -> Program | None:
     """Have a variable, and maybe the values that it holds, elements of fewer bits."""
     number = rng.randrange(len(subject.program.variables))
-    x = subject.variable(number)
-    if x.element_type not in NARROWER or number in subject.program.constants:
+    variable = subject.variable(number)
+    if variable.element_type not in NARROWER or number in subject.program.constants:
         return None
     changed = _with_variable(
-        subject.program, number, replace(x, element_type=NARROWER[x.element_type])
+        subject.program, number, replace(variable, element_type=NARROWER[variable.element_type])
     )
     return _values_narrowed(changed, {number}) if rng.random() < 0.5 else changed
 
@@ -84,15 +84,15 @@ def role_changed(*roles: Role) -> Tamper:
     def tamper(subject: Subject, rng: random.Random) -> Program | None:
         places = [
             number
-            for number, x in enumerate(subject.program.variables)
-            if x.role in roles and _is_told(subject, x)
+            for number, variable in enumerate(subject.program.variables)
+            if variable.role in roles and _is_told(subject, variable)
         ]
         number = drawn(places, rng)
         if number is None:
             return None
-        x = subject.variable(number)
-        other = rng.choice([role for role in Role if role is not x.role])
-        return _with_variable(subject.program, number, replace(x, role=other))
+        variable = subject.variable(number)
+        other = rng.choice([role for role in Role if role is not variable.role])
+        return _with_variable(subject.program, number, replace(variable, role=other))
 
     return tamper
 

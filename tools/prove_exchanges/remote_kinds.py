@@ -91,13 +91,13 @@ def state_moved(subject: Subject, rng: random.Random) -> Program | None:
     number = rng.randrange(len(ports))
     port = ports[number]
     others = subject.others(port.variable)
-    held = {x.variable: n for n, x in enumerate(ports)}
+    place_by_variable = {x.variable: n for n, x in enumerate(ports)}
     other = drawn(others, rng)
     if other is None:
         return None
     changed = put(ports, number, replace(port, variable=other))
-    if other in held:
-        there = held[other]
+    if other in place_by_variable:
+        there = place_by_variable[other]
         changed = put(changed, there, replace(ports[there], variable=port.variable))
     return replace(subject.program, state=changed)
 

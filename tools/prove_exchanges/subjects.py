@@ -64,12 +64,12 @@ def subjects(
     `EVERY_CUT` is a training step that is cut; `samples`: the names of those that are taken.
     """
     steps = count // EVERY_CUT if cut else 0
-    found: list[Subject] = []
+    compiled: list[Subject] = []
     for text in _texts(count, seed, samples):
         for machine in text.machines:
-            if len(found) < count - steps and (large or machine != "gc200"):
-                found += _compiled(text, machine)
-    return [*found, *islice(cut_steps(steps, seed), steps)]
+            if len(compiled) < count - steps and (large or machine != "gc200"):
+                compiled += _compiled(text, machine)
+    return [*compiled, *islice(cut_steps(steps, seed), steps)]
 
 
 def _compiled(text: Text, machine: str) -> list[Subject]:
@@ -77,15 +77,15 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
     verify(module)
     options = resolve("compile", {**MACHINES[machine], "over_memory": "allow"}).options
     try:
-        made = compile_verified(module, options)
+        program = compile_verified(module, options)
     except UnsupportedError:
         return []
-    if made.program.participants > 1:
+    if program.program.participants > 1:
         return []  # one engine by itself would wait for the others
-    ports = made.program.parameters
+    ports = program.program.parameters
     inputs = () if text.arguments is None else (of_one(given_arrays(ports, text.arguments)),)
-    tiles = made.machine.chip.tiles_per_ipu
-    subject = Subject(f"{text.name} on {machine}", made.program, tiles, inputs)
+    tiles = program.machine.chip.tiles_per_ipu
+    subject = Subject(f"{text.name} on {machine}", program.program, tiles, inputs)
     return [subject] if subject.transfers else []
 
 

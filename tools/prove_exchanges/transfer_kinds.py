@@ -77,8 +77,8 @@ def shifted(subject: Subject, transfer: Transfer, rng: random.Random) -> Transfe
 
 def redirected(subject: Subject, transfer: Transfer, rng: random.Random) -> Transfer | None:
     """Send to the tiles beside the right ones, or to another variable."""
-    x = subject.variable(transfer.destination)
-    others = [v for v in subject.alike[looks(x)] if v != transfer.destination]
+    variable = subject.variable(transfer.destination)
+    others = [v for v in subject.alike[looks(variable)] if v != transfer.destination]
     if others and rng.random() < 0.4:
         return replace(transfer, destination=rng.choice(others))
     tiles = moved(transfer.tiles, subject.tiles_per_ipu, rng)
@@ -87,8 +87,8 @@ def redirected(subject: Subject, transfer: Transfer, rng: random.Random) -> Tran
 
 def stale_source(subject: Subject, transfer: Transfer, rng: random.Random) -> Transfer | None:
     """Send what another variable of the same type and shape holds."""
-    x = subject.variable(transfer.source)
-    others = [v for v in subject.alike[looks(x)] if v != transfer.source]
+    variable = subject.variable(transfer.source)
+    others = [v for v in subject.alike[looks(variable)] if v != transfer.source]
     return replace(transfer, source=rng.choice(others)) if others else None
 
 

@@ -160,7 +160,7 @@ def _caught(
     if expected is None:
         return "", ""
     try:
-        found = run_exact(changed, original.inputs(number), watching)
+        changed_run = run_exact(changed, original.inputs(number), watching)
     except TileFault as fault:
         return FAULT, fault.message
     except EndlessError:
@@ -169,17 +169,17 @@ def _caught(
         return FAULT, error.message
     except Exception as error:  # a codelet met parts that no proved program gives it
         return ERROR, f"{type(error).__name__}: {error}"
-    caught = _difference(expected, found)
+    caught = _difference(expected, changed_run)
     if not caught and watching is not None:
         caught = INNER if watching.trace.writes != original.trace(number).writes else ""
     return caught, f"inputs {number}" if caught else ""
 
 
-def _difference(expected: Run, found: Run) -> str:
+def _difference(expected: Run, other_run: Run) -> str:
     """Return by what two runs differ, or nothing."""
-    apart = "" if expected.outputs.keys() == found.outputs.keys() else VALUES
+    apart = "" if expected.outputs.keys() == other_run.outputs.keys() else VALUES
     for stream, array in expected.outputs.items():
-        other = found.outputs.get(stream)
+        other = other_run.outputs.get(stream)
         if other is None or other.shape != array.shape:
             return VALUES
         same = (array == other) | ((array != array) & (other != other))
@@ -187,7 +187,7 @@ def _difference(expected: Run, found: Run) -> str:
             apart = VALUES
             if np.any(_is_poison(other) & ~_is_poison(array)):
                 return POISON
-    turns = sorted(expected.runs.values()), sorted(found.runs.values())  # places may have moved
+    turns = sorted(expected.runs.values()), sorted(other_run.runs.values())  # places may have moved
     return apart or (VALUES if turns[0] != turns[1] else "")
 
 

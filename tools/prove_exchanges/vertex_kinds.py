@@ -37,8 +37,8 @@ def stale_operand(subject: Subject, group: VertexGroup, rng: random.Random) -> V
     choices = [
         (number, v)
         for number, operand in enumerate(group.inputs)
-        for x in [subject.variable(operand.variable)]
-        for v in subject.alike[*looks(x), x.mapping]
+        for variable in [subject.variable(operand.variable)]
+        for v in subject.alike[*looks(variable), variable.mapping]
         if v != operand.variable
     ]
     if not choices:
@@ -73,12 +73,12 @@ def operand_moved(subject: Subject, group: VertexGroup, rng: random.Random) -> V
 
 
 def _span_moved(span: Span, axes: int, rng: random.Random) -> Span | None:
-    way = rng.randrange(4)
-    if way == 0 and span.size > 1:
+    choice = rng.randrange(4)
+    if choice == 0 and span.size > 1:
         return span._replace(size=span.size - 1)
-    if way == 1 and axes > 1:
+    if choice == 1 and axes > 1:
         return span._replace(axis=rng.choice([a for a in range(axes) if a != span.axis]))
-    if way == 2 and span.size:
+    if choice == 2 and span.size:
         return span._replace(offset=span.offset + rng.choice((1, -1)) * span.size)
     return span._replace(offset=span.offset + rng.choice((1, -1)))
 

@@ -81,22 +81,22 @@ class WatchedEngine(ExactEngine):
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, of the kind of poison wanted."""
         is_new = variable not in self.memories.alive
-        found = super().memory(variable)
+        storage = super().memory(variable)
         if is_new and self.other_poison:
-            found = OtherPoison(found.tiles, found.merged, found.mapping, found.shape)
+            storage = OtherPoison(storage.tiles, storage.merged, storage.mapping, storage.shape)
             if variable not in self.program.constants:
-                found.poison()
-            self.memories.alive[variable] = found
-        return found
+                storage.poison()
+            self.memories.alive[variable] = storage
+        return storage
 
     def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
         actions = super()._prepare(step, place, host, counts)
         if self.trace is None or not isinstance(step, ComputeSet | Exchange):
             return actions
-        read, made = _looked_at(step)
+        read, targets = _looked_at(step)
         me = self.number
         before = [(self.memory(variable), (me, value)) for variable, value in read]
-        after = [(self.memory(variable), (me, value)) for variable, value in made]
+        after = [(self.memory(variable), (me, value)) for variable, value in targets]
         reads, writes = self.trace.reads, self.trace.writes
         restore: list[Action] = []
 
@@ -127,12 +127,12 @@ def _looked_at(
         for group in step.groups
         for operand, value in zip(group.inputs, group.reads, strict=True)
     ]
-    made = [
+    written = [
         (operand.variable, value)
         for group in step.groups
         for operand, value in zip(group.outputs, group.writes, strict=True)
     ]
-    return read, made
+    return read, written
 
 
 def _note(sums: dict[Met, list[int]], seen: list[tuple[TileStorage, Met]]) -> None:

@@ -58,5 +58,7 @@ def in_parallel(wanted: Wanted, where: Where) -> tuple[int, list[Verdict]]:
     """
     judge = partial(_numbered, wanted=wanted)
     answers = [*mapped(judge, range(wanted.mutants), _lost, where)]
-    found = dict(pair for _, pairs in answers for pair in pairs)
-    return max(count for count, _ in answers), [found[number] for number in sorted(found)]
+    verdict_by_number = dict(pair for _, pairs in answers for pair in pairs)
+    return max(count for count, _ in answers), [
+        verdict_by_number[number] for number in sorted(verdict_by_number)
+    ]

@@ -59,10 +59,10 @@ def cost(row: Row, ipus: int) -> Cost:
     """Return what a program costs on so many IPUs."""
     text = row.text(ipus)
     began = time.process_time()
-    made = hloipu.compile(text, over_memory="allow", cache=False)
+    program = hloipu.compile(text, over_memory="allow", cache=False)
     seconds = time.process_time() - began
     module = partitioned(parse(text)).module
-    profile = made.profile()
+    profile = program.profile()
     return Cost(
         ipus,
         _collectives(module),
@@ -70,14 +70,17 @@ def cost(row: Row, ipus: int) -> Cost:
         row.sent_bytes(ipus),
         profile.device_cycles,
         sum(profile.links.values()),
-        int(max(ipu.needed_bytes.max() for ipu in made.memory_plan.ipus)),
+        int(max(ipu.needed_bytes.max() for ipu in program.memory_plan.ipus)),
         seconds,
     )
 
 
 def _collectives(module: Module) -> str:
     counts = Counter(
-        x.opcode for c in module.computations for x in c.instructions if x.opcode in COLLECTIVES
+        instruction.opcode
+        for c in module.computations
+        for instruction in c.instructions
+        if instruction.opcode in COLLECTIVES
     )
     return ", ".join(f"{n} {_SHORT.get(name, name)}" for name, n in sorted(counts.items())) or "-"
 

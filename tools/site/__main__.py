@@ -27,18 +27,18 @@ _PAGE = re.compile(r"\(docs/([\w-]+)\.md\)")
 
 def sections() -> dict[str, list[str]]:
     """Return the pages by the headings under which the README lists them."""
-    found: dict[str, list[str]] = {}
+    pages_by_heading: dict[str, list[str]] = {}
     heading = ""
     text = (ROOT / "README.md").read_text("utf-8").partition("## Reading on")[2]
     for line in text.splitlines():
         if (section := _SECTION.match(line)) is not None:
             heading = section[1]
         for page in _PAGE.findall(line) if heading else ():
-            if all(page not in pages for pages in found.values()):
-                found.setdefault(heading, []).append(page)
+            if all(page not in pages for pages in pages_by_heading.values()):
+                pages_by_heading.setdefault(heading, []).append(page)
     rest = {path.stem for path in (ROOT / "docs").glob("*.md")}
-    rest -= {page for pages in found.values() for page in pages}
-    return {**found, "More": sorted(rest)}
+    rest -= {page for pages in pages_by_heading.values() for page in pages}
+    return {**pages_by_heading, "More": sorted(rest)}
 
 
 def index() -> str:

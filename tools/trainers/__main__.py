@@ -25,10 +25,10 @@ def main() -> int:
     parser.add_argument("--way", default="", help="ways whose name has this in it")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     asked = parser.parse_args()
-    found, missing = recipes()
+    every_recipe, missing = recipes()
     for line in missing:
         print(line)
-    chosen = [x for x in found if asked.only in x.name]
+    chosen = [x for x in every_recipe if asked.only in x.name]
     began, verdicts = time.monotonic(), list[Verdict]()
     for recipe in chosen:
         here = [judged(recipe, x) for x in ways_of(recipe) if asked.way in x.name]

@@ -84,13 +84,15 @@ class Decoder:
                 (self.experts, *block["up"]),
             )
             block["router"] = (WIDTH, self.experts)
-        found = {
+        arrays_by_name = {
             name: [normal(rng, *shape) for _ in range(LAYERS)] for name, shape in block.items()
         }
-        found["norm"] = [1 + 0.1 * x for x in found["norm"]]
-        blocks: Tree = {name: self._stacked(each) for name, each in found.items()}
+        arrays_by_name["norm"] = [1 + 0.1 * x for x in arrays_by_name["norm"]]
+        blocks: Tree = {name: self._stacked(each) for name, each in arrays_by_name.items()}
         if self.written_out:
-            blocks = [{name: each[n] for name, each in found.items()} for n in range(LAYERS)]
+            blocks = [
+                {name: each[n] for name, each in arrays_by_name.items()} for n in range(LAYERS)
+            ]
         tree = {
             "blocks": blocks,
             "last": np.ones(WIDTH, np.float32),

@@ -298,10 +298,10 @@ _MAKERS: dict[str, tuple[str, Callable[[], list[Recipe]]]] = {
 
 def of_libraries() -> tuple[list[Recipe], list[str]]:
     """Return the recipes of the libraries that are there, and a line for each that is not."""
-    found, missing = list[Recipe](), list[str]()
+    recipes, missing = list[Recipe](), list[str]()
     for name, (package, make) in _MAKERS.items():
         if find_spec(package):
-            found += make()
+            recipes += make()
         else:
             missing.append(f"{name} is skipped: there is no {package}; see the group `trainers`")
-    return found, missing
+    return recipes, missing

@@ -61,8 +61,8 @@ def classes(rng: Rng) -> Batch:
 
 def tokens(rng: Rng) -> Batch:
     """Return tokens and the tokens after them."""
-    found = rng.integers(0, WORDS, (ROWS, LENGTH + 1)).astype(np.int32)
-    return found[:, :-1].copy(), found[:, 1:].copy()
+    words = rng.integers(0, WORDS, (ROWS, LENGTH + 1)).astype(np.int32)
+    return words[:, :-1].copy(), words[:, 1:].copy()
 
 
 def cross_entropy(scores: Any, labels: Any) -> Any:

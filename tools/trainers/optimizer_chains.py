@@ -65,8 +65,8 @@ def _of_optax() -> list[Recipe]:
         "rate_as_state": optax.inject_hyperparams(optax.adamw)(learning_rate=_WARM),
         "momentum_in_bf16": optax.adam(1e-2, mu_dtype=jnp.bfloat16),
     }
-    found = [supervised(f"optax_{name}", optimizer=x) for name, x in chains.items()]
-    return [replace(x, near=1e-2) if x.name.endswith("in_bf16") else x for x in found]
+    every_recipe = [supervised(f"optax_{name}", optimizer=x) for name, x in chains.items()]
+    return [replace(x, near=1e-2) if x.name.endswith("in_bf16") else x for x in every_recipe]
 
 
 def _measured() -> Recipe:
@@ -157,10 +157,10 @@ def _by_hand(name: str, change: Callable[[Any, Any, Any], tuple[Any, Any]], begi
 
     def update(slopes: Tree, state: Tree, weights: Tree) -> tuple[Tree, Tree]:
         flat, tree = jax.tree.flatten(slopes)
-        made = [
+        changes = [
             change(g, s, w) for g, s, w in zip(flat, state, jax.tree.leaves(weights), strict=True)
         ]
-        return tree.unflatten([x for x, _ in made]), [x for _, x in made]
+        return tree.unflatten([x for x, _ in changes]), [x for _, x in changes]
 
     return supervised(name, optimizer=optax.GradientTransformation(start, update))
 

@@ -67,8 +67,8 @@ class Recipe:
     def begin(self) -> State:
         """The state that training begins with."""
         rng = np.random.default_rng(0)
-        found = State(self.learned(rng), self.carried(), self.frozen(rng))
-        return State(*jax.tree.map(_plain, found))
+        state = State(self.learned(rng), self.carried(), self.frozen(rng))
+        return State(*jax.tree.map(_plain, state))
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -85,16 +85,16 @@ class Recipe:
         slopes, carried, early = self.gradients(state, *batch)
         learned, late = self.update(state, slopes)
         metrics = {**early, **late}
-        made = (learned, carried), metrics
-        return made[::-1] if self.metrics_first else made
+        results = (learned, carried), metrics
+        return results[::-1] if self.metrics_first else results
 
     @cached_property
     def metric_numbers(self) -> dict[str, int]:
         """Numbers of the results that are metrics, by name."""
         state = self.begin
         kept = (state.learned, state.carried)
-        made = jax.eval_shape(self.step, kept, state.frozen, *self.batches([0])[0])
-        metrics = made[0] if self.metrics_first else made[1]
+        shapes = jax.eval_shape(self.step, kept, state.frozen, *self.batches([0])[0])
+        metrics = shapes[0] if self.metrics_first else shapes[1]
         first = 0 if self.metrics_first else len(jax.tree.leaves(kept))
         return {name: first + n for n, name in enumerate(sorted(metrics))}
 

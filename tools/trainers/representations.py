@@ -124,11 +124,11 @@ def _following(name: str, *, queue: bool) -> Recipe:
         wanted = _unit(lax.stop_gradient(through(state.learned["teacher"], y)))
 
         def loss(w: Tree) -> Any:
-            found = _unit(through(w["head"], through(w["trunk"], x)))
-            near = jnp.sum(found * wanted, -1)
+            features = _unit(through(w["head"], through(w["trunk"], x)))
+            near = jnp.sum(features * wanted, -1)
             if not queue:
                 return jnp.mean(2 - 2 * near)
-            far = found @ state.carried["queue"].T
+            far = features @ state.carried["queue"].T
             scores = jnp.concatenate([near[:, None], far], 1) / 0.2
             return jnp.mean(cross_entropy(scores, jnp.zeros(len(x), jnp.int32)))
 
@@ -247,8 +247,8 @@ def _flow() -> Recipe:
 
     def loss(w: Tree, state: State, x: Any, noise: Any, time: Any) -> Any:
         between = (1 - time) * noise + time * x
-        found = through(w, jnp.concatenate([between, jnp.sin(6 * time)], -1))
-        return jnp.mean((found - (x - noise)) ** 2), ((), {})
+        direction = through(w, jnp.concatenate([between, jnp.sin(6 * time)], -1))
+        return jnp.mean((direction - (x - noise)) ** 2), ((), {})
 
     def weights(rng: Rng) -> Tree:
         return layers(rng, (_FIRST + 1, 9, _FIRST))
@@ -292,8 +292,8 @@ def _picture_net(*, dropout: bool) -> Recipe:
         return images, rng.integers(0, _LAST, ROWS).astype(np.int32)
 
     def kept() -> Tree:
-        found = {"mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32)}
-        return found | _key() if dropout else found
+        statistics = {"mean": np.zeros(4, np.float32), "var": np.ones(4, np.float32)}
+        return statistics | _key() if dropout else statistics
 
     name = "batch_norm_dropout" if dropout else "batch_norm"
     coupled = "means and variances are those of the micro-batch"

@@ -61,11 +61,11 @@ def _adversaries(name: str, *, penalty: float = 0.0, in_turn: bool = False) -> R
     )
 
     def critic_loss(critic: Tree, maker: Tree, x: Any, z: Any, mix: Any) -> Any:
-        made = lax.stop_gradient(through(maker, z))
-        real, fake = through(critic, x)[:, 0], through(critic, made)[:, 0]
+        forged = lax.stop_gradient(through(maker, z))
+        real, fake = through(critic, x)[:, 0], through(critic, forged)[:, 0]
         if not penalty:
             return jnp.mean(jax.nn.softplus(-real)) + jnp.mean(jax.nn.softplus(fake))
-        between = mix * x + (1 - mix) * made
+        between = mix * x + (1 - mix) * forged
         slope = jax.vmap(jax.grad(lambda x: through(critic, x[None])[0, 0]))(between)
         size = jnp.sqrt(jnp.sum(slope**2, -1) + 1e-8)
         return jnp.mean(fake) - jnp.mean(real) + penalty * jnp.mean((size - 1) ** 2)
@@ -191,8 +191,10 @@ def _values(name: str, follow: Callable[[Tree, Tree, Any], Tree]) -> Recipe:
             later = through(state.learned["target"], following)
             later = jnp.take_along_axis(later, best[:, None], 1)[:, 0]
             wanted = lax.stop_gradient(reward + 0.9 * going * later)
-            found = jnp.take_along_axis(through(weights, x), action[:, None], 1)[:, 0]
-            return jnp.mean(optax.huber_loss(found, wanted)), {"mean_value": jnp.mean(found)}
+            estimated = jnp.take_along_axis(through(weights, x), action[:, None], 1)[:, 0]
+            return jnp.mean(optax.huber_loss(estimated, wanted)), {
+                "mean_value": jnp.mean(estimated)
+            }
 
         sloping = jax.value_and_grad(loss, has_aux=True)
         (value, metrics), slopes = sloping(state.learned["weights"])
@@ -235,8 +237,8 @@ def _soft_actor() -> Recipe:
     begin, step = _both(optimizers, makers)
 
     def learned(rng: Rng) -> Tree:
-        found: Tree = begin(rng)
-        return found | {"target": jax.tree.map(np.copy, found["critics"]["weights"])}
+        initial: Tree = begin(rng)
+        return initial | {"target": jax.tree.map(np.copy, initial["critics"]["weights"])}
 
     def drawn(actor: Tree, x: Any, noise: Any) -> tuple[Any, Any]:
         mean, log = jnp.split(through(actor, x), 2, -1)

@@ -55,7 +55,7 @@ def ways_of(recipe: Recipe) -> Iterator[Way]:
         yield Way(f"S{recipe.layers}K4", 4, 1, recipe.layers, named=True)
 
 
-def compiled(recipe: Recipe, way: Way) -> CompiledProgram:
+def compiled(recipe: Recipe, cut: Way) -> CompiledProgram:
     """Compile a recipe in one way.
 
     Feeds are told by number, or left to be seen where the state is donated.
@@ -64,13 +64,13 @@ def compiled(recipe: Recipe, way: Way) -> CompiledProgram:
     first = sum(len(jax.tree.leaves(x)) for x in state)
     count = len(recipe.batches([0])[0])
     given = dict[str, Any]()
-    if way.tells_feeds or not recipe.donates or jax.tree.leaves(state.frozen):
+    if cut.tells_feeds or not recipe.donates or jax.tree.leaves(state.frozen):
         given["feed"] = {"data": tuple(range(first, first + count))}
     outfeed = [f"{name}={number}" for name, number in recipe.metric_numbers.items()]
     return hloipu.compile(
-        recipe.text(named=way.named), target="tiny", over_memory="allow", cache=False,
-        outfeed=outfeed, loop=UPDATES, micro_batches=way.micro_batches, replicas=way.replicas,
-        stages=way.stages, **given,
+        recipe.text(named=cut.named), target="tiny", over_memory="allow", cache=False,
+        outfeed=outfeed, loop=UPDATES, micro_batches=cut.micro_batches, replicas=cut.replicas,
+        stages=cut.stages, **given,
     )  # fmt: skip
 
 
@@ -84,41 +84,41 @@ def _of_whole_batches(recipe: Recipe) -> list[Any]:
     return by_whole_batches(recipe)
 
 
-def assert_agrees(recipe: Recipe, way: Way, program: CompiledProgram) -> None:
+def assert_agrees(recipe: Recipe, cut: Way, program: CompiledProgram) -> None:
     """Train for some updates and compare state and metrics with JAX's."""
     state = recipe.begin
     kept = arrays((state.learned, state.carried))
-    numbers = range(UPDATES * way.micro_batches * way.replicas)
+    numbers = range(UPDATES * cut.micro_batches * cut.replicas)
     fed = iter(recipe.batches(numbers))
     constants = arrays(state.frozen)
     with program.session(state=kept, constants=constants, infeeds={"data": fed}) as session:
         session.run(UPDATES)
-        found = [list(session.state(r).values()) for r in range(way.replicas)]
+        states = [list(session.state(r).values()) for r in range(cut.replicas)]
         metrics = {
             name: [np.asarray(x.element) for x in session.stream(name).drain()]
             for name in recipe.metric_numbers
         }
-    wanted = _expected(recipe, way.replicas)
+    wanted = _expected(recipe, cut.replicas)
     near = recipe.bounds
-    for mine, theirs in zip(found, wanted.states, strict=True):
+    for mine, theirs in zip(states, wanted.states, strict=True):
         _assert_near("state", mine, theirs, near)
     for name, elements in metrics.items():
         values = np.array(elements)
-        if name in wanted.early and values.size > UPDATES * way.replicas:
+        if name in wanted.early and values.size > UPDATES * cut.replicas:
             _assert_near(name, [values.ravel()], [wanted.early[name].ravel()], near)
         elif name in wanted.early:  # made of gradients alone: the update makes it, of their mean
-            each = np.repeat(wanted.early[name].mean((1, 2)), way.replicas)
+            each = np.repeat(wanted.early[name].mean((1, 2)), cut.replicas)
             _assert_near(name, [values.ravel()], [each], near)
         else:
             each = np.repeat(wanted.late[name], values.size // UPDATES)
             _assert_near(name, [values.ravel()], [each.ravel()], near)
     whole = _of_whole_batches(recipe)
     if not recipe.coupled:
-        _assert_near("state by whole batches", found[0][: len(whole)], whole, near)
+        _assert_near("state by whole batches", states[0][: len(whole)], whole, near)
 
 
-def _assert_near(what: str, found: Any, wanted: Any, near: tuple[float, float]) -> None:
-    for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
+def _assert_near(what: str, ours: Any, wanted: Any, near: tuple[float, float]) -> None:
+    for number, (a, b) in enumerate(zip(ours, wanted, strict=True)):
         said = f"{what} {number}"
         require_alike(a, b, said)
         if not np.issubdtype(b.dtype, np.inexact) and b.dtype.kind in "iub":
@@ -128,25 +128,25 @@ def _assert_near(what: str, found: Any, wanted: Any, near: tuple[float, float]) 
             np.testing.assert_allclose(a.astype(wide), b.astype(wide), *near, err_msg=said)
 
 
-def judged(recipe: Recipe, way: Way) -> Verdict:
+def judged(recipe: Recipe, cut: Way) -> Verdict:
     """Return what comes of a recipe in one way.
 
     A refusal that nobody expects is a failure, and so is an expected one that does not come.
     """
-    expected = recipe.refusals.get(way.name, recipe.refusals.get(""))
+    expected = recipe.refusals.get(cut.name, recipe.refusals.get(""))
     try:
-        program = compiled(recipe, way)
-        assert_agrees(recipe, way, program)
+        program = compiled(recipe, cut)
+        assert_agrees(recipe, cut, program)
     except HloipuError as error:
-        return Verdict(recipe.name, way.name, *_refused(error, expected))
+        return Verdict(recipe.name, cut.name, *_refused(error, expected))
     except AssertionError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Verdict(recipe.name, way.name, FAILS, f"differs: {' '.join(lines[:8])}")
+        return Verdict(recipe.name, cut.name, FAILS, f"differs: {' '.join(lines[:8])}")
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError):
-        return Verdict(recipe.name, way.name, FAILS, traceback.format_exc(limit=-3))
+        return Verdict(recipe.name, cut.name, FAILS, traceback.format_exc(limit=-3))
     if expected:
-        return Verdict(recipe.name, way.name, FAILS, f"no longer refused with {expected.code}")
-    return Verdict(recipe.name, way.name, AGREES, recipe.coupled)
+        return Verdict(recipe.name, cut.name, FAILS, f"no longer refused with {expected.code}")
+    return Verdict(recipe.name, cut.name, AGREES, recipe.coupled)
 
 
 def _refused(error: HloipuError, expected: Refusal | None) -> tuple[str, str]:

@@ -21,7 +21,7 @@ def call_sites(module: Module) -> Mapping[str, tuple[CallSite, ...]]:
             for name in instruction.attributes.called:
                 if name in sites:
                     sites[name].append(CallSite(computation, position))
-    return {name: tuple(found) for name, found in sites.items()}
+    return {name: tuple(callers) for name, callers in sites.items()}
 
 
 def callees(module: Module) -> Mapping[str, tuple[str, ...]]:
@@ -30,9 +30,9 @@ def callees(module: Module) -> Mapping[str, tuple[str, ...]]:
         computation.name: tuple(
             dict.fromkeys(
                 name
-                for instruction in computation.instructions
-                if instruction.attributes.called
-                for name in instruction.attributes.called
+                for op in computation.instructions
+                if op.attributes.called
+                for name in op.attributes.called
             )
         )
         for computation in module.computations

@@ -16,11 +16,11 @@ LEAST_OUTLINED_BYTES = 40_000
 """Code of a computation from which on equal blocks in it are looked for."""
 
 
-def code_bytes(x: Instruction) -> int:
+def code_bytes(instruction: Instruction) -> int:
     """Return a guess at the code on a tile that an instruction takes, vertices' state included."""
-    if x.opcode in FORWARDING or x.parameter_number >= 0:
+    if instruction.opcode in FORWARDING or instruction.parameter_number >= 0:
         return 0
-    return _PLANNED_CODE_BYTES if x.opcode in _PLANNED else _CODE_BYTES
+    return _PLANNED_CODE_BYTES if instruction.opcode in _PLANNED else _CODE_BYTES
 
 
 def summed_code_bytes(instructions: Iterable[Instruction]) -> int:
@@ -30,9 +30,9 @@ def summed_code_bytes(instructions: Iterable[Instruction]) -> int:
 
 def inlined_code_bytes(module: Module) -> int:
     """Return a guess at the code of a module with its calls written out, loops once."""
-    found: dict[str, int] = {}
+    code_bytes: dict[str, int] = {}
     for computation in callees_first(module):
-        called = [name for x in computation.instructions for name in x.attributes.called]
-        inner = sum(found.get(name, 0) for name in called)
-        found[computation.name] = inner + summed_code_bytes(computation.instructions)
-    return found[module.entry.name]
+        called = [name for op in computation.instructions for name in op.attributes.called]
+        inner = sum(code_bytes.get(name, 0) for name in called)
+        code_bytes[computation.name] = inner + summed_code_bytes(computation.instructions)
+    return code_bytes[module.entry.name]

@@ -108,7 +108,7 @@ def linear_form(
 def followed(module: Module, frame: Frame, position: int) -> tuple[Frame, int]:
     """Return where a value is made: through calls and fusions, moves, and tuples made for it."""
     path: Path = ()
-    made = frame, position
+    maker = frame, position
     for _ in range(LONGEST_CHAIN):
         instruction = frame.computation.instructions[position]
         opcode, operands = instruction.opcode, instruction.operands
@@ -124,8 +124,8 @@ def followed(module: Module, frame: Frame, position: int) -> tuple[Frame, int]:
         else:
             break
         if not path:
-            made = frame, position
-    return made
+            maker = frame, position
+    return maker
 
 
 def _entered(module: Module, frame: Frame, instruction: Instruction) -> tuple[Frame, int] | None:

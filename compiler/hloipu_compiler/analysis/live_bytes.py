@@ -66,9 +66,9 @@ class Buffers(NamedTuple):
             if reads is not before:
                 read = [self.sizes[b] for b in reads]
                 total, largest, before = sum(read), max(read, default=0), reads
-            made = sum([self.sizes[b] for b in makes])
-            spared = min(largest, made) if in_place else 0
-            least = max(least, total + made - spared + extra)
+            bytes_made = sum([self.sizes[b] for b in makes])
+            spared = min(largest, bytes_made) if in_place else 0
+            least = max(least, total + bytes_made - spared + extra)
         return least
 
 
@@ -83,7 +83,7 @@ def buffers_of(
     `bodies`: those of loops, by name; `extra_of`: bytes that running a computation takes besides
     its parameters; `taken`: arrays of the result that are taken away as soon as they are there.
     """
-    return _Making(computation, bodies, extra_of).made(taken)
+    return _Making(computation, bodies, extra_of).buffers(taken)
 
 
 class _Making:
@@ -101,24 +101,24 @@ class _Making:
         self.sizes: list[int] = []
         self.parts: list[Parts] = []
 
-    def made(self, taken: frozenset[int]) -> Buffers:
+    def buffers(self, taken: frozenset[int]) -> Buffers:
         instructions = self.computation.instructions
         makes: list[tuple[int, ...]] = []
         reads: list[tuple[int, ...]] = []
         given: list[int] = []
         read_by: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for x in instructions:
+        for instruction in instructions:
             first = len(self.sizes)
-            self.parts.append(self._parts(x))
+            self.parts.append(self._parts(instruction))
             new = tuple(range(first, len(self.sizes)))
-            if x.parameter_number >= 0:
+            if instruction.parameter_number >= 0:
                 given += new
                 new = ()
             makes.append(new)
-            read = read_by.get(x.operands)
+            read = read_by.get(instruction.operands)
             if read is None:
-                every = [b for i in x.operands for part in self.parts[i] for b in part]
-                read = read_by[x.operands] = tuple(dict.fromkeys(every))
+                every = [b for i in instruction.operands for part in self.parts[i] for b in part]
+                read = read_by[instruction.operands] = tuple(dict.fromkeys(every))
             reads.append(read)
         root = self.computation.root
         result = enumerate(self.parts[root])
@@ -132,55 +132,59 @@ class _Making:
             tuple(reads),
             tuple(given),
             kept,
-            tuple([self._extra(x) for x in instructions]),
-            tuple([x.opcode in _IN_PLACE for x in instructions]),
+            tuple([self._extra(instruction) for instruction in instructions]),
+            tuple([instruction.opcode in _IN_PLACE for instruction in instructions]),
         )
 
-    def _extra(self, x: Instruction) -> int:
-        if x.opcode not in RUNNING:
+    def _extra(self, instruction: Instruction) -> int:
+        if instruction.opcode not in RUNNING:
             return 0
-        return max((self.extra_of.get(name, 0) for name in x.attributes.called), default=0)
+        return max(
+            (self.extra_of.get(name, 0) for name in instruction.attributes.called), default=0
+        )
 
-    def _parts(self, x: Instruction) -> Parts:
+    def _parts(self, instruction: Instruction) -> Parts:
         """Return where a value lies; adds the buffers that it is the first in."""
-        opcode = x.opcode
+        opcode = instruction.opcode
         if opcode == "constant":
             return ((),)
         if opcode == "tuple":
-            return tuple(tuple(b for part in self.parts[i] for b in part) for i in x.operands)
+            return tuple(
+                tuple(b for part in self.parts[i] for b in part) for i in instruction.operands
+            )
         if opcode == "get-tuple-element":
-            whole = self.parts[x.operands[0]]
-            index = x.attributes.integer("index")
+            whole = self.parts[instruction.operands[0]]
+            index = instruction.attributes.integer("index")
             return (whole[index],) if index < len(whole) else whole
-        if opcode in FORWARDING and x.operands:
-            return self.parts[x.operands[0]]
-        same = self._unchanged(x) if opcode == "while" else frozenset[int]()
+        if opcode in FORWARDING and instruction.operands:
+            return self.parts[instruction.operands[0]]
+        same = self._unchanged(instruction) if opcode == "while" else frozenset[int]()
         return tuple(
-            self.parts[x.operands[0]][number] if number in same else (self._new(shape),)
-            for number, shape in enumerate(_elements(x.shape))
+            self.parts[instruction.operands[0]][number] if number in same else (self._new(shape),)
+            for number, shape in enumerate(_elements(instruction.shape))
         )
 
     def _new(self, shape: Shape) -> int:
         self.sizes.append(byte_count(shape))
         return len(self.sizes) - 1
 
-    def _unchanged(self, x: Instruction) -> frozenset[int]:
+    def _unchanged(self, instruction: Instruction) -> frozenset[int]:
         """Return the elements of a loop's state that every iteration hands on as they are."""
-        body = self.bodies.get(x.attributes.text("body"))
-        known = len(self.parts[x.operands[0]])
+        body = self.bodies.get(instruction.attributes.text("body"))
+        known = len(self.parts[instruction.operands[0]])
         if body is None or body.instructions[body.root].opcode != "tuple":
             return frozenset()
-        found = set()
+        unchanged = set()
         for number, i in enumerate(body.instructions[body.root].operands):
-            y = body.instructions[i]
+            element = body.instructions[i]
             if (
                 number < known
-                and y.opcode == "get-tuple-element"
-                and y.operands[0] == body.parameters[0]
-                and y.attributes.integer("index") == number
+                and element.opcode == "get-tuple-element"
+                and element.operands[0] == body.parameters[0]
+                and element.attributes.integer("index") == number
             ):
-                found.add(number)
-        return frozenset(found)
+                unchanged.add(number)
+        return frozenset(unchanged)
 
 
 def _elements(shape: Shape) -> tuple[Shape, ...]:
@@ -204,9 +208,9 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
     for b in buffers.kept:
         left[b] += 1
     live = sum([sizes[b] for b in buffers.given if left[b]])
-    found = []
+    bytes_live = []
     for at in order:
-        dying = largest = made = 0
+        dying = largest = bytes_made = 0
         read = buffers.reads[at]
         waiting[id(read)] -= 1
         if not waiting[id(read)]:
@@ -216,14 +220,14 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
                     dying += sizes[b]
                     largest = max(largest, sizes[b])
         for b in buffers.makes[at]:
-            made += sizes[b]
-        spared = min(made, largest) if buffers.in_place[at] else 0
-        found.append(live + made - spared + buffers.extra[at])
-        live += made - dying
+            bytes_made += sizes[b]
+        spared = min(bytes_made, largest) if buffers.in_place[at] else 0
+        bytes_live.append(live + bytes_made - spared + buffers.extra[at])
+        live += bytes_made - dying
         for b in buffers.makes[at]:
             if not left[b]:
                 live -= sizes[b]
-    return found
+    return bytes_live
 
 
 @dataclass(frozen=True)
@@ -239,9 +243,9 @@ class Running:
         order = callees_first(self.module, only_reachable=True)
         for computation in reversed(order):
             if computation.name in reached:
-                for x in computation.instructions:
-                    if x.opcode in RUNNING:
-                        reached.update(x.attributes.called)
+                for instruction in computation.instructions:
+                    if instruction.opcode in RUNNING:
+                        reached.update(instruction.attributes.called)
         return tuple(c.name for c in order if c.name in reached)
 
 

@@ -22,54 +22,58 @@ _MOST_BITS = 64
 def require_meanings(module: Module) -> None:
     """Raise UnsupportedError E0457 for the first operation without a meaning for its types."""
     for computation in callees_first(module, only_reachable=True):
-        for x in computation.instructions:
-            fault = _fault(computation, x)
+        for instruction in computation.instructions:
+            fault = _fault(computation, instruction)
             if fault:
                 error = UnsupportedError(
                     "E0457",
-                    f"instruction {x.name!r}: {fault}",
+                    f"instruction {instruction.name!r}: {fault}",
                     hint="convert the operands to a type that the operation is defined for",
                 )
-                error.span = module.span(x)
+                error.span = module.span(instruction)
                 raise error
 
 
-def _fault(computation: Computation, x: Instruction) -> str:
+def _fault(computation: Computation, instruction: Instruction) -> str:
     """Return what is wrong with the types of an instruction, or nothing."""
-    if not x.operands:
+    if not instruction.operands:
         return ""
-    operand = computation.instructions[x.operands[0]].shape
+    operand = computation.instructions[instruction.operands[0]].shape
     if not isinstance(operand, ArrayShape):
         return ""
     element_type = operand.element_type.name
-    if x.opcode == "clamp":
+    if instruction.opcode == "clamp":
         defined = all(binary_has_meaning(name, element_type) for name in ("maximum", "minimum"))
-    elif x.opcode == "compare":
-        equality = x.attributes.text("direction") in ("EQ", "NE")
+    elif instruction.opcode == "compare":
+        equality = instruction.attributes.text("direction") in ("EQ", "NE")
         defined = equality or not operand.element_type.is_complex
-    elif x.opcode == "topk":
+    elif instruction.opcode == "topk":
         defined = not operand.element_type.is_complex
-    elif x.opcode in _BY_OTHER_KERNELS:
+    elif instruction.opcode in _BY_OTHER_KERNELS:
         defined = True
-    elif x.opcode in ELEMENTWISE and len(x.operands) == _UNARY:
-        defined = unary_has_meaning(x.opcode, element_type)
-    elif x.opcode in ELEMENTWISE and len(x.operands) == _BINARY:
-        defined = binary_has_meaning(x.opcode, element_type)
-    elif x.opcode == "rng":
+    elif instruction.opcode in ELEMENTWISE and len(instruction.operands) == _UNARY:
+        defined = unary_has_meaning(instruction.opcode, element_type)
+    elif instruction.opcode in ELEMENTWISE and len(instruction.operands) == _BINARY:
+        defined = binary_has_meaning(instruction.opcode, element_type)
+    elif instruction.opcode == "rng":
         defined = operand.element_type.is_integer or operand.element_type.is_float
-    elif x.opcode == "rng-bit-generator":
-        return _generator_fault(x, operand)
-    elif x.opcode == "bitcast-convert":
-        return _reading_fault(x, element_type)
+    elif instruction.opcode == "rng-bit-generator":
+        return _generator_fault(instruction, operand)
+    elif instruction.opcode == "bitcast-convert":
+        return _reading_fault(instruction, element_type)
     else:
         defined = True
-    return "" if defined else f"{x.opcode} of {element_type} has no meaning"
+    return "" if defined else f"{instruction.opcode} of {element_type} has no meaning"
 
 
-def _generator_fault(x: Instruction, state: ArrayShape) -> str:
+def _generator_fault(instruction: Instruction, state: ArrayShape) -> str:
     """Return why bits of a type cannot be drawn from a state, or nothing."""
-    bits = x.shape.elements[-1] if isinstance(x.shape, TupleShape) else x.shape
-    algorithm = x.attributes.text("algorithm").lower()
+    bits = (
+        instruction.shape.elements[-1]
+        if isinstance(instruction.shape, TupleShape)
+        else instruction.shape
+    )
+    algorithm = instruction.attributes.text("algorithm").lower()
     words = state.element_count * state.element_type.bits // 64
     from hloipu_runtime.kernels.random_bits import states_of
 
@@ -79,17 +83,21 @@ def _generator_fault(x: Instruction, state: ArrayShape) -> str:
         return f"{algorithm} has no state {state.without_layout()}, it takes {sizes}"
     if not isinstance(bits, ArrayShape) or bits.element_type.bits <= _MOST_BITS:
         return ""
-    return f"{x.opcode} makes at most {_MOST_BITS} bits an element, no {bits.element_type.name}"
+    kind = bits.element_type.name
+    return f"{instruction.opcode} makes at most {_MOST_BITS} bits an element, no {kind}"
 
 
-def _reading_fault(x: Instruction, element_type: str) -> str:
+def _reading_fault(instruction: Instruction, element_type: str) -> str:
     """Return why bits of one type cannot be read as another, or nothing."""
-    if not isinstance(x.shape, ArrayShape) or x.shape.element_type.name == element_type:
+    if (
+        not isinstance(instruction.shape, ArrayShape)
+        or instruction.shape.element_type.name == element_type
+    ):
         return ""
-    source, target = ELEMENT_TYPES[element_type].bits, x.shape.element_type.bits
+    source, target = ELEMENT_TYPES[element_type].bits, instruction.shape.element_type.bits
     if max(source, target) <= _MOST_BITS and max(source, target) % min(source, target) == 0:
         return ""
     return (
         f"the {source} bits of {element_type} cannot be read as "
-        f"{x.shape.element_type.name} of {target} bits"
+        f"{instruction.shape.element_type.name} of {target} bits"
     )

@@ -40,17 +40,21 @@ def module_facts(module: Module) -> dict[str, Any]:
             continue
         runs = work.runs[computation.name].count if computation.name in work.runs else 0
         costs = work.costs.get(computation.name)
-        for position, x in enumerate(computation.instructions):
+        for position, instruction in enumerate(computation.instructions):
             cost = costs[position] if costs else NO_COST
             row = (
-                printable(x.name),
-                opcodes.number(x.opcode),
-                _shape(x),
-                scopes.number(lines.op_name(x)),
-                frames.number(x),
+                printable(instruction.name),
+                opcodes.number(instruction.opcode),
+                _shape(instruction),
+                scopes.number(lines.op_name(instruction)),
+                frames.number(instruction),
                 number,
-                [base + operand for operand in x.operands],
-                [computations[name] for name in x.attributes.called if name in computations],
+                [base + operand for operand in instruction.operands],
+                [
+                    computations[name]
+                    for name in instruction.attributes.called
+                    if name in computations
+                ],
                 runs,
                 float((cost.flops + cost.transcendentals) * runs),
                 float((cost.bytes_read + cost.bytes_written) * runs),
@@ -72,15 +76,15 @@ def module_facts(module: Module) -> dict[str, Any]:
 
 def _roots(module: Module, left_out: int) -> list[int]:
     """Return the row of each computation's root; none where rows were left out."""
-    found, base = [], 0
+    rows, base = [], 0
     for computation in () if left_out else module.computations:
-        found.append(base + computation.root)
+        rows.append(base + computation.root)
         base += len(computation.instructions)
-    return found
+    return rows
 
 
-def _shape(x: Instruction) -> str:
-    text = str(x.shape)
+def _shape(instruction: Instruction) -> str:
+    text = str(instruction.shape)
     return text if len(text) <= _LONGEST_SHAPE else f"{text[: _LONGEST_SHAPE - 1]}…"
 
 
@@ -107,15 +111,15 @@ class _Frames:
         self._of: dict[tuple[int, str, str, int], int] = {}
         self._known: dict[str, int] = {}
 
-    def number(self, x: Instruction) -> int:
+    def number(self, instruction: Instruction) -> int:
         """Return the innermost frame of an instruction, or -1."""
-        found = self._known.get(x.metadata)
-        if found is None:
-            found = -1
-            for frame in reversed(self.lines.frames(x, _DEEPEST_STACK)):
-                row = (found, printable(frame.function), printable(frame.file), frame.line)
-                found = self._of.setdefault(row, len(self.rows))
-                if found == len(self.rows):
+        row_number = self._known.get(instruction.metadata)
+        if row_number is None:
+            row_number = -1
+            for frame in reversed(self.lines.frames(instruction, _DEEPEST_STACK)):
+                row = (row_number, printable(frame.function), printable(frame.file), frame.line)
+                row_number = self._of.setdefault(row, len(self.rows))
+                if row_number == len(self.rows):
                     self.rows.append(row)
-            self._known[x.metadata] = found
-        return found
+            self._known[instruction.metadata] = row_number
+        return row_number

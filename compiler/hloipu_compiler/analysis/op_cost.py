@@ -114,19 +114,21 @@ class OpCosts:
         opcode = instruction.opcode
         if opcode in FREE or opcode in CALLS or opcode in _ENDS:
             return NO_COST
-        operands = tuple([computation.instructions[x].shape for x in instruction.operands])
+        operands = tuple(
+            [computation.instructions[operand].shape for operand in instruction.operands]
+        )
         key = (opcode, instruction.attributes, instruction.shape, operands)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._count(instruction, operands)
-        return found
+        cost = self._known.get(key)
+        if cost is None:
+            cost = self._known[key] = self._count(instruction, operands)
+        return cost
 
     def bytes_of(self, shape: Shape) -> int:
         """Return the bytes of all leaves of a shape."""
-        found = self._bytes.get(shape)
-        if found is None:
-            found = self._bytes[shape] = byte_count(shape)
-        return found
+        count = self._bytes.get(shape)
+        if count is None:
+            count = self._bytes[shape] = byte_count(shape)
+        return count
 
     def _count(self, instruction: Instruction, operands: tuple[Shape, ...]) -> OpCost:
         opcode = instruction.opcode

@@ -40,12 +40,12 @@ class FlopRules:
     def applied(self, instruction: Instruction, key: str = "to_apply") -> int:
         """FLOPs of one application of a small computation: its elementwise instructions."""
         name = instruction.attributes.text(key)
-        found = self._applications.get(name)
-        if found is None:
+        flops = self._applications.get(name)
+        if flops is None:
             callee = self._computations.get(name)
             body = callee.instructions if callee is not None else ()
-            found = self._applications[name] = sum(x.opcode in self._counted for x in body)
-        return found
+            flops = self._applications[name] = sum(inner.opcode in self._counted for inner in body)
+        return flops
 
 
 def element_count(shape: Shape) -> int:

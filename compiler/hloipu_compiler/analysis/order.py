@@ -22,14 +22,14 @@ def has_side_effect(instruction: Instruction) -> bool:
 
 def effectful_computations(module: Module) -> frozenset[str]:
     """Return the names of the computations that hold a side effect, or call one that does."""
-    found: set[str] = set()
+    effectful: set[str] = set()
     for computation in callees_first(module):
-        for x in computation.instructions:
-            called = x.attributes.called
-            if has_side_effect(x) or (called and not found.isdisjoint(called)):
-                found.add(computation.name)
+        for instruction in computation.instructions:
+            called = instruction.attributes.called
+            if has_side_effect(instruction) or (called and not effectful.isdisjoint(called)):
+                effectful.add(computation.name)
                 break
-    return frozenset(found)
+    return frozenset(effectful)
 
 
 def live_positions(computation: Computation, effectful: Set[str] = frozenset()) -> tuple[bool, ...]:

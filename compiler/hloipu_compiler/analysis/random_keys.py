@@ -134,58 +134,65 @@ class KeyWalk:
         `site`: what calls it.
         """
         of_site = site if computation.name in self._drawing else ()
-        key = computation.name, tuple(x for leaves in given for x in leaves), of_site
+        key = computation.name, tuple(masks for leaves in given for masks in leaves), of_site
         if key in self._known:
             return self._known[key]
-        found: list[Leaves] = []
-        for x in computation.instructions:
-            operands = [found[i] for i in x.operands]
-            found.append(self._value(computation, x, given, operands, (*of_site, x.name)))
+        leaves_by_position: list[Leaves] = []
+        for instruction in computation.instructions:
+            operands = [leaves_by_position[i] for i in instruction.operands]
+            leaves_by_position.append(
+                self._value(computation, instruction, given, operands, (*of_site, instruction.name))
+            )
         if not site:
             self._operands = {
-                x.name: leaves for x, leaves in zip(computation.instructions, found, strict=True)
+                op.name: leaves
+                for op, leaves in zip(computation.instructions, leaves_by_position, strict=True)
             }
-        self._known[key] = found[computation.root]
-        return found[computation.root]
+        self._known[key] = leaves_by_position[computation.root]
+        return leaves_by_position[computation.root]
 
     def _value(
         self,
         computation: Computation,
-        x: Instruction,
+        instruction: Instruction,
         given: Sequence[Leaves],
         operands: Sequence[Leaves],
         site: Site,
     ) -> Leaves:
-        if x.parameter_number >= 0:
-            return given[x.parameter_number]
-        match x.opcode:
+        if instruction.parameter_number >= 0:
+            return given[instruction.parameter_number]
+        match instruction.opcode:
             case "tuple":
                 return tuple(leaf for leaves in operands for leaf in leaves)
             case "get-tuple-element":
-                whole = computation.instructions[x.operands[0]].shape
+                whole = computation.instructions[instruction.operands[0]].shape
                 if not isinstance(whole, TupleShape):
                     return operands[0]
-                index = x.attributes.integer("index")
+                index = instruction.attributes.integer("index")
                 first = sum(len(_leaves(each)) for each in whole.elements[:index])
-                return operands[0][first : first + len(_leaves(x.shape))]
+                return operands[0][first : first + len(_leaves(instruction.shape))]
             case "while":
-                return self._loop(computation, x, operands[0], site)
+                return self._loop(computation, instruction, operands[0], site)
             case "conditional":
                 self._use(operands[0])
                 results = [
                     self._values(self.module.computation[name], [leaves], (*site, name))
-                    for name, leaves in zip(x.attributes.called, operands[1:], strict=True)
+                    for name, leaves in zip(
+                        instruction.attributes.called, operands[1:], strict=True
+                    )
                 ]
                 return tuple(_joined(leaves) for leaves in zip(*results, strict=True))
-            case opcode if opcode in _CALLS and len(x.attributes.called) == 1:
-                called = self.module.computation[x.attributes.called[0]]
+            case opcode if opcode in _CALLS and len(instruction.attributes.called) == 1:
+                called = self.module.computation[instruction.attributes.called[0]]
                 return self._values(called, operands, site)
-        here = self._plain(computation, x, operands, site)
-        return (here,) * len(_leaves(x.shape))
+        here = self._plain(computation, instruction, operands, site)
+        return (here,) * len(_leaves(instruction.shape))
 
-    def _loop(self, computation: Computation, x: Instruction, begun: Leaves, site: Site) -> Leaves:
+    def _loop(
+        self, computation: Computation, instruction: Instruction, begun: Leaves, site: Site
+    ) -> Leaves:
         """Return what a loop leaves: what its last iteration does, where it has one for certain."""
-        body = self.module.computation[x.attributes.text("body")]
+        body = self.module.computation[instruction.attributes.text("body")]
         carried = begun
         for _ in range(_MOST_ITERATIONS):
             after = self._values(body, [carried], site)
@@ -195,33 +202,37 @@ class KeyWalk:
             carried = joined
         else:
             self._use(carried)
-        condition = self.module.computation[x.attributes.text("condition")]
+        condition = self.module.computation[instruction.attributes.text("condition")]
         self._use(self._values(condition, [carried], (*site, condition.name)))
-        return after if (trip_count(self.module, computation, x) or 0) > 0 else carried
+        return after if (trip_count(self.module, computation, instruction) or 0) > 0 else carried
 
     def _plain(
-        self, computation: Computation, x: Instruction, operands: Sequence[Leaves], site: Site
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        operands: Sequence[Leaves],
+        site: Site,
     ) -> Masks:
         """Return what an op's arrays depend on, that calls nothing or regions of scalars alone."""
         values = [_joined(leaves) for leaves in operands]
         every = _joined(values)
-        is_moved = x.opcode in _MOVING or is_identity(x)
-        is_moved |= x.opcode == "convert" and _is_integer(x.shape)
-        if is_moved and _is_integer(x.shape):
+        is_moved = instruction.opcode in _MOVING or is_identity(instruction)
+        is_moved |= instruction.opcode == "convert" and _is_integer(instruction.shape)
+        if is_moved and _is_integer(instruction.shape):
             return every
-        match x.opcode:
+        match instruction.opcode:
             case "rng-bit-generator":
                 self.seeds |= every.words
                 return Masks(mixed=every.all | self._generator(site, every))
             case "xor":
-                if any(_is_word(computation, i) for i in x.operands):
+                if any(_is_word(computation, i) for i in instruction.operands):
                     self.seeds |= every.pairs | every.words
                     return Masks(mixed=every.all | self._generator(site, every))
                 if all(value.words for value in values):
                     pairs = self._with_pieces(values[0].words)
                     pairs &= self._with_pieces(values[-1].words)
                     return Masks(mixed=every.all, pairs=pairs)
-            case "add" if _is_integer(x.shape):
+            case "add" if _is_integer(instruction.shape):
                 pure = 0
                 for value in values:
                     pure |= value.mixed & ~value.bare
@@ -265,19 +276,19 @@ def draws_random_bits(module: Module) -> bool:
 
 def _draws(computation: Computation) -> bool:
     return any(
-        x.opcode == "rng-bit-generator" or (x.opcode == "constant" and _is_word(computation, i))
-        for i, x in enumerate(computation.instructions)
+        op.opcode == "rng-bit-generator" or (op.opcode == "constant" and _is_word(computation, i))
+        for i, op in enumerate(computation.instructions)
     )
 
 
 def _drawing_computations(module: Module) -> frozenset[str]:
     """Return the names of computations with a generator in them, or in what they call."""
-    found: set[str] = set()
+    drawing: set[str] = set()
     for computation in module.computations:  # callees come first
-        called = {name for x in computation.instructions for name in x.attributes.called}
-        if _draws(computation) or not found.isdisjoint(called):
-            found.add(computation.name)
-    return frozenset(found)
+        called = {name for op in computation.instructions for name in op.attributes.called}
+        if _draws(computation) or not drawing.isdisjoint(called):
+            drawing.add(computation.name)
+    return frozenset(drawing)
 
 
 def key_numbers(
@@ -288,19 +299,19 @@ def key_numbers(
     `state`: the result that each array of state comes out as. `apart`: those that are none for
     other reasons.
     """
-    found = set()
+    keys = set()
     numbers = [n for n in range(walk.replica_bit.bit_length() - 1) if walk.seeds >> n & 1]
     for number in numbers:
         bit = 1 << number
         if walk.spoiled & bit or number in apart:
             continue
         own = state.get(number)
-        others = [x for n, x in enumerate(walk.results) if n != own]
+        others = [masks for n, masks in enumerate(walk.results) if n != own]
         if own is not None and walk.results[own].added & bit:
             continue
-        if not any(x.bare & bit for x in others):
-            found.add(number)
-    return frozenset(found)
+        if not any(masks.bare & bit for masks in others):
+            keys.add(number)
+    return frozenset(keys)
 
 
 def _born(shape: ArrayShape | None, number: int) -> Masks:
@@ -309,11 +320,11 @@ def _born(shape: ArrayShape | None, number: int) -> Masks:
 
 
 def _joined(values: Sequence[Masks]) -> Masks:
-    found = _NONE
+    joined = _NONE
     for value in values:
-        if value is not found:
-            found = found | value
-    return found
+        if value is not joined:
+            joined = joined | value
+    return joined
 
 
 def _leaves(shape: Shape) -> list[ArrayShape | None]:
@@ -335,12 +346,12 @@ def _is_integer(shape: Shape | None) -> bool:
 
 def _is_word(computation: Computation, position: int) -> bool:
     """Whether a value is the word of Threefry's key schedule."""
-    x = computation.instructions[position]
-    while x.opcode in ("broadcast", "reshape", "copy", "bitcast"):
-        x = computation.instructions[x.operands[0]]
-    if x.opcode != "constant" or x.literal is None:
+    instruction = computation.instructions[position]
+    while instruction.opcode in ("broadcast", "reshape", "copy", "bitcast"):
+        instruction = computation.instructions[instruction.operands[0]]
+    if instruction.opcode != "constant" or instruction.literal is None:
         return False
-    if x.literal.array is not None:
-        array = x.literal.array
+    if instruction.literal.array is not None:
+        array = instruction.literal.array
         return bool(array.size) and bool((array == THREEFRY_WORD).all())
-    return x.literal.text.strip() == str(THREEFRY_WORD)
+    return instruction.literal.text.strip() == str(THREEFRY_WORD)

@@ -23,10 +23,10 @@ class Classes:
 
     def members(self) -> dict[Cell, list[Cell]]:
         """Return the members of every class."""
-        found: dict[Cell, list[Cell]] = {}
+        members_by_class: dict[Cell, list[Cell]] = {}
         for cell, first in self.of_cell.items():
-            found.setdefault(first, []).append(cell)
-        return found
+            members_by_class.setdefault(first, []).append(cell)
+        return members_by_class
 
 
 def scaling_classes(module: Module) -> Classes:
@@ -40,19 +40,21 @@ def scaling_classes(module: Module) -> Classes:
 
 def looked_up(module: Module, classes: Classes) -> frozenset[Cell]:
     """Return the classes of the dimensions that indices point into: rows of tables, time steps."""
-    found: set[Cell] = set()
+    classes_of_indices: set[Cell] = set()
     for computation in module.computations:
-        for x in computation.instructions:
+        for instruction in computation.instructions:
             places: tuple[int, ...] = ()
-            if x.opcode in _ROWS:
-                places = x.attributes.integers(_ROWS[x.opcode])
-            elif x.opcode in ("dynamic-slice", "dynamic-update-slice"):
-                places = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
+            if instruction.opcode in _ROWS:
+                places = instruction.attributes.integers(_ROWS[instruction.opcode])
+            elif instruction.opcode in ("dynamic-slice", "dynamic-update-slice"):
+                places = rule_in(computation, instruction).dimensions(0, FactorKind.INDEXED)
             for d in places:
-                cell = classes.of_cell.get(Cell(computation.name, x.operands[0], WHOLE, d))
+                cell = classes.of_cell.get(
+                    Cell(computation.name, instruction.operands[0], WHOLE, d)
+                )
                 if cell is not None:
-                    found.add(cell)
-    return frozenset(found)
+                    classes_of_indices.add(cell)
+    return frozenset(classes_of_indices)
 
 
 _ROWS = {"gather": "collapsed_slice_dims", "scatter": "inserted_window_dims"}
@@ -68,11 +70,11 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
     kept: set[Cell] = set()
     entry = module.entry
     plain = _plain(entry)
-    for x in entry.instructions:
-        if x.opcode != "dot":
+    for instruction in entry.instructions:
+        if instruction.opcode != "dot":
             continue
-        rule = rule_in(entry, x)
-        for side, i in enumerate(x.operands[:2]):
+        rule = rule_in(entry, instruction)
+        for side, i in enumerate(instruction.operands[:2]):
             if not plain[i]:
                 continue
             over = rule.dimensions(side, FactorKind.REDUCTION)
@@ -85,11 +87,11 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
 
 def _plain(computation: Computation) -> list[bool]:
     """Return which values are parameters, or these in another order or type."""
-    found: list[bool] = []
-    for x in computation.instructions:
-        moved = x.opcode in _MOVING and found[x.operands[0]]
-        found.append(x.parameter_number >= 0 or moved)
-    return found
+    is_plain: list[bool] = []
+    for instruction in computation.instructions:
+        moved = instruction.opcode in _MOVING and is_plain[instruction.operands[0]]
+        is_plain.append(instruction.parameter_number >= 0 or moved)
+    return is_plain
 
 
 _MOVING = frozenset({"transpose", "reshape", "convert", "copy", "get-tuple-element"})
@@ -104,8 +106,8 @@ class _Classing(Joined):
 
     def cells(self) -> Iterator[Cell]:
         for computation in self.module.computations:
-            for position, x in enumerate(computation.instructions):
-                for element, shape in arrays_of(x.shape):
+            for position, instruction in enumerate(computation.instructions):
+                for element, shape in arrays_of(instruction.shape):
                     for dimension, size in enumerate(shape.dimensions):
                         if size > 1:
                             yield Cell(computation.name, position, element, dimension)
@@ -126,24 +128,30 @@ class _Classing(Joined):
 
     def visit(self, computation: Computation, position: int) -> None:
         """Join what one instruction makes equal."""
-        x = computation.instructions[position]
+        instruction = computation.instructions[position]
         results = self.values(computation, position)
-        operands = [self.values(computation, i) for i in x.operands]
-        if x.opcode in _TUPLES:
-            self._tuple(x, results, operands)
-        elif x.opcode in _CALLING:
-            self._calling(computation, x, results, operands)
+        operands = [self.values(computation, i) for i in instruction.operands]
+        if instruction.opcode in _TUPLES:
+            self._tuple(instruction, results, operands)
+        elif instruction.opcode in _CALLING:
+            self._calling(computation, instruction, results, operands)
         elif results and operands:
-            self._by_factors(computation, x, results, [v for values in operands for v in values])
+            self._by_factors(
+                computation, instruction, results, [v for values in operands for v in values]
+            )
 
     def _by_factors(
-        self, computation: Computation, x: Instruction, results: list[Value], operands: list[Value]
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        results: list[Value],
+        operands: list[Value],
     ) -> None:
         """Join the dimensions that have a factor, with the first of them: a result's, if any.
 
         Those that are not passed through or reduced, of windows and slices, only if they are equal.
         """
-        rule = rule_in(computation, x)
+        rule = rule_in(computation, instruction)
         if (len(operands), len(results)) != (len(rule.operands), len(rule.results)):
             return  # tuples in tuples
         first: dict[int, tuple[Value, int]] = {}
@@ -156,13 +164,15 @@ class _Classing(Joined):
                 ):
                     self.join(value, d, other, k)
 
-    def _tuple(self, x: Instruction, results: list[Value], operands: list[list[Value]]) -> None:
-        if x.opcode == "tuple":
+    def _tuple(
+        self, instruction: Instruction, results: list[Value], operands: list[list[Value]]
+    ) -> None:
+        if instruction.opcode == "tuple":
             for value in results:
                 for source in operands[value.element]:
                     self.join_equal(value, source)
         else:
-            index = x.attributes.integer("index")
+            index = instruction.attributes.integer("index")
             for value in results:
                 for source in operands[0]:
                     if source.element == index:
@@ -171,21 +181,25 @@ class _Classing(Joined):
     def _calling(
         self,
         computation: Computation,
-        x: Instruction,
+        instruction: Instruction,
         results: list[Value],
         operands: list[list[Value]],
     ) -> None:
-        called = [self.module.computation[name] for name in x.attributes.called]
-        arguments = [operands[0]] * len(called) if x.opcode == "while" else operands
-        if x.opcode == "conditional":
+        called = [self.module.computation[name] for name in instruction.attributes.called]
+        arguments = [operands[0]] * len(called) if instruction.opcode == "while" else operands
+        if instruction.opcode == "conditional":
             arguments = operands[1:]
         for number, inner in enumerate(called):
-            given = arguments if x.opcode in ("call", "fusion") else arguments[number : number + 1]
+            given = (
+                arguments
+                if instruction.opcode in ("call", "fusion")
+                else arguments[number : number + 1]
+            )
             for place, values in zip(inner.parameters, given, strict=False):
                 self.join_values(self.values(inner, place), values)
-            if x.opcode != "while" or inner.name == x.attributes.text("body"):
+            if instruction.opcode != "while" or inner.name == instruction.attributes.text("body"):
                 self.join_values(self.values(inner, inner.root), results)
-        if x.opcode == "while":
+        if instruction.opcode == "while":
             self.join_values(results, operands[0])
 
 

@@ -44,14 +44,14 @@ class SourceLines:
         text = instruction.metadata
         if not text:
             return NO_METADATA
-        found = self._metadata.get(text)
-        if found is None:
+        metadata = self._metadata.get(text)
+        if metadata is None:
             try:
-                found = read_metadata(text)
+                metadata = read_metadata(text)
             except TextFault:
-                found = NO_METADATA
-            self._metadata[text] = found
-        return found
+                metadata = NO_METADATA
+            self._metadata[text] = metadata
+        return metadata
 
     def op_name(self, instruction: Instruction) -> str:
         """Return the op's path in the user's program, such as `jit(step)/dot_general`."""
@@ -74,15 +74,15 @@ class SourceLines:
         text = instruction.metadata
         if not text:
             return ""
-        found = self._lines.get(text)
-        if found is None:
+        line = self._lines.get(text)
+        if line is None:
             frames = self.frames(instruction)
-            shown = next((x for x in frames if not _LIBRARY.search(x.file)), None)
+            shown = next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
             shown = shown or (frames[0] if frames else None)
             file = PurePosixPath(shown.file).name if shown else ""
-            found = f"{printable(file)}:{shown.line}" if shown else ""
-            self._lines[text] = found
-        return found
+            line = f"{printable(file)}:{shown.line}" if shown else ""
+            self._lines[text] = line
+        return line
 
 
 def source_lines(module: Module) -> dict[str, str]:
@@ -91,15 +91,17 @@ def source_lines(module: Module) -> dict[str, str]:
     Of a loop for which it does not, the line of the dump.
     """
     lines = SourceLines(module)
-    found = {
-        x.name: lines.line(x)
+    line_by_name = {
+        op.name: lines.line(op)
         for computation in module.computations
-        for x in computation.instructions
-        if x.metadata
+        for op in computation.instructions
+        if op.metadata
     }
     for computation in module.computations:
-        for x in computation.instructions:
-            span = module.span(x) if x.opcode == "while" else None
-            if span is not None and not found.get(x.name):
-                found[x.name] = f"HLO line {span.source.line_and_column(span.start)[0]}"
-    return {name: line for name, line in found.items() if line}
+        for instruction in computation.instructions:
+            span = module.span(instruction) if instruction.opcode == "while" else None
+            if span is not None and not line_by_name.get(instruction.name):
+                line_by_name[instruction.name] = (
+                    f"HLO line {span.source.line_and_column(span.start)[0]}"
+                )
+    return {name: line for name, line in line_by_name.items() if line}

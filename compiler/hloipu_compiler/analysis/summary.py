@@ -84,24 +84,29 @@ def parameter_rows(module: Module, lines: SourceLines) -> tuple[ParameterRow, ..
     aliases = module.attributes.get("input_output_alias", ())
     donors = module.attributes.get("buffer_donor", ())
     state = (
-        {x.parameter for x in aliases if isinstance(x, Alias)}
+        {alias.parameter for alias in aliases if isinstance(alias, Alias)}
         if isinstance(aliases, tuple)
         else set()
     )
     donated = (
-        {x.parameter for x in donors if isinstance(x, Donor)}
+        {donor.parameter for donor in donors if isinstance(donor, Donor)}
         if isinstance(donors, tuple)
         else set()
     )
     rows = []
     for position in module.entry.parameters:
-        x = module.entry.instructions[position]
-        role = "state" if x.parameter_number in state else ""
-        if not role and x.parameter_number in donated:
+        instruction = module.entry.instructions[position]
+        role = "state" if instruction.parameter_number in state else ""
+        if not role and instruction.parameter_number in donated:
             role = "donated"
         rows.append(
             ParameterRow(
-                x.parameter_number, x.name, lines.op_name(x), x.shape, byte_count(x.shape), role
+                instruction.parameter_number,
+                instruction.name,
+                lines.op_name(instruction),
+                instruction.shape,
+                byte_count(instruction.shape),
+                role,
             )
         )
     return tuple(rows)
@@ -114,21 +119,28 @@ def _runs_somewhere(module: Module, counted: Tally) -> list[Computation]:
 def _largest(
     module: Module, counted: Tally, lines: SourceLines, most: int
 ) -> tuple[TensorRow, ...]:
-    made: list[tuple[int, Computation, Instruction]] = []
+    sized: list[tuple[int, Computation, Instruction]] = []
     sizes: dict[Shape, int] = {}
     for computation in _runs_somewhere(module, counted):
         # What a called computation takes as a parameter, its caller has made.
         given = {"parameter"} if computation is not module.entry else set()
-        for x in computation.instructions:
-            if x.opcode in _NOT_MADE or x.opcode in given:
+        for instruction in computation.instructions:
+            if instruction.opcode in _NOT_MADE or instruction.opcode in given:
                 continue
-            size = sizes.get(x.shape)
+            size = sizes.get(instruction.shape)
             if size is None:
-                size = sizes[x.shape] = byte_count(x.shape)
-            made.append((size, computation, x))
+                size = sizes[instruction.shape] = byte_count(instruction.shape)
+            sized.append((size, computation, instruction))
     return tuple(
-        TensorRow(c.name, x.name, x.opcode, x.shape, size, lines.line(x))
-        for size, c, x in nlargest(most, made, key=lambda row: row[0])
+        TensorRow(
+            c.name,
+            op.name,
+            op.opcode,
+            op.shape,
+            size,
+            lines.line(op),
+        )
+        for size, c, op in nlargest(most, sized, key=lambda row: row[0])
     )
 
 
@@ -142,15 +154,15 @@ def _by_source_line(
     for computation in _runs_somewhere(module, counted):
         runs = counted.runs[computation.name]
         costs = counted.costs[computation.name]
-        for x, cost in zip(computation.instructions, costs, strict=True):
-            if x.opcode in FREE:
+        for instruction, cost in zip(computation.instructions, costs, strict=True):
+            if instruction.opcode in FREE:
                 continue
-            source = lines.line(x)
+            source = lines.line(instruction)
             if not source:
                 continue
             row = sums.get(source)
             if row is None:
                 row = sums[source] = CostSum()
-            row.add(cost, runs.count, exact=runs.exact and not is_opaque(x))
+            row.add(cost, runs.count, exact=runs.exact and not is_opaque(instruction))
     rows = (SourceRow(s, row.instructions, row.total, row.exact) for s, row in sums.items())
     return tuple(nlargest(most, rows, key=lambda r: (r.cost.flops, r.cost.bytes_written)))

@@ -107,12 +107,14 @@ def _rows(
     for computation in running:
         times = runs[computation.name]
         here: dict[str, int] = {}
-        for x, cost in zip(computation.instructions, costs[computation.name], strict=True):
-            opcode = x.opcode
+        for instruction, cost in zip(
+            computation.instructions, costs[computation.name], strict=True
+        ):
+            opcode = instruction.opcode
             row = sums.get(opcode)
             if row is None:
                 row = sums[opcode] = CostSum()
-            row.add(cost, times.count, exact=times.exact and not is_opaque(x))
+            row.add(cost, times.count, exact=times.exact and not is_opaque(instruction))
             here[opcode] = here.get(opcode, 0) + 1
         for opcode, count in here.items():
             often[opcode] = often.get(opcode, Runs(0)).plus(times, count)
@@ -123,28 +125,28 @@ def _rows(
 
 
 def _opaque_calls(running: list[Computation]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    calls_by_target: dict[str, int] = {}
     for computation in running:
-        for x in computation.instructions:
-            if is_opaque(x):
-                target = x.attributes.text("custom_call_target")
-                found[target] = found.get(target, 0) + 1
-    return found
+        for instruction in computation.instructions:
+            if is_opaque(instruction):
+                target = instruction.attributes.text("custom_call_target")
+                calls_by_target[target] = calls_by_target.get(target, 0) + 1
+    return calls_by_target
 
 
 def _fused(order: tuple[Computation, ...]) -> frozenset[str]:
     return frozenset(
         name
         for computation in order
-        for instruction in computation.instructions
-        if instruction.opcode == "fusion"
-        for name in instruction.attributes.called
+        for op in computation.instructions
+        if op.opcode == "fusion"
+        for name in op.attributes.called
     )
 
 
 def _own_costs(table: OpCosts, computation: Computation, fused: bool) -> list[OpCost]:
     """Costs by position; inside a fusion nothing goes through memory, so only the work counts."""
-    costs = [table.of(computation, x) for x in computation.instructions]
+    costs = [table.of(computation, instruction) for instruction in computation.instructions]
     if not fused:
         return costs
     return [OpCost(cost.flops, cost.transcendentals) for cost in costs]

@@ -50,8 +50,8 @@ def _noted_trips(instruction: Instruction) -> int | None:
     config = instruction.backend_config
     if config.startswith('"'):  # older dumps quote the JSON
         config = config.replace('\\"', '"')
-    found = _NOTED.search(config)
-    return int(found[1]) if found else None
+    match = _NOTED.search(config)
+    return int(match[1]) if match else None
 
 
 _MOST_LOOPS = 2
@@ -107,16 +107,16 @@ _MOST_TESTS = 8
 
 def _tests(module: Module, frame: Frame, position: int) -> list[tuple[Frame, int]]:
     """Return the tests that all have to hold for a condition to hold."""
-    found: list[tuple[Frame, int]] = []
+    tests: list[tuple[Frame, int]] = []
     waiting = [(frame, position)]
-    while waiting and len(found) + len(waiting) <= _MOST_TESTS:
+    while waiting and len(tests) + len(waiting) <= _MOST_TESTS:
         frame, position = followed(module, *waiting.pop())
         test = frame.computation.instructions[position]
         if test.opcode == "and" and isinstance(test.shape, ArrayShape):
-            waiting.extend((frame, x) for x in test.operands)
+            waiting.extend((frame, operand) for operand in test.operands)
         else:
-            found.append((frame, position))
-    return found + waiting
+            tests.append((frame, position))
+    return tests + waiting
 
 
 def _counted(
@@ -131,7 +131,7 @@ def _counted(
     compare = frame.computation.instructions[position]
     if compare.opcode != "compare":
         return None
-    sides = [linear_form(module, frame, x) for x in compare.operands]
+    sides = [linear_form(module, frame, side) for side in compare.operands]
     direction = compare.attributes.text("direction")
     for counter, bound, relation in (
         (sides[0], sides[1], direction),
@@ -189,4 +189,4 @@ def _no_overflow(shape: object, start: int, step: int, trips: int, offset: int) 
         (0, 2**bits) if shape.element_type.name[0] == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1))
     )
     last = start + step * trips
-    return all(low <= x < high for x in (start, last, start + offset, last + offset))
+    return all(low <= value < high for value in (start, last, start + offset, last + offset))

@@ -138,8 +138,8 @@ class _Walk:
 
     def reaches(self, values: Sequence[_Value], goal: _Value) -> bool:
         """Whether values are made of another by moving and computing; true where too many are."""
-        found = self.origins(values, computing=True)
-        return found is None or goal in found
+        origins = self.origins(values, computing=True)
+        return origins is None or goal in origins
 
     def origins(self, values: Sequence[_Value], *, computing: bool) -> set[_Value] | None:
         """Return what values are made of: where walking ends; None where there is too much."""
@@ -160,45 +160,54 @@ class _Walk:
 
     def _following(self, value: _Value, *, computing: bool) -> list[_Value] | None:
         """Return the values that one is made of; None where walking ends."""
-        x, frame = value.op, value.frame
-        if x.parameter_number >= 0:
+        instruction, frame = value.op, value.frame
+        if instruction.parameter_number >= 0:
             return None if frame is self.root else list(self._given(value))
-        match x.opcode:
+        match instruction.opcode:
             case "get-tuple-element":
-                index = x.attributes.integer("index")
-                return [_Value(frame, x.operands[0], (index, *value.path))]
+                index = instruction.attributes.integer("index")
+                return [_Value(frame, instruction.operands[0], (index, *value.path))]
             case "tuple" if value.path:
-                return [_Value(frame, x.operands[value.path[0]], value.path[1:])]
+                return [_Value(frame, instruction.operands[value.path[0]], value.path[1:])]
             case "while":
-                body = self._called(value, x.attributes.text("body"))
-                return [self._root_of(body, value.path), _Value(frame, x.operands[0], value.path)]
+                body = self._called(value, instruction.attributes.text("body"))
+                return [
+                    self._root_of(body, value.path),
+                    _Value(frame, instruction.operands[0], value.path),
+                ]
             case "conditional":
-                names = x.attributes.called
-                found = [self._called(value, name, n) for n, name in enumerate(names)]
-                return [self._root_of(each, value.path) for each in found]
-            case opcode if opcode in _CALLS and len(x.attributes.called) == 1:
-                return [self._root_of(self._called(value, x.attributes.called[0]), value.path)]
-        operands = self._operands(x, computing=computing)
-        path = () if x.opcode in _HANDING_ON else value.path
+                names = instruction.attributes.called
+                branches = [self._called(value, name, n) for n, name in enumerate(names)]
+                return [self._root_of(each, value.path) for each in branches]
+            case opcode if opcode in _CALLS and len(instruction.attributes.called) == 1:
+                return [
+                    self._root_of(self._called(value, instruction.attributes.called[0]), value.path)
+                ]
+        operands = self._operands(instruction, computing=computing)
+        path = () if instruction.opcode in _HANDING_ON else value.path
         return None if operands is None else [_Value(frame, i, path) for i in operands]
 
-    def _operands(self, x: Instruction, *, computing: bool) -> Sequence[int] | None:
-        if x.opcode in _OF_ALL:
-            return x.operands
-        if x.opcode in _OF_FIRST:
-            return x.operands[:1]
-        if x.opcode in _OF_TWO:
-            return x.operands[:2]
-        if x.opcode == "select":
-            return x.operands[1:]
-        if x.opcode == "scatter" and (computing or self._assigns(x)):
-            third = len(x.operands) // 3
-            return (*x.operands[:third], *x.operands[-third:])
-        return x.operands if computing and x.opcode in _COMPUTING | _HANDING_ON else None
+    def _operands(self, instruction: Instruction, *, computing: bool) -> Sequence[int] | None:
+        if instruction.opcode in _OF_ALL:
+            return instruction.operands
+        if instruction.opcode in _OF_FIRST:
+            return instruction.operands[:1]
+        if instruction.opcode in _OF_TWO:
+            return instruction.operands[:2]
+        if instruction.opcode == "select":
+            return instruction.operands[1:]
+        if instruction.opcode == "scatter" and (computing or self._assigns(instruction)):
+            third = len(instruction.operands) // 3
+            return (*instruction.operands[:third], *instruction.operands[-third:])
+        return (
+            instruction.operands
+            if computing and instruction.opcode in _COMPUTING | _HANDING_ON
+            else None
+        )
 
-    def _assigns(self, x: Instruction) -> bool:
+    def _assigns(self, instruction: Instruction) -> bool:
         """Whether a scatter puts what is new in place of what was there."""
-        (name,) = x.attributes.called
+        (name,) = instruction.attributes.called
         computation = self.module.computation[name]
         root = computation.instructions[computation.root]
         return root.parameter_number == len(computation.parameters) - 1
@@ -219,12 +228,12 @@ class _Walk:
         caller = frame.caller
         if caller is None:
             return
-        x = caller.computation.instructions[frame.site]
-        match x.opcode:
+        instruction = caller.computation.instructions[frame.site]
+        match instruction.opcode:
             case "while":
                 yield self._root_of(frame, value.path)
-                yield _Value(caller, x.operands[0], value.path)
+                yield _Value(caller, instruction.operands[0], value.path)
             case "conditional":
-                yield _Value(caller, x.operands[frame.branch + 1], value.path)
+                yield _Value(caller, instruction.operands[frame.branch + 1], value.path)
             case _:
-                yield _Value(caller, x.operands[value.op.parameter_number], value.path)
+                yield _Value(caller, instruction.operands[value.op.parameter_number], value.path)

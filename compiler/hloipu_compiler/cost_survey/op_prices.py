@@ -40,17 +40,21 @@ def form_of(module: Module) -> Hashable:
     """Return what modules have in common that differ in names and source locations only."""
     number = {c.name: n for n, c in enumerate(module.computations)}
     computations = tuple(
-        (c.root, tuple(_form(x, number) for x in c.instructions)) for c in module.computations
+        (c.root, tuple(_form(instruction, number) for instruction in c.instructions))
+        for c in module.computations
     )
     return number[module.entry.name], computations
 
 
-def _form(x: Instruction, number: Mapping[str, int]) -> Hashable:
-    called = tuple(number[name] for name in x.attributes.called)
-    own = tuple((key, None if key in _CALLING else value) for key, value in x.attributes.items())
-    literal = None if x.literal is None else _literal(x.literal)
+def _form(instruction: Instruction, number: Mapping[str, int]) -> Hashable:
+    called = tuple(number[name] for name in instruction.attributes.called)
+    own = tuple(
+        (key, None if key in _CALLING else value) for key, value in instruction.attributes.items()
+    )
+    literal = None if instruction.literal is None else _literal(instruction.literal)
     return (
-        x.opcode, x.shape, x.operands, own, called, x.backend_config, literal, x.parameter_number,
+        instruction.opcode, instruction.shape, instruction.operands, own, called,
+        instruction.backend_config, literal, instruction.parameter_number,
     )  # fmt: skip
 
 
@@ -143,13 +147,13 @@ class OpKinds:
         """The first op of each kind."""
         look, entry = _Look(module), module.entry
         number: dict[Hashable, int] = {}
-        for x in entry.instructions:
-            if x.opcode in FREE:
+        for instruction in entry.instructions:
+            if instruction.opcode in FREE:
                 self.kinds.append(-1)
                 continue
-            kind = number.setdefault(look.of(entry, x), len(number))
+            kind = number.setdefault(look.of(entry, instruction), len(number))
             if kind == len(self.examples):
-                self.examples.append(x)
+                self.examples.append(instruction)
             self.kinds.append(kind)
 
     def prices(
@@ -164,14 +168,16 @@ class OpKinds:
         `participants`: replicas and partitions that it has collectives meet.
         """
         entry, of_kind = self.module.entry, list[OpPrice]()
-        for number, x in enumerate(each("pricing ops", self.examples, len(self.examples))):
+        for number, instruction in enumerate(
+            each("pricing ops", self.examples, len(self.examples))
+        ):
             price = None
-            if number < _MOST_KINDS and x.opcode in LOWERINGS:
-                op = _alone(self.module, x)
+            if number < _MOST_KINDS and instruction.opcode in LOWERINGS:
+                op = _alone(self.module, instruction)
                 counts = participants if meets_others(op.module) else (1, 1)
                 key = (machine, tuning, op.key, counts)
                 price = PRICE_MEMO.of(key, op.pricing(program_of, machine))
-            of_kind.append(OpPrice(work(entry, x)) if price is None else price)
+            of_kind.append(OpPrice(work(entry, instruction)) if price is None else price)
         return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
 
 
@@ -188,24 +194,28 @@ class _Look:
         self.names = frozenset(module.computation)
         self.looks: dict[str, Hashable] = {}
 
-    def of(self, computation: Computation, x: Instruction) -> Hashable:
+    def of(self, computation: Computation, instruction: Instruction) -> Hashable:
         """Return what ops have in common that cost the same."""
-        called = tuple(self._look_of(name) for name in x.attributes.called)
+        called = tuple(self._look_of(name) for name in instruction.attributes.called)
         own = tuple(
             (key, str(value))
-            for key, value in x.attributes.items()
+            for key, value in instruction.attributes.items()
             if key not in _NOT_OF_COST and str(value) not in self.names
         )
-        operands = tuple(_kind(computation, i) for i in x.operands)
-        return x.opcode, str(x.shape), operands, own, called
+        operands = tuple(_kind(computation, i) for i in instruction.operands)
+        return instruction.opcode, str(instruction.shape), operands, own, called
 
     def _look_of(self, name: str) -> Hashable:
         if name not in self.looks:
             computation = self.module.computation[name]
             self.looks[name] = hash(
                 tuple(
-                    (self.of(computation, x), x.operands, str(x.literal))
-                    for x in computation.instructions
+                    (
+                        self.of(computation, op),
+                        op.operands,
+                        str(op.literal),
+                    )
+                    for op in computation.instructions
                 )
             )
         return self.looks[name]
@@ -213,24 +223,26 @@ class _Look:
 
 def _kind(computation: Computation, position: int) -> str:
     """Return an operand's shape, or a small constant's value."""
-    x = computation.instructions[position]
-    return f"{x.shape}" if x.literal is None else f"{x.shape} constant"
+    instruction = computation.instructions[position]
+    return (
+        f"{instruction.shape}" if instruction.literal is None else f"{instruction.shape} constant"
+    )
 
 
-def _alone(module: Module, x: Instruction) -> OneOp:
+def _alone(module: Module, instruction: Instruction) -> OneOp:
     """Return a module of one op: what it reads are parameters, but for constants and tuples."""
-    made: list[Instruction] = []
-    names = Names([x.name])
-    operands = _written(module.entry, x.operands, made, names)
-    made.append(with_operands(x, tuple(operands)))
-    entry = Computation("alone", tuple(made), len(made) - 1)
-    others = _called(module, x)
-    slots = tuple(made[i].parameter_number for i in operands)
+    instructions: list[Instruction] = []
+    names = Names([instruction.name])
+    operands = _written(module.entry, instruction.operands, instructions, names)
+    instructions.append(with_operands(instruction, tuple(operands)))
+    entry = Computation("alone", tuple(instructions), len(instructions) - 1)
+    others = _called(module, instruction)
+    slots = tuple(instructions[i].parameter_number for i in operands)
     return OneOp(Module("alone", (*others, entry), len(others), Attributes({})), slots)
 
 
 def _written(
-    entry: Computation, operands: Sequence[int], made: list[Instruction], names: Names
+    entry: Computation, operands: Sequence[int], instructions: list[Instruction], names: Names
 ) -> list[int]:
     """Write operands: constants, broadcasts and tuples as they are, others as parameters."""
     at: dict[int, int] = {}
@@ -250,12 +262,12 @@ def _written(
             waiting.extend(missing)
             continue
         waiting.pop()
-        at[i] = len(made)
+        at[i] = len(instructions)
         if kept:
             moved = with_operands(old, tuple(at[j] for j in old.operands))
-            made.append(moved._replace(name=names.fresh(old.name)))
+            instructions.append(moved._replace(name=names.fresh(old.name)))
         else:
-            made.append(
+            instructions.append(
                 Instruction(
                     names.fresh(f"p{parameters}"), "parameter", old.shape,
                     parameter_number=parameters,
@@ -265,10 +277,10 @@ def _written(
     return [at[i] for i in operands]
 
 
-def _called(module: Module, x: Instruction) -> tuple[Computation, ...]:
+def _called(module: Module, instruction: Instruction) -> tuple[Computation, ...]:
     """Return the computations that an op calls, and those that they call, in the module's order."""
     wanted: set[str] = set()
-    waiting = list(x.attributes.called)
+    waiting = list(instruction.attributes.called)
     while waiting:
         name = waiting.pop()
         if name not in wanted:
@@ -283,13 +295,13 @@ def kept_copies(entry: Computation, prices: Sequence[OpPrice]) -> dict[tuple[int
 
     A copy is known by the parameter's position and its bytes; the parameter itself lies otherwise.
     """
-    found: dict[tuple[int, int], list[int]] = {}
-    for position, x in enumerate(entry.instructions):
-        for i, size in zip(x.operands, prices[position].given_bytes, strict=False):
+    readers_by_copy: dict[tuple[int, int], list[int]] = {}
+    for position, instruction in enumerate(entry.instructions):
+        for i, size in zip(instruction.operands, prices[position].given_bytes, strict=False):
             source = source_of(entry, i)
             if size and entry.instructions[source].parameter_number >= 0:
-                found.setdefault((source, size), []).append(position)
-    return found
+                readers_by_copy.setdefault((source, size), []).append(position)
+    return readers_by_copy
 
 
 def source_of(entry: Computation, position: int) -> int:

@@ -42,7 +42,7 @@ def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBy
     inner = Sequence(tuple(step for step in program.body.steps if not isinstance(step, streams)))
     liveness = liveness_of(program)
     charges = charges_of(replace(program, body=inner), machine, forms).ipus[0]
-    points = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
+    points = points_of(liveness.region, {id(step): step for step, *_ in charges.messages})
     spans: list[tuple[int, Ranges]] = [
         (on_all_tiles(variable, machine), liveness.ranges[number])
         for number, variable in enumerate(program.variables)
@@ -50,7 +50,7 @@ def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBy
     ]
     spans += [
         (rounded(size, machine) * tiles.count, points[id(step)])
-        for step, tiles, size in charges.messages
+        for step, tiles, size, _ in charges.messages
     ]
     tiles = machine.chip.tiles_per_ipu
     return ProgramBytes(
@@ -72,14 +72,14 @@ def own_code(charges: Charges, tiles: int) -> Counter[str]:
     def mean(sizes: Iterable[tuple[Tiles, int]]) -> float:
         return sum(size * grid.count for grid, size in sizes) / tiles
 
-    found: Counter[str] = Counter()
-    found["exchange"] += round(mean(charges.exchange_code.items()))
-    found["state"] += round(mean(charges.vertex_state.items()))
-    found["control"] += round(
+    bytes_by_kind: Counter[str] = Counter()
+    bytes_by_kind["exchange"] += round(mean(charges.exchange_code.items()))
+    bytes_by_kind["state"] += round(mean(charges.vertex_state.items()))
+    bytes_by_kind["control"] += round(
         mean((grid, size) for (_, grid), size in charges.control_code.items())
     )
-    found["control"] += charges.common_code_bytes
-    return found
+    bytes_by_kind["control"] += charges.common_code_bytes
+    return bytes_by_kind
 
 
 class MostCode(NamedTuple):

@@ -103,13 +103,13 @@ def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
     made_of: list[tuple[int, ...]] = []
     pairs: list[tuple[int, int]] = []
     sizes = np.zeros(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
+    for position, instruction in enumerate(entry.instructions):
         works = phases.phase[position] in (FORWARD, BACKWARD)
-        sources = {source for i in x.operands for source in made_of[i]}
+        sources = {source for i in instruction.operands for source in made_of[i]}
         if works:
             pairs.extend((source, position) for source in sources)
         if works or position in given:
-            sizes[position] = size_of(x.shape)
+            sizes[position] = size_of(instruction.shape)
             made_of.append((position,))
         else:
             made_of.append(tuple(sources)[:_MOST_SOURCES])
@@ -138,7 +138,7 @@ def parts_of(
     for number, ops in remade.items():
         here[number] = here.get(number, frozenset()).union(ops)
     of_op = np.array(stage_of, np.int64)
-    behind = np.array([x == BACKWARD for x in phase])
+    behind = np.array([each == BACKWARD for each in phase])
     place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
     cycles = np.zeros(positions)
     used = of_op >= 0

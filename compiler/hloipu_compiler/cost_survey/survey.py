@@ -161,12 +161,14 @@ def survey_of_kinds(
     sizes: list[int] = []
     values: list[bool] = []
     array_of: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
-        if phases.phase[position] not in (FORWARD, BACKWARD) or x.opcode in FREE - {"reshape"}:
+    for position, instruction in enumerate(entry.instructions):
+        if phases.phase[position] not in (FORWARD, BACKWARD) or instruction.opcode in FREE - {
+            "reshape"
+        }:
             continue
         here = len(points)
         points.append(position)
-        for i in x.operands:
+        for i in instruction.operands:
             source = source_of(entry, i)
             if source in array_of:
                 touched.append((array_of[source], here))
@@ -178,7 +180,7 @@ def survey_of_kinds(
         if _is_made(entry, position):
             array_of[position] = len(sizes)
             touched.append((len(sizes), here))
-            sizes.append(size_of(x.shape))
+            sizes.append(size_of(instruction.shape))
             values.append(True)
     touched.sort()
     both = np.array(touched, np.int64).reshape(-1, 2)
@@ -283,15 +285,15 @@ def weights_read(
     made_of: list[frozenset[int]] = []
     behind: dict[int, frozenset[int]] = {}
     readers: dict[int, set[int]] = {}
-    for position, x in enumerate(entry.instructions):
-        sources = frozenset[int]().union(*(made_of[i] for i in x.operands))
-        if x.parameter_number >= 0:
+    for position, instruction in enumerate(entry.instructions):
+        sources = frozenset[int]().union(*(made_of[i] for i in instruction.operands))
+        if instruction.parameter_number >= 0:
             sources = frozenset() if position in given else frozenset((position,))
-        elif phases.phase[position] in (FORWARD, BACKWARD) and x.opcode != "tuple":
+        elif phases.phase[position] in (FORWARD, BACKWARD) and instruction.opcode != "tuple":
             for source in sources:  # what a tuple hands to a loop, the loop reads
                 readers.setdefault(source, set()).add(position)
             sources = frozenset()
-        elif x.opcode not in _WRITTEN_OUT and sources:
+        elif instruction.opcode not in _WRITTEN_OUT and sources:
             behind[position] = frozenset(n for i in sources for n in behind.get(i, (i,)))
             sources = frozenset((position,))
         made_of.append(sources)
@@ -301,29 +303,29 @@ def weights_read(
         for i in behind[n] - kinds.keys():
             kinds[i] = STATE_CAST if i in state else CONSTANT_CAST
             readers.setdefault(i, set()).update(readers[n])
-    found = sorted(kinds)
-    touches = [(number, op) for number, n in enumerate(found) for op in sorted(readers[n])]
+    weights = sorted(kinds)
+    touches = [(number, op) for number, n in enumerate(weights) for op in sorted(readers[n])]
     both = np.array(touches, np.int64).reshape(-1, 2)
-    sizes = np.array([size_of(entry.instructions[n].shape) for n in found], np.int64)
-    return sizes, both[:, 0], both[:, 1], np.array([kinds[n] for n in found], np.int64)
+    sizes = np.array([size_of(entry.instructions[n].shape) for n in weights], np.int64)
+    return sizes, both[:, 0], both[:, 1], np.array([kinds[n] for n in weights], np.int64)
 
 
 def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
     """Return what an op needs while it works, with copies of what it reads."""
-    found = price.work_bytes
+    needed = price.work_bytes
     for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
         if entry.instructions[source_of(entry, i)].parameter_number < 0:
             size = max(0, size - size_of(entry.instructions[i].shape))
-        found += size
-    return found
+        needed += size
+    return needed
 
 
 def _is_made(entry: Computation, position: int) -> bool:
     """Whether an op leaves an array behind."""
-    x = entry.instructions[position]
-    if isinstance(x.shape, TupleShape) or x.opcode in ("reshape", "bitcast"):
+    instruction = entry.instructions[position]
+    if isinstance(instruction.shape, TupleShape) or instruction.opcode in ("reshape", "bitcast"):
         return False
     users = set(entry.users[position])
-    if x.opcode in ELEMENTWISE and len(users) == 1:
+    if instruction.opcode in ELEMENTWISE and len(users) == 1:
         return entry.instructions[next(iter(users))].opcode not in ELEMENTWISE
     return bool(users)

@@ -259,34 +259,34 @@ class _Surveying:
         self._walk(region, 0, -1, False, points)
         return points
 
-    def _walk(self, region: Region, base: int, owner: int, within: bool, found: _Points) -> None:
+    def _walk(self, region: Region, base: int, owner: int, within: bool, points: _Points) -> None:
         for item in region.items:
             at = base + item.offset
             if not item.children:
                 if within:
-                    self._leaf(item, owner, found)
+                    self._leaf(item, owner, points)
                 continue
             mine, inside = owner, within
             if isinstance(item.step, Pipeline):
                 if not within:
-                    found.first, found.last = at, at + item.length - 1
-                    found.carried = frozenset(x.variable for x in item.step.carried)
+                    points.first, points.last = at, at + item.length - 1
+                    points.carried = frozenset(variable.variable for variable in item.step.carried)
                 inside = True
             elif within and owner < 0 and isinstance(item.step, Repeat | RepeatWhile | Call):
                 mine = self.position.get(getattr(item.step, "name", ""), -1)
             for _, child in item.children:
-                self._walk(child, at, mine, inside, found)
+                self._walk(child, at, mine, inside, points)
                 at += child.length
 
-    def _leaf(self, item: Item, owner: int, found: _Points) -> None:
-        here = len(found.ops)
+    def _leaf(self, item: Item, owner: int, points: _Points) -> None:
+        here = len(points.ops)
         known = owner
         if known < 0:
             names = (self.works.get(name, -1) for name in names_of(item.step))
-            known = next((n for n in names if n >= 0), found.ops[-1] if found.ops else -1)
-        found.ops.append(known)
+            known = next((n for n in names if n >= 0), points.ops[-1] if points.ops else -1)
+        points.ops.append(known)
         ops = self._ops_of_touches(item.step, known) if owner < 0 else {}
-        found.touched.extend(
+        points.touched.extend(
             (variable, here, op) for variable in item.touched for op in ops.get(variable, (known,))
         )
 
@@ -326,10 +326,10 @@ class _Surveying:
                 continue
             is_value = number in self.computed or number in self.primary
             for first, last in _clipped(whole, points.first, points.last):
-                mine = {x for x in places if first <= x[0] <= last}
+                mine = {touch for touch in places if first <= touch[0] <= last}
                 arrays.add(size, mine, is_value=is_value)
-        at = points_of(liveness.region, {id(step): step for step, _, _ in charges.messages})
-        for step, tiles, each in charges.messages:
+        at = points_of(liveness.region, {id(step): step for step, *_ in charges.messages})
+        for step, tiles, each, _ in charges.messages:
             for first, last in _clipped(at[id(step)], points.first, points.last):
                 size = rounded(each, self.machine) * tiles.count
                 ends = {(point, points.ops[point]) for point in (first, last)}
@@ -377,7 +377,8 @@ class _Surveying:
         for leaf in self.leaves:
             for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
                 types = tuple(
-                    variables[x.variable].element_type for x in (*group.inputs, *group.outputs)
+                    variables[operand.variable].element_type
+                    for operand in (*group.inputs, *group.outputs)
                 )
                 code = code_of(group.codelet, types)
                 codes.add(code.key, code.size, self._op_of(leaf, group.name))

@@ -31,9 +31,9 @@ FORMULAS: dict[str, Formula] = {}
 def formula(*targets: str) -> Callable[[Formula], Formula]:
     """Register what some targets compute."""
 
-    def keep(found: Formula) -> Formula:
-        FORMULAS.update(dict.fromkeys(targets, found))
-        return found
+    def keep(registered: Formula) -> Formula:
+        FORMULAS.update(dict.fromkeys(targets, registered))
+        return registered
 
     return keep
 
@@ -43,7 +43,7 @@ class Call:
     """One custom call. `said`: its attributes, in whichever spelling."""
 
     module: Module
-    x: Instruction
+    instruction: Instruction
     target: str
     text: Text
     operands: tuple[Value, ...]
@@ -54,20 +54,20 @@ class Call:
         """Return the error of a call whose attributes or shapes do not fit."""
         return FormulaError(
             "E0531",
-            f"custom call {self.x.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {what}",
             hint=hint or "print the module again, or correct the call",
             module=self.module,
-            x=self.x,
+            instruction=self.instruction,
         )
 
     def unsupported(self, what: str, hint: str) -> FormulaError:
         """Return the error of a call that hloipu has no formula for."""
         return FormulaError(
             "E0530",
-            f"custom call {self.x.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {what}",
             hint=hint,
             module=self.module,
-            x=self.x,
+            instruction=self.instruction,
         )
 
     def takes(self, *counts: int) -> tuple[Value, ...]:
@@ -124,10 +124,10 @@ class Call:
         words = {"true": True, "1": True, "false": False, "0": False}
         if isinstance(value, bool):
             return value
-        found = words.get(str(value).lower())
-        if found is None:
+        value_of_word = words.get(str(value).lower())
+        if value_of_word is None:
             raise self._missing(key, "true or false")
-        return found
+        return value_of_word
 
     def word(self, key: str, *allowed: str, default: str | None = None) -> str:
         """Return an attribute that is one of some words."""
@@ -151,45 +151,47 @@ class Call:
     @property
     def configuration(self) -> str:
         """The call's configuration as it stands there, for libraries that write no object."""
-        return read_backend_config(self.x.backend_config).strip().strip('"')
+        return read_backend_config(self.instruction.backend_config).strip().strip('"')
 
     def attributes_of_mhlo(self) -> "Call":
         """Return the call with the attributes of the MLIR op that it stands for."""
-        marks = read_frontend_attributes(str(self.x.attributes.get("frontend_attributes", "")))
-        found = typed_attributes(marks.get("mhlo.attributes", ""))
-        return replace(self, said={**self.said, **found})
+        marks = read_frontend_attributes(
+            str(self.instruction.attributes.get("frontend_attributes", ""))
+        )
+        attributes = typed_attributes(marks.get("mhlo.attributes", ""))
+        return replace(self, said={**self.said, **attributes})
 
     def section(self, key: str) -> "Call":
         """Return the call with the attributes that one of its attributes holds; none: nothing."""
-        found = self.said.get(key, {})
-        if not isinstance(found, Mapping):
+        section = self.said.get(key, {})
+        if not isinstance(section, Mapping):
             raise self._missing(key, "an object")
-        return replace(self, said=found)
+        return replace(self, said=section)
 
     def _missing(self, key: str, what: str) -> FormulaError:
-        found = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
+        fault = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
         return self.wrong(
-            f"its attribute {key} {found}, and is to be {what}",
+            f"its attribute {key} {fault}, and is to be {what}",
             f'write it into backend_config, as {{"{key}": …}}',
         )
 
 
-def attributes_of(x: Instruction) -> Mapping[str, Any]:
+def attributes_of(instruction: Instruction) -> Mapping[str, Any]:
     """Return the attributes of a custom call: those of its line, and of its configuration."""
     own = {
         key.replace("-", "_").lower(): value
         if isinstance(value, str)
         else value_text(key, KINDS.get(key), value, str, str)
-        for key, value in x.attributes.items()
+        for key, value in instruction.attributes.items()
     }
-    if not x.backend_config:
+    if not instruction.backend_config:
         return own
-    text = read_backend_config(x.backend_config)
+    text = read_backend_config(instruction.backend_config)
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except (json.JSONDecodeError, RecursionError):
         return own | typed_attributes(text)
-    return own | found if isinstance(found, dict) else own
+    return own | parsed if isinstance(parsed, dict) else own
 
 
 def arrays_of(shape: Shape) -> tuple[Array, ...]:

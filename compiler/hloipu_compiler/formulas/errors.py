@@ -11,7 +11,7 @@ class FormulaError(UnsupportedError):
     """
 
     def __init__(
-        self, code: str, message: str, *, hint: str, module: Module, x: Instruction
+        self, code: str, message: str, *, hint: str, module: Module, instruction: Instruction
     ) -> None:
         super().__init__(code, message, hint=hint)
-        self.span = module.span(x)
+        self.span = module.span(instruction)

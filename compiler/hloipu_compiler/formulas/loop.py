@@ -17,16 +17,16 @@ class Loop:
         """Write the loop; `body` makes the arrays after a step of those before it."""
         text = self.text
         inner = Text()
-        shapes = ["s32[]", *(shape_text(x.kind, x.dims) for x in arrays)]
+        shapes = ["s32[]", *(shape_text(array.kind, array.dims) for array in arrays)]
         whole = f"({', '.join(shapes)})"
         inner.lines.append(f"  state = {whole} parameter(0)")
         iteration = inner.add("get-tuple-element", "s32", (), "state", "index=0")
         given = [
-            inner.add("get-tuple-element", x.kind, x.dims, "state", f"index={n + 1}")
-            for n, x in enumerate(arrays)
+            inner.add("get-tuple-element", array.kind, array.dims, "state", f"index={n + 1}")
+            for n, array in enumerate(arrays)
         ]
-        made = body(iteration, given)
-        names = ", ".join([(iteration + 1).name, *(x.name for x in made)])
+        next_arrays = body(iteration, given)
+        names = ", ".join([(iteration + 1).name, *(array.name for array in next_arrays)])
         number = len(text.callees)
         lines = "\n".join([*inner.lines, f"  ROOT next = {whole} tuple({names})"])
         text.callees |= inner.callees
@@ -39,14 +39,14 @@ class Loop:
         )
         first = text.number("s32", 0)
         start = f"v{len(text.lines)}"
-        begun = ", ".join([first.name, *(x.name for x in arrays)])
+        begun = ", ".join([first.name, *(array.name for array in arrays)])
         text.lines.append(f"  {start} = {whole} tuple({begun})")
         end = f"v{len(text.lines)}"
         said = f"condition=goes_on.{number}, body=body.{number}"
         text.lines.append(f"  {end} = {whole} while({start}), {said}")
         return [
-            text.add("get-tuple-element", x.kind, x.dims, end, f"index={n + 1}")
-            for n, x in enumerate(arrays)
+            text.add("get-tuple-element", array.kind, array.dims, end, f"index={n + 1}")
+            for n, array in enumerate(arrays)
         ]
 
 

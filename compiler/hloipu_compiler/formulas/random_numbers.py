@@ -32,16 +32,16 @@ def numbered_bits(seed: Value, count: int, number: Value) -> Value:
     mixed = (low + high * text.number("u64", 2**32)).shaped((1,))
     state = mixed.joined([number], 0)
     name = f"v{len(text.lines)}"
-    made = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
-    text.lines.append(f"  {name} = {made}")
+    generated = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
+    text.lines.append(f"  {name} = {generated}")
     return text.add("get-tuple-element", "u32", (count,), name, "index=1")
 
 
 def fraction(bits: Value) -> Value:
     """Return f32 from 0 up to, and without, 1 of random u32."""
     shift = bits.text.full("u32", bits.dims, FRACTION_BITS)
-    found = bits.combined("shift-right-logical", shift).converted("f32")
-    return found * 2.0 ** (FRACTION_BITS - 32)
+    mantissas = bits.combined("shift-right-logical", shift).converted("f32")
+    return mantissas * 2.0 ** (FRACTION_BITS - 32)
 
 
 def below(call: Call, seed: Value, dims: Sequence[int], share: float) -> Value:

@@ -46,8 +46,8 @@ class Text:
 
     def full(self, kind: str, dims: Sequence[int], value: float) -> "Value":
         """Append an array of one number."""
-        found = self.number(kind, value)
-        return found.spread(tuple(dims), ())
+        number = self.number(kind, value)
+        return number.spread(tuple(dims), ())
 
     def iota(self, kind: str, dims: Sequence[int], dimension: int) -> "Value":
         """Append the indices along a dimension."""
@@ -64,8 +64,8 @@ class Text:
 
     def written(self, results: Sequence["Value"]) -> str:
         """Return the text of a module whose entry gives some values as a tuple."""
-        shapes = ", ".join(shape_text(x.kind, x.dims) for x in results)
-        names = ", ".join(x.name for x in results)
+        shapes = ", ".join(shape_text(result.kind, result.dims) for result in results)
+        names = ", ".join(result.name for result in results)
         root = f"  ROOT results = ({shapes}) tuple({names})"
         entry = "\n".join(["ENTRY op {", *self.lines, root, "}"])
         return "\n".join(["HloModule op", "", *self.callees.values(), entry, ""])
@@ -214,8 +214,8 @@ class Value:
             return self
         whole = [self, *others]
         dims = list(self.dims)
-        dims[dimension] = sum(x.dims[dimension] for x in whole)
-        names = ", ".join(x.name for x in whole)
+        dims[dimension] = sum(part.dims[dimension] for part in whole)
+        names = ", ".join(part.name for part in whole)
         return self.text.add("concatenate", self.kind, dims, names, f"dimensions={{{dimension}}}")
 
     # -- combining ---------------------------------------------------------------------------------
@@ -239,7 +239,10 @@ class Value:
         """Return a product over dimensions of both, for each index of others of both."""
         sides = ((self, contracting[0], batch[0]), (other, contracting[1], batch[1]))
         free = [
-            n for x, over, each in sides for d, n in enumerate(x.dims) if d not in (*over, *each)
+            n
+            for operand, over, each in sides
+            for d, n in enumerate(operand.dims)
+            if d not in (*over, *each)
         ]
         dims = [self.dims[d] for d in batch[0]] + free
         said = [

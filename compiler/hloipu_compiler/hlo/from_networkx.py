@@ -153,13 +153,13 @@ class _GraphReader:
                 target, "E0182", f"{edge} has the kind {kind!r}", f"one of {', '.join(_KINDS)}"
             )
         elif not _is_count(number):
-            found = f"{edge} has the number {data.get('number')!r}"
-            self._report(target, "E0182", found, "an integer from 0 on")
+            message = f"{edge} has the number {data.get('number')!r}"
+            self._report(target, "E0182", message, "an integer from 0 on")
         elif kind == CALL:
             attribute = data.get("attribute")
             if attribute not in CALLING:
-                found = f"{edge} calls by the attribute {attribute!r}"
-                self._report(target, "E0182", found, "a name such as 'to_apply' or 'body'")
+                message = f"{edge} calls by the attribute {attribute!r}"
+                self._report(target, "E0182", message, "a name such as 'to_apply' or 'body'")
                 return
             calls = self.calls.setdefault(target, {})
             calls.setdefault(str(attribute), []).append((number, above))
@@ -171,13 +171,13 @@ class _GraphReader:
         else:
             (self.operands if kind == OPERAND else self.control)[target].append((number, source))
 
-    def _check_numbers(self, node: Hashable, found: list[tuple[int, Any]], what: str) -> None:
+    def _check_numbers(self, node: Hashable, numbered: list[tuple[int, Any]], what: str) -> None:
         """Sort what edges number; report where they do not say 0, 1, 2… each once."""
-        found.sort(key=lambda edge: edge[0])
-        numbers = [int(number) for number, _ in found]
-        if numbers != list(range(len(found))):
+        numbered.sort(key=lambda edge: edge[0])
+        numbers = [int(number) for number, _ in numbered]
+        if numbers != list(range(len(numbered))):
             said = ", ".join(map(str, numbers[:_MOST_SHOWN]))
-            wanted = "0" if len(found) == 1 else f"0 to {len(found) - 1}, each once"
+            wanted = "0" if len(numbered) == 1 else f"0 to {len(numbered) - 1}, each once"
             self._report(
                 node, "E0182", f"its edges of kind {what!r} have the numbers {said}", wanted
             )
@@ -188,12 +188,14 @@ class _GraphReader:
         """Return the nodes in their order: by number, and each after what it needs."""
         numbers = {node: self.nodes[node].get("number", -1) for node in computation}
         needs = {
-            node: [x for _, x in (*self.operands.get(node, ()), *self.control.get(node, ()))]
+            node: [
+                source for _, source in (*self.operands.get(node, ()), *self.control.get(node, ()))
+            ]
             for node in computation
         }
         order = sorted(computation, key=numbers.__getitem__)
         place = {node: i for i, node in enumerate(order)}
-        in_order = all(place[x] < place[node] for node in order for x in needs[node])
+        in_order = all(place[source] < place[node] for node in order for source in needs[node])
         if in_order and all(number >= 0 for number in numbers.values()):
             return order
         return self._topological(needs, numbers)
@@ -206,7 +208,9 @@ class _GraphReader:
 
         dataflow: nx.DiGraph[Hashable] = nx.DiGraph()
         dataflow.add_nodes_from(needs)
-        dataflow.add_edges_from((x, node) for node, found in needs.items() for x in found)
+        dataflow.add_edges_from(
+            (needed, node) for node, sources in needs.items() for needed in sources
+        )
         try:
             order = list(nx.topological_sort(dataflow))
         except nx.NetworkXUnfeasible:
@@ -218,7 +222,7 @@ class _GraphReader:
             )
             return []
         for node in order:
-            numbers[node] = max([numbers[node], *(numbers[x] for x in needs[node])])
+            numbers[node] = max([numbers[node], *(numbers[needed] for needed in needs[node])])
         return sorted(order, key=numbers.__getitem__)
 
     # ---- text -----------------------------------------------------------------------------------
@@ -239,8 +243,10 @@ class _GraphReader:
         return "\n\n".join(blocks) + "\n"
 
     def _first_number(self, computation: str) -> int:
-        found: list[int] = [self.nodes[x].get("number", -1) for x in self.computations[computation]]
-        return min(found)
+        numbers: list[int] = [
+            self.nodes[node].get("number", -1) for node in self.computations[computation]
+        ]
+        return min(numbers)
 
     def _computation(self, name: str, *, is_entry: bool, at: int) -> str:
         order = self._positions(self.computations[name])
@@ -265,7 +271,9 @@ class _GraphReader:
 
     def _statement(self, node: Hashable) -> str:
         data = self.nodes[node]
-        operands = ", ".join(f"%{self.nodes[x]['name']}" for _, x in self.operands.get(node, ()))
+        operands = ", ".join(
+            f"%{self.nodes[source]['name']}" for _, source in self.operands.get(node, ())
+        )
         insides = [
             text
             for text in (operands, data.get("literal"), data.get("parameter_number"))
@@ -306,20 +314,22 @@ class _GraphReader:
 
     def _names(self, node: Hashable) -> dict[str, str]:
         """Return, by attribute, the text of the names that edges to a node say."""
-        found: dict[str, str] = {}
+        names_by_attribute: dict[str, str] = {}
         if node in self.control:
             edges = sorted(self.control[node], key=lambda edge: edge[0])
-            found[CONTROL_KEY] = _listed(self.nodes[x]["name"] for _, x in edges)
+            names_by_attribute[CONTROL_KEY] = _listed(
+                self.nodes[source]["name"] for _, source in edges
+            )
         for key, calls in self.calls.get(node, {}).items():
             self._check_numbers(node, calls, f"{CALL} ({key})")
             if INSTRUCTION_KINDS[key] is AttributeKind.COMPUTATIONS:
-                found[key] = _listed(name for _, name in calls)
+                names_by_attribute[key] = _listed(name for _, name in calls)
             else:
-                found[key] = f"%{calls[0][1]}"
+                names_by_attribute[key] = f"%{calls[0][1]}"
                 if len(calls) > 1:
                     message = f"{len(calls)} edges say what {key}= calls"
                     self._report(node, "E0184", message, "one")
-        return found
+        return names_by_attribute
 
     def named(self, fault: Fault) -> Fault:
         """Return a fault of the text with the node that it is about."""

@@ -72,6 +72,6 @@ def _parse(source: Source, limits: Limits, *, fast: bool) -> Module:
         from hloipu_compiler.hlo.reading.foreign_text import foreign_hint
 
         hint = fault.hint or foreign_hint(source.text)
-        found = Fault(fault.code, fault.message, span, fault.expected, hint)
-        raise ParseError([found]) from None
+        syntax_fault = Fault(fault.code, fault.message, span, fault.expected, hint)
+        raise ParseError([syntax_fault]) from None
     return ModuleBuilder(source, reader, text).build()

@@ -53,7 +53,7 @@ def _fill(graph: "nx.MultiDiGraph[str]", module: Module) -> None:
     graph.graph["attributes"] = printer.header_attributes(module)[2:]
     graph.graph["stack_tables"] = module.stack_tables
     texts: dict[Attributes, _Text] = {}
-    ids = {c.name: [f"{c.name}/{x.name}" for x in c.instructions] for c in module.computations}
+    ids = {c.name: [f"{c.name}/{one.name}" for one in c.instructions] for c in module.computations}
     roots = {c.name: ids[c.name][c.root] for c in module.computations}
     number = 0
     for computation in module.computations:

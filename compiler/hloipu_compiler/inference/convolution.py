@@ -112,13 +112,13 @@ def _check_groups(
             attribute="feature_group_count",
         )
     batch, given = left.dimensions[inputs.first], left.dimensions[inputs.second]
-    taken, made = right.dimensions[kernel.first], right.dimensions[kernel.second]
+    taken, outputs = right.dimensions[kernel.first], right.dimensions[kernel.second]
     taken *= _block_size(site)
     name = "batch_group_count" if batches > 1 else "feature_group_count"
-    if made % features or made % batches or batch % batches:
+    if outputs % features or outputs % batches or batch % batches:
         raise ShapeFault(
             faults.ATTRIBUTE_VALUE,
-            f"{name}={max(features, batches)} of batch size {batch} and {made} output features",
+            f"{name}={max(features, batches)} of batch size {batch} and {outputs} output features",
             expected="a number that divides them",
             attribute=name,
         )
@@ -133,17 +133,17 @@ def _check_groups(
 
 
 def _block_size(site: Site) -> int:
-    found = _SPARSE_RIGHT.search(site.attributes.text("sparsity_config"))
-    if found is None:
+    sparsity = _SPARSE_RIGHT.search(site.attributes.text("sparsity_config"))
+    if sparsity is None:
         return 1
-    if found[1] != "1":
+    if sparsity[1] != "1":
         raise ShapeFault(
             faults.ATTRIBUTE_VALUE,
-            f"sparsity {found[1]}x{found[2]} of the kernel",
+            f"sparsity {sparsity[1]}x{sparsity[2]} of the kernel",
             expected="1xN",
             attribute="sparsity_config",
         )
-    return int(found[2])
+    return int(sparsity[2])
 
 
 def _flags(

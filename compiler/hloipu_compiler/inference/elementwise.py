@@ -104,9 +104,9 @@ def binary(site: Site) -> Shape:
 def complex_pair(site: Site) -> Shape:
     """Return the complex shape made of two f32 or two f64 arrays."""
     left, right = array_operand(site, 0), array_operand(site, 1)
-    made = complex_type(left.element_type)
+    element_type = complex_type(left.element_type)
     for number, part in ((0, left), (1, right)):
-        if made is None or part.element_type is not left.element_type:
+        if element_type is None or part.element_type is not left.element_type:
             raise ShapeFault(
                 faults.ELEMENT_TYPE,
                 f"complex of {left.element_type.name} and {right.element_type.name}",
@@ -114,7 +114,9 @@ def complex_pair(site: Site) -> Shape:
                 operand=number,
             )
     shape = binary(site)
-    return with_type(shape, made) if made and isinstance(shape, ArrayShape) else shape
+    return (
+        with_type(shape, element_type) if element_type and isinstance(shape, ArrayShape) else shape
+    )
 
 
 def compare(site: Site) -> Shape:
@@ -145,10 +147,10 @@ def select(site: Site) -> Shape:
         )
     if chooser.dimensions and not same_sizes(chooser, on_true):
         raise _broadcast_fault(site, 0, chooser, on_true)
-    made = wider_type(on_true.element_type, on_false.element_type)
+    element_type = wider_type(on_true.element_type, on_false.element_type)
     if chooser.dynamic is None and on_true.dynamic is None and on_false.dynamic is None:
-        return with_type(on_true if not chooser.dimensions else chooser, made)
-    return _dynamic_choice(chooser, on_true, on_false, made)
+        return with_type(on_true if not chooser.dimensions else chooser, element_type)
+    return _dynamic_choice(chooser, on_true, on_false, element_type)
 
 
 def clamp(site: Site) -> Shape:
@@ -185,11 +187,11 @@ def _check_same_type(site: Site, first: ArrayShape, other: ArrayShape, number: i
         )
 
 
-def _broadcast_fault(site: Site, number: int, found: ArrayShape, other: ArrayShape) -> ShapeFault:
+def _broadcast_fault(site: Site, number: int, operand: ArrayShape, other: ArrayShape) -> ShapeFault:
     hint = "HLO has no implicit broadcast: write it, x = … broadcast(a), dimensions={…}"
     return ShapeFault(
         faults.IMPLICIT_BROADCAST,
-        f"{site.opcode} of {found} and {other}",
+        f"{site.opcode} of {operand} and {other}",
         expected=f"an operand with the sizes of {other}",
         operand=number,
         hint=hint,
@@ -214,8 +216,8 @@ def _broadcast(site: Site, left: ArrayShape, right: ArrayShape) -> ArrayShape:
     if smaller.dimensions:
         number = 0 if smaller is left else 1
         raise _broadcast_fault(site, number, smaller, larger)
-    made = wider_type(smaller.element_type, larger.element_type)
-    return _merge_equal_ranks(site, with_type(larger, made), larger)
+    element_type = wider_type(smaller.element_type, larger.element_type)
+    return _merge_equal_ranks(site, with_type(larger, element_type), larger)
 
 
 def _merge_equal_ranks(site: Site, left: ArrayShape, right: ArrayShape) -> ArrayShape:
@@ -237,7 +239,7 @@ def _merge_equal_ranks(site: Site, left: ArrayShape, right: ArrayShape) -> Array
 
 
 def _dynamic_choice(
-    chooser: ArrayShape, on_true: ArrayShape, on_false: ArrayShape, made: ElementType
+    chooser: ArrayShape, on_true: ArrayShape, on_false: ArrayShape, element_type: ElementType
 ) -> ArrayShape:
     full = chooser if chooser.dimensions else on_true
     sizes = list(full.dimensions)
@@ -256,7 +258,7 @@ def _dynamic_choice(
             flags.append(a_dynamic and b_dynamic)
         else:
             flags.append(full_dynamic or a_dynamic or b_dynamic)
-    return make_array(made, sizes, flags)
+    return make_array(element_type, sizes, flags)
 
 
 def _check_comparison_type(site: Site, element_type: ElementType) -> None:

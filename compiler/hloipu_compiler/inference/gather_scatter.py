@@ -55,8 +55,10 @@ def gather(site: Site) -> Shape:
 
 
 def _numbers(site: Site, name: str) -> tuple[int, ...]:
-    found = site.attributes.integers(name)
-    return found if found or name in site.attributes else site.attributes.integers(OLD_NAMES[name])
+    numbers = site.attributes.integers(name)
+    return (
+        numbers if numbers or name in site.attributes else site.attributes.integers(OLD_NAMES[name])
+    )
 
 
 def _expanded_indices(

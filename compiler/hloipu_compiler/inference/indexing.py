@@ -105,10 +105,10 @@ def _check_starts(site: Site, first: int, rank: int) -> None:
             raise _index_fault(site, number, f"start index {start}", f"{starts[0]}, as the first")
 
 
-def _index_fault(site: Site, number: int, found: str, expected: str) -> ShapeFault:
+def _index_fault(site: Site, number: int, problem: str, expected: str) -> ShapeFault:
     inside = number if number < len(site.operands) else None
     return ShapeFault(
-        faults.INDEX_OPERAND, f"{site.opcode} with {found}", expected=expected, operand=inside
+        faults.INDEX_OPERAND, f"{site.opcode} with {problem}", expected=expected, operand=inside
     )
 
 

@@ -22,21 +22,21 @@ def concatenate(site: Site) -> Shape:
     """Return the operands' shape with the sizes along one dimension added up."""
     shapes = array_operands(site)
     along = one_dimension(site, shapes[0].rank)
-    made = shapes[0].element_type
+    element_type = shapes[0].element_type
     for number, shape in enumerate(shapes[1:], 1):
         _check_joinable(site, shapes[0], shape, number, along)
-        made = wider_type(shape.element_type, shapes[0].element_type)
+        element_type = wider_type(shape.element_type, shapes[0].element_type)
     if all(shape.dynamic is None for shape in shapes):
         sizes = list(shapes[0].dimensions)
         sizes[along] = sum(shape.dimensions[along] for shape in shapes)
-        return make_array(made, sizes)
+        return make_array(element_type, sizes)
     measures = [
         _joined(shapes, d) if d == along else _most_specific(shapes, d)
         for d in range(shapes[0].rank)
     ]
     sizes = [UNBOUNDED if size is None else size for size, _ in measures]
     flags = [bound is not None or size is None for size, bound in measures]
-    return make_array(made, sizes, flags)
+    return make_array(element_type, sizes, flags)
 
 
 def _check_joinable(

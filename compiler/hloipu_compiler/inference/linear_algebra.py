@@ -52,8 +52,8 @@ def fft(site: Site) -> Shape:
 
 
 def _real_to_complex(operand: ArrayShape, lengths: tuple[int, ...]) -> ArrayShape:
-    made = complex_type(operand.element_type)
-    if made is None:
+    element_type = complex_type(operand.element_type)
+    if element_type is None:
         raise ShapeFault(
             faults.ELEMENT_TYPE,
             f"RFFT of {operand.element_type.name}",
@@ -62,7 +62,7 @@ def _real_to_complex(operand: ArrayShape, lengths: tuple[int, ...]) -> ArrayShap
         )
     _check_lengths(operand, lengths, lengths, unbounded_fits=True)
     last = lengths[-1] // 2 + 1 if lengths[-1] else operand.dimensions[-1]
-    return _with_last(operand, made, last)
+    return _with_last(operand, element_type, last)
 
 
 def _complex_to_real(operand: ArrayShape, lengths: tuple[int, ...]) -> ArrayShape:
@@ -76,9 +76,9 @@ def _complex_to_real(operand: ArrayShape, lengths: tuple[int, ...]) -> ArrayShap
 def _check_lengths(
     operand: ArrayShape, lengths: tuple[int, ...], wanted: tuple[int, ...], unbounded_fits: bool
 ) -> None:
-    found = operand.dimensions[operand.rank - len(wanted) :]
+    sizes = operand.dimensions[operand.rank - len(wanted) :]
     last = len(wanted) - 1
-    for i, (size, needed) in enumerate(zip(found, wanted, strict=True)):
+    for i, (size, needed) in enumerate(zip(sizes, wanted, strict=True)):
         if size != needed and not (size == UNBOUNDED and (unbounded_fits or i == last)):
             raise _length_fault(operand, lengths)
 
@@ -93,12 +93,12 @@ def _length_fault(operand: ArrayShape, lengths: tuple[int, ...]) -> ShapeFault:
     )
 
 
-def _with_last(operand: ArrayShape, made: ElementType, last: int) -> ArrayShape:
+def _with_last(operand: ArrayShape, element_type: ElementType, last: int) -> ArrayShape:
     flags = list(dynamic_flags(operand))
     flags[-1] = flags[-1] and operand.dimensions[-1] != UNBOUNDED
     if last == UNBOUNDED:
         flags[-1] = True
-    return make_array(made, (*operand.dimensions[:-1], last), flags)
+    return make_array(element_type, (*operand.dimensions[:-1], last), flags)
 
 
 def cholesky(site: Site) -> Shape:

@@ -181,20 +181,24 @@ def slice_(site: Site) -> Shape:
     return make_array(operand.element_type, sizes, flags)
 
 
-def _check_slice_range(operand: ArrayShape, i: int, found: SliceRange) -> None:
+def _check_slice_range(operand: ArrayShape, i: int, bounds: SliceRange) -> None:
     size = operand.dimensions[i]
-    shown = f"[{found.start}:{found.limit}:{found.stride}]"
-    if found.start < 0 or (size != UNBOUNDED and found.limit > size) or found.start > found.limit:
+    shown = f"[{bounds.start}:{bounds.limit}:{bounds.stride}]"
+    if (
+        bounds.start < 0
+        or (size != UNBOUNDED and bounds.limit > size)
+        or bounds.start > bounds.limit
+    ):
         raise ShapeFault(
             faults.OUT_OF_BOUNDS,
             f"slice {shown} of dimension {i} of {operand}",
             expected=f"0 <= start <= limit <= {'?' if size == UNBOUNDED else size}",
             attribute="slice",
         )
-    if found.stride <= 0:
+    if bounds.stride <= 0:
         raise ShapeFault(
             faults.ATTRIBUTE_VALUE,
-            f"slice {shown} has stride {found.stride}",
+            f"slice {shown} has stride {bounds.stride}",
             expected="a stride of at least 1",
             attribute="slice",
             hint="to run backwards use reverse(…)",
@@ -224,8 +228,8 @@ def pad(site: Site) -> Shape:
                 expected="a size of at least 0",
                 attribute="padding",
             )
-    made = wider_type(operand.element_type, value.element_type)
-    return make_array(made, sizes, dynamic_flags(operand))
+    element_type = wider_type(operand.element_type, value.element_type)
+    return make_array(element_type, sizes, dynamic_flags(operand))
 
 
 def _check_padding(

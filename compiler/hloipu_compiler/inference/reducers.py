@@ -80,10 +80,10 @@ def scalar_parameter(shape: Shape, element_type: ElementType) -> bool:
     )
 
 
-def _fault(attribute: str, found: str, expected: str) -> ShapeFault:
+def _fault(attribute: str, problem: str, expected: str) -> ShapeFault:
     return ShapeFault(
         faults.REDUCER,
-        f"the computation in {attribute} has {found}",
+        f"the computation in {attribute} has {problem}",
         expected=expected,
         attribute=attribute,
     )

@@ -44,13 +44,13 @@ def reduce(site: Site) -> Shape:
     check_unique(site, "dimensions", gone)
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
-    made = check_reducer(site, "to_apply", program, types, site.operands[count:])
+    element_types = check_reducer(site, "to_apply", program, types, site.operands[count:])
     check_exact_types(site, "to_apply", program)
     reduced = set(gone)
     kept = [d for d in range(first.rank) if d not in reduced]
     sizes = [first.dimensions[d] for d in kept]
     flags = [dynamic_at(first, d) for d in kept] if first.dynamic else ()
-    results = tuple(make_array(element_type, sizes, flags) for element_type in made)
+    results = tuple(make_array(element_type, sizes, flags) for element_type in element_types)
     return TupleShape(results) if isinstance(program.result, TupleShape) else results[0]
 
 
@@ -216,10 +216,10 @@ def _stack(shape: Shape, along: int, length: int) -> ArrayShape:
     return make_array(shape.element_type, sizes, flags)
 
 
-def _scan_fault(found: str, expected: str) -> ShapeFault:
+def _scan_fault(problem: str, expected: str) -> ShapeFault:
     return ShapeFault(
         faults.REDUCER,
-        f"the computation in to_apply has {found}",
+        f"the computation in to_apply has {problem}",
         expected=expected,
         attribute="to_apply",
     )

@@ -65,9 +65,9 @@ def _dilated(size: int, dilation: int) -> int:
     return (size - 1) * dilation + 1 if size else 0
 
 
-def window_fault(found: str, expected: str) -> ShapeFault:
+def window_fault(problem: str, expected: str) -> ShapeFault:
     """Return a fault that points at the window."""
-    return ShapeFault(faults.WINDOW, found, expected=expected, attribute="window")
+    return ShapeFault(faults.WINDOW, problem, expected=expected, attribute="window")
 
 
 def reduce_window(site: Site) -> Shape:

@@ -81,10 +81,10 @@ class Verdict:
         if self.index is None:
             return f"all {self.elements} elements are equal"
         place = list(self.index)
-        found = f"at {place}: {self.ours} against {self.theirs}, {self.error:.3g} {self.unit} apart"
+        worst = f"at {place}: {self.ours} against {self.theirs}, {self.error:.3g} {self.unit} apart"
         if self.agrees:
-            return f"within budget; worst {found}"
-        return f"{self.disagreeing} of {self.elements} elements differ; worst {found}"
+            return f"within budget; worst {worst}"
+        return f"{self.disagreeing} of {self.elements} elements differ; worst {worst}"
 
 
 def real_type(element_type: str) -> str:

@@ -187,16 +187,16 @@ def _may_stand_for(given: np.dtype[Any], wanted: ElementType) -> bool:
 def check_sizes(module: Module, limits: EvaluationLimits) -> None:
     """Refuse a module whose values cannot exist in memory, before anything is computed."""
     for computation in module.computations:
-        for x in computation.instructions:
+        for instruction in computation.instructions:
             allowed = MOST_ELEMENTS
-            if x.opcode not in VIEWS:
+            if instruction.opcode not in VIEWS:
                 allowed = min(limits.value_elements, allowed)
-            for leaf in array_leaves(x.shape):
+            for leaf in array_leaves(instruction.shape):
                 count = prod(leaf.dimensions)
                 if count > allowed:
                     raise LimitError(
                         "E5010",
-                        f"instruction {x.name!r} makes {leaf.without_layout()}: "
+                        f"instruction {instruction.name!r} makes {leaf.without_layout()}: "
                         f"{count:,} elements, {allowed:,} are allowed",
                         limit="value_elements",
                         allowed=allowed,
@@ -242,7 +242,7 @@ def check_call_depth(module: Module) -> None:
     """Refuse a module whose computations call each other too deeply."""
     depth: dict[str, int] = {}
     for computation in callees_first(module, only_reachable=True):
-        called = {name for x in computation.instructions for name in x.attributes.called}
+        called = {name for op in computation.instructions for name in op.attributes.called}
         depth[computation.name] = 1 + max((depth.get(name, 0) for name in called), default=-1)
     deepest = depth[module.entry.name]
     if deepest > MOST_NESTED_CALLS:
@@ -266,10 +266,10 @@ def check_executed(module: Module, allowed: int) -> None:
     executed: dict[str, int] = {}
     for computation in callees_first(module, only_reachable=True):
         total = len(computation.instructions)
-        for x in computation.instructions:
-            if x.attributes.called:
-                below = [executed[name] for name in x.attributes.called]
-                total += max(below) if x.opcode == "conditional" else sum(below)
+        for instruction in computation.instructions:
+            if instruction.attributes.called:
+                below = [executed[name] for name in instruction.attributes.called]
+                total += max(below) if instruction.opcode == "conditional" else sum(below)
         executed[computation.name] = total
     found = executed[module.entry.name]
     if found > allowed:
@@ -301,13 +301,13 @@ def peak_bytes(module: Module) -> tuple[int, str]:
         last_use[computation.root] = len(computation.instructions)
         ends: dict[int, int] = {}
         live = peak = 0
-        for i, x in enumerate(computation.instructions):
-            size = _own_bytes(x)
+        for i, instruction in enumerate(computation.instructions):
+            size = _own_bytes(instruction)
             live += size
             ends[last_use[i]] = ends.get(last_use[i], 0) + size
-            below = max((inside.get(name, 0) for name in x.attributes.called), default=0)
+            below = max((inside.get(name, 0) for name in instruction.attributes.called), default=0)
             if live + below > peak:
-                peak, place = live + below, x.name
+                peak, place = live + below, instruction.name
             live -= ends.pop(i, 0)
         inside[computation.name] = peak
     entry = module.entry
@@ -319,13 +319,13 @@ def peak_bytes(module: Module) -> tuple[int, str]:
     return inside[entry.name] + arguments, place
 
 
-def _own_bytes(x: Instruction) -> int:
+def _own_bytes(instruction: Instruction) -> int:
     """Return the bytes that an instruction takes for its result; an iota counts along one row."""
-    if x.opcode == "iota":
-        (leaf,) = array_leaves(x.shape)
-        row = leaf.dimensions[x.attributes.integer("iota_dimension")]
+    if instruction.opcode == "iota":
+        (leaf,) = array_leaves(instruction.shape)
+        row = leaf.dimensions[instruction.attributes.integer("iota_dimension")]
         return storage_bytes(leaf) * row // max(1, leaf.element_count)
-    return 0 if x.opcode in VIEWS else bytes_of(x.shape)
+    return 0 if instruction.opcode in VIEWS else bytes_of(instruction.shape)
 
 
 def bytes_of(shape: Shape) -> int:

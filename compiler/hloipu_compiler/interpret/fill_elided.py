@@ -21,16 +21,25 @@ def fill_elided(module: Module, seed: int) -> Module:
     """
     source = np.random.PCG64(seed)
 
-    def filled(computation: Computation, position: int, x: Instruction) -> Instruction:
-        if x.literal is None or not x.literal.is_elided or not isinstance(x.shape, ArrayShape):
-            return x
+    def filled(computation: Computation, position: int, instruction: Instruction) -> Instruction:
+        if (
+            instruction.literal is None
+            or not instruction.literal.is_elided
+            or not isinstance(instruction.shape, ArrayShape)
+        ):
+            return instruction
         role = role_at(module, (computation.name, position, 0))
-        (leaf,) = array_leaves(x.shape)
+        (leaf,) = array_leaves(instruction.shape)
         values = random_leaf(source, leaf, role)
-        return x._replace(literal=Literal(array=to_storage(values, leaf.element_type.name)))
+        return instruction._replace(
+            literal=Literal(array=to_storage(values, leaf.element_type.name))
+        )
 
     computations = tuple(
-        replace(c, instructions=tuple(filled(c, i, x) for i, x in enumerate(c.instructions)))
+        replace(
+            c,
+            instructions=tuple(filled(c, i, op) for i, op in enumerate(c.instructions)),
+        )
         for c in module.computations
     )
     return replace(module, computations=computations)

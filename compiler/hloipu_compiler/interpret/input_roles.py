@@ -94,8 +94,12 @@ class _Search:
         for place in self.places(start):
             computation = self.module.computation[place[0]]
             for user in computation.users[place[1]]:
-                x = computation.instructions[user]
-                yield from ((place, x, n) for n, at in enumerate(x.operands) if at == place[1])
+                instruction = computation.instructions[user]
+                yield from (
+                    (place, instruction, n)
+                    for n, at in enumerate(instruction.operands)
+                    if at == place[1]
+                )
 
     def places(self, start: Place) -> Iterator[Place]:
         """Yield where a value is found, nearest first, in what its computation calls as well."""
@@ -223,17 +227,21 @@ def _is_whole(computation: Computation, position: int) -> bool:
 
 def _constant(computation: Computation, position: int) -> float | None:
     """Return the real number that all elements of a value are, if one is known."""
-    x = computation.instructions[position]
-    while x.opcode in ("broadcast", "reshape", "convert", "copy"):
-        x = computation.instructions[x.operands[0]]
-    if x.opcode != "constant" or _literal_is_elided(x) or _count(x.shape) != 1:
+    instruction = computation.instructions[position]
+    while instruction.opcode in ("broadcast", "reshape", "convert", "copy"):
+        instruction = computation.instructions[instruction.operands[0]]
+    if (
+        instruction.opcode != "constant"
+        or _literal_is_elided(instruction)
+        or _count(instruction.shape) != 1
+    ):
         return None
-    value = np.asarray(constant_leaves(x)[0])
+    value = np.asarray(constant_leaves(instruction)[0])
     return None if value.dtype.kind == "c" else float(value.reshape(())[()])
 
 
-def _literal_is_elided(x: Instruction) -> bool:
-    return x.literal is None or x.literal.is_elided
+def _literal_is_elided(instruction: Instruction) -> bool:
+    return instruction.literal is None or instruction.literal.is_elided
 
 
 def _count(shape: Shape) -> int:

@@ -23,11 +23,13 @@ _BY_PARTITION = ("all-to-all", "ragged-all-to-all", "collective-")
 
 def meeting_computations(module: Module) -> frozenset[str]:
     """Return the names of the computations in which participants meet, callees included."""
-    found: set[str] = set()
+    meeting: set[str] = set()
     for computation in callees_first(module):
-        if any(needs_others(x) or found & {*x.attributes.called} for x in computation.instructions):
-            found.add(computation.name)
-    return frozenset(found)
+        if any(
+            needs_others(op) or meeting & {*op.attributes.called} for op in computation.instructions
+        ):
+            meeting.add(computation.name)
+    return frozenset(meeting)
 
 
 def participants_of(module: Module) -> tuple[int, int]:
@@ -36,12 +38,12 @@ def participants_of(module: Module) -> tuple[int, int]:
     From its header; where that says nothing, from the ids that groups, pairs and manual shardings
     name. A module in which nobody meets computes the same everywhere and needs one participant.
     """
-    found = [(c, x) for c in module.computations for x in c.instructions if needs_others(x)]
-    if not found:
+    exchanging = [(c, op) for c in module.computations for op in c.instructions if needs_others(op)]
+    if not exchanging:
         return 1, 1
     replicas = partitions = devices = 1
-    for computation, x in found:
-        kind, count = _ids(module, computation, x)
+    for computation, instruction in exchanging:
+        kind, count = _ids(module, computation, instruction)
         if kind == "replicas":
             replicas = max(replicas, count)
         elif kind == "partitions":
@@ -61,30 +63,30 @@ def participants_of(module: Module) -> tuple[int, int]:
     return replicas, partitions
 
 
-def _ids(module: Module, computation: Computation, x: Instruction) -> tuple[str, int]:
+def _ids(module: Module, computation: Computation, instruction: Instruction) -> tuple[str, int]:
     """Return what the ids of an instruction count, and a number above them all."""
-    if is_border(x):
-        return "partitions", border_device_count(module, computation, x)
-    attributes = x.attributes
+    if is_border(instruction):
+        return "partitions", border_device_count(module, computation, instruction)
+    attributes = instruction.attributes
     ids = [i for group in attributes.replica_groups().groups for i in group]
     ids += [i for pair in attributes.pairs("source_target_pairs") for i in pair]
-    count = max(ids) + 1 if ids else _everybody(computation, x)
+    count = max(ids) + 1 if ids else _everybody(computation, instruction)
     if attributes.integer("channel_id") <= 0:
         return "replicas", count
-    if x.opcode.startswith(_BY_PARTITION):
+    if instruction.opcode.startswith(_BY_PARTITION):
         return "partitions", count
     everybody = not ids  # one group of all replicas with all their partitions
     is_flat = everybody or attributes.flag("use_global_device_ids")
     return "devices" if is_flat else "replicas", count
 
 
-def _everybody(computation: Computation, x: Instruction) -> int:
+def _everybody(computation: Computation, instruction: Instruction) -> int:
     """Return how many take part where no group is written, as far as the shapes tell; else 1."""
-    dimensions = x.attributes.integers("dimensions")
-    before = array_leaves(computation.instructions[x.operands[0]].shape)[0].dimensions
-    after = array_leaves(x.shape)[-1].dimensions
-    if x.opcode == "all-to-all" and not dimensions:
-        return len(x.operands)
+    dimensions = instruction.attributes.integers("dimensions")
+    before = array_leaves(computation.instructions[instruction.operands[0]].shape)[0].dimensions
+    after = array_leaves(instruction.shape)[-1].dimensions
+    if instruction.opcode == "all-to-all" and not dimensions:
+        return len(instruction.operands)
     if not dimensions or max(dimensions) >= min(len(before), len(after)):
         return 1
     small, large = sorted((before[dimensions[0]], after[dimensions[0]]))

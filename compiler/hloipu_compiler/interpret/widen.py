@@ -80,7 +80,7 @@ class WideWriter:
     def __init__(self, old: Computation) -> None:
         self.old = old
         self.made: list[Instruction] = []
-        self._names = {x.name for x in old.instructions}
+        self._names = {instruction.name for instruction in old.instructions}
 
     def add(
         self,
@@ -113,30 +113,34 @@ class WideWriter:
             raise TypeError(f"{name}: {shape} is no tuple")
         return self.add(name, "get-tuple-element", shape.elements[number], (at,), index=number)
 
-    def widen(self, x: Instruction, operands: Sequence[int]) -> int:
+    def widen(self, instruction: Instruction, operands: Sequence[int]) -> int:
         """Append an instruction of the old computation in its wide form; return its position.
 
         `operands` are positions of the wide forms of what it reads.
         """
-        shape = wide_shape(x.shape)
-        wide = x._replace(shape=shape, operands=tuple(operands))
-        before = [self.old.instructions[i].shape for i in x.operands]
-        if shape == x.shape and all(wide_shape(s) == s for s in before):
+        shape = wide_shape(instruction.shape)
+        wide = instruction._replace(shape=shape, operands=tuple(operands))
+        before = [self.old.instructions[i].shape for i in instruction.operands]
+        if shape == instruction.shape and all(wide_shape(s) == s for s in before):
             return self._append(wide)
-        if x.opcode == "constant" and isinstance(shape, ArrayShape):
-            (value,) = constant_leaves(x)
+        if instruction.opcode == "constant" and isinstance(shape, ArrayShape):
+            (value,) = constant_leaves(instruction)
             storage = shape.element_type.storage
             return self._append(wide._replace(literal=Literal(array=value.astype(storage))))
-        if x.opcode == "custom-call" and (double := _double_precision(x.attributes)):
+        if instruction.opcode == "custom-call" and (
+            double := _double_precision(instruction.attributes)
+        ):
             return self._append(wide._replace(attributes=double))
-        if not _keeps_types(x, before):
+        if not _keeps_types(instruction, before):
             return self._append(wide)
-        narrow = [self._converted(x.name, at, s) for at, s in zip(operands, before, strict=True)]
-        at = self._append(x._replace(operands=tuple(narrow)))
-        return self._converted(x.name, at, shape)
+        narrow = [
+            self._converted(instruction.name, at, s) for at, s in zip(operands, before, strict=True)
+        ]
+        at = self._append(instruction._replace(operands=tuple(narrow)))
+        return self._converted(instruction.name, at, shape)
 
-    def _append(self, x: Instruction) -> int:
-        self.made.append(x)
+    def _append(self, instruction: Instruction) -> int:
+        self.made.append(instruction)
         return len(self.made) - 1
 
     def _converted(self, name: str, at: int, wanted: Shape) -> int:
@@ -153,15 +157,19 @@ class WideWriter:
         return self.add(name, "tuple", wanted, parts)
 
 
-def _keeps_types(x: Instruction, operand_shapes: Sequence[Shape]) -> bool:
-    if x.opcode == "bitcast":  # a move, unless it changes the type
+def _keeps_types(instruction: Instruction, operand_shapes: Sequence[Shape]) -> bool:
+    if instruction.opcode == "bitcast":  # a move, unless it changes the type
         source = operand_shapes[0]
         return (
-            isinstance(x.shape, ArrayShape)
+            isinstance(instruction.shape, ArrayShape)
             and isinstance(source, ArrayShape)
-            and source.element_type is not x.shape.element_type
+            and source.element_type is not instruction.shape.element_type
         )
-    return x.opcode in _OWN_WIDTH and not is_identity(x) and not is_border(x)
+    return (
+        instruction.opcode in _OWN_WIDTH
+        and not is_identity(instruction)
+        and not is_border(instruction)
+    )
 
 
 def _double_precision(attributes: Attributes) -> Attributes | None:
@@ -181,6 +189,6 @@ def _double_precision(attributes: Attributes) -> Attributes | None:
 def _widened_computation(old: Computation) -> Computation:
     writer = WideWriter(old)
     place: list[int] = []
-    for x in old.instructions:
-        place.append(writer.widen(x, [place[i] for i in x.operands]))
+    for instruction in old.instructions:
+        place.append(writer.widen(instruction, [place[i] for i in instruction.operands]))
     return replace(old, instructions=tuple(writer.made), root=place[old.root])

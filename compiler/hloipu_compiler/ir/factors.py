@@ -77,7 +77,7 @@ class DimensionRule(NamedTuple):
         factor = own[0]
         if self.kind(factor) is not FactorKind.PASS_THROUGH:
             return None
-        found = []
+        dimension_by_operand = []
         alone = len(own) == 1
         for dimensions in self.operands:
             place = next((d for d, factors in enumerate(dimensions) if factor in factors), -1)
@@ -85,8 +85,8 @@ class DimensionRule(NamedTuple):
                 if dimensions[place][0] != factor:
                     return None  # strided
                 alone = alone or len(dimensions[place]) == 1
-            found.append(place)
-        return tuple(found) if alone else None
+            dimension_by_operand.append(place)
+        return tuple(dimension_by_operand) if alone else None
 
     def summed(self) -> int:
         """Return how many elements of the first operand each element of a result is a sum of."""

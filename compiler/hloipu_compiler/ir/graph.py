@@ -82,20 +82,23 @@ class Computation:
         module.entry.parameter("x").shape
         """
         known = [self.instructions[i] for i in self.parameters]
-        for x in known:
-            if x.name == name.removeprefix("%"):
-                return x
-        raise KeyError(f"no parameter {name!r}; there are {', '.join(x.name for x in known[:20])}")
+        for instruction in known:
+            if instruction.name == name.removeprefix("%"):
+                return instruction
+        raise KeyError(
+            f"no parameter {name!r}; there are "
+            f"{', '.join(instruction.name for instruction in known[:20])}"
+        )
 
     @cached_property
     def parameters(self) -> tuple[int, ...]:
         """Positions of the parameters, by parameter number."""
-        found = [
-            (x.parameter_number, i)
-            for i, x in enumerate(self.instructions)
-            if x.parameter_number >= 0
+        numbered = [
+            (op.parameter_number, i)
+            for i, op in enumerate(self.instructions)
+            if op.parameter_number >= 0
         ]
-        return tuple(i for _, i in sorted(found))
+        return tuple(i for _, i in sorted(numbered))
 
     @cached_property
     def program_shape(self) -> ProgramShape:
@@ -130,7 +133,9 @@ class Computation:
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.name)
         numbers: dict[tuple[int, int], list[int]] = {}
         with without_collection():
-            graph.add_nodes_from((i, {"instruction": x}) for i, x in enumerate(self.instructions))
+            graph.add_nodes_from(
+                (i, {"instruction": node}) for i, node in enumerate(self.instructions)
+            )
             for i, instruction in enumerate(self.instructions):
                 for number, operand in enumerate(instruction.operands):
                     numbers.setdefault((operand, i), []).append(number)
@@ -170,7 +175,7 @@ class Module:
         """Return what notebooks show: name, size and the entry's parameters."""
         entry = self.entry
         given = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
-        rows = "".join(f"<tr><td>{escape(x.name)}</td><td>{x.shape}</td></tr>" for x in given)
+        rows = "".join(f"<tr><td>{escape(op.name)}</td><td>{op.shape}</td></tr>" for op in given)
         left_out = len(entry.parameters) - len(given)
         more = f"<tr><td>…</td><td>{left_out} more</td></tr>" if left_out else ""
         return f"<table><caption>{escape(repr(self))}</caption>{rows}{more}</table>"
@@ -229,7 +234,7 @@ class Module:
                 c,
                 start=-1,
                 end=-1,
-                instructions=tuple(x._replace(start=-1, end=-1) for x in c.instructions),
+                instructions=tuple(op._replace(start=-1, end=-1) for op in c.instructions),
             )
             for c in self.computations
         )

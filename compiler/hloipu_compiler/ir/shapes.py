@@ -198,14 +198,16 @@ def compatible(a: Shape, b: Shape) -> bool:
         return (
             isinstance(b, TupleShape)
             and len(a.elements) == len(b.elements)
-            and all(compatible(x, y) for x, y in zip(a.elements, b.elements, strict=True))
+            and all(
+                compatible(one, other) for one, other in zip(a.elements, b.elements, strict=True)
+            )
         )
     return isinstance(b, BufferShape) and compatible(a.contents, b.contents)
 
 
 def _sizes_agree(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return len(a) == len(b) and all(
-        x == y or UNBOUNDED in (x, y) for x, y in zip(a, b, strict=True)
+        one == other or UNBOUNDED in (one, other) for one, other in zip(a, b, strict=True)
     )
 
 
@@ -247,17 +249,17 @@ def array_shape(shape: Shape) -> ArrayShape:
 
 def leaves_of(shape: Shape) -> list[ArrayShape]:
     """Return the arrays of a shape, tuples walked in order."""
-    found: list[ArrayShape] = []
+    leaves: list[ArrayShape] = []
     stack = [shape]
     while stack:
         each = stack.pop()
         if isinstance(each, TupleShape):
             stack.extend(reversed(each.elements))
         elif isinstance(each, ArrayShape):
-            found.append(each)
+            leaves.append(each)
         else:
-            found.append(each.contents)
-    return found
+            leaves.append(each.contents)
+    return leaves
 
 
 def leaf_range(shape: TupleShape, index: int) -> slice:
@@ -269,5 +271,7 @@ def leaf_range(shape: TupleShape, index: int) -> slice:
 @lru_cache(maxsize=64)
 def _leaf_starts(shape: TupleShape) -> tuple[int, ...]:
     """Return the number of the first leaf of each element, and of all leaves."""
-    counts = (x.leaf_count if isinstance(x, TupleShape) else 1 for x in shape.elements)
+    counts = (
+        element.leaf_count if isinstance(element, TupleShape) else 1 for element in shape.elements
+    )
     return tuple(accumulate(counts, initial=0))

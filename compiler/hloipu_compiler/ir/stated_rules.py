@@ -37,8 +37,8 @@ class StatedRule:
     def shared(self) -> frozenset[str]:
         """Factors that operands and results have."""
         sides = self.arrays[: self.operand_count], self.arrays[self.operand_count :]
-        given, made = ({f for array in side for d in array for f in d} for side in sides)
-        return frozenset(given & made)
+        given, returned = ({f for array in side for d in array for f in d} for side in sides)
+        return frozenset(given & returned)
 
     def fits(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Whether it is a rule for arrays of these sizes, operands before results."""
@@ -55,27 +55,27 @@ def batch_dimensions(text: str, sizes: tuple[tuple[int, ...], ...]) -> int:
     0 where arrays have them in unlike sizes. JAX says so of calls into LAPACK for GSPMD.
     Source: jax-ml/jax `jax/_src/lax/linalg.py` (_linalg_ffi_lowering).
     """
-    found = _BATCH.search(text)
-    if found is None:
+    match = _BATCH.search(text)
+    if match is None:
         return 0
-    count = int(found[1])
+    count = int(match[1])
     alike = len({array[:count] for array in sizes}) == 1 and len(sizes[0]) >= count
     return count if alike else 0
 
 
 def stated_rule(text: str) -> StatedRule | None:
     """Return the rule in an op's frontend attributes, None where there is none."""
-    found = _RULE.search(text)
-    if found is None:
+    match = _RULE.search(text)
+    if match is None:
         return None
     sides = []
     for side in ("operands", "results"):
         arrays = []
-        for dimensions in _ARRAY.findall(found[side]):
+        for dimensions in _ARRAY.findall(match[side]):
             each = dimensions.split(",") if dimensions.strip() else ()
             arrays.append(tuple(tuple(_FACTOR.findall(d)) for d in each))
         sides.append(tuple(arrays))
-    sizes = {name: int(n) for name, n in _SIZE.findall(found["sizes"])}
-    reductions = _REDUCTION.search(found["rest"])
+    sizes = {name: int(n) for name, n in _SIZE.findall(match["sizes"])}
+    reductions = _REDUCTION.search(match["rest"])
     names = frozenset(_FACTOR.findall(reductions[1])) if reductions else frozenset[str]()
     return StatedRule((*sides[0], *sides[1]), len(sides[0]), sizes, names)

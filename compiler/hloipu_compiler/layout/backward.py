@@ -40,7 +40,7 @@ ELEMENTWISE = frozenset(name for name, op in OPS.items() if Trait.ELEMENTWISE in
 RESHAPES = frozenset("reshape bitcast dynamic-reshape".split())
 CALLERS = frozenset("while conditional call".split())
 
-Made = tuple[Mapping | None, ...]
+Mappings = tuple[Mapping | None, ...]
 """Where the arrays of a result come to lie, as far as that is known."""
 
 
@@ -58,21 +58,21 @@ class Backwards:
         self.demands: dict[str, dict[tuple[str, int], list[Demand]]] = {}
         """By computation, then by instruction and number of the array."""
         self.first_tiles: dict[LeafKey, int] = {}
-        self.made: dict[str, list[Made]] = {}
+        self.mappings: dict[str, list[Mappings]] = {}
 
     def backwards(self, computation: Computation, ends: MappingType[int, Mapping]) -> None:
         """Walk back through a computation, some of whose results are to end where they are kept."""
         self.demands[computation.name] = {}
         for leaf, mapping in ends.items():
             self._prefer(computation, computation.root, Demand(mapping, mapping, 1, ""), leaf)
-        made = self.made[computation.name]
+        mappings = self.mappings[computation.name]
         for position in reversed(range(len(computation.instructions))):
-            self._back(computation, position, made)
+            self._back(computation, position, mappings)
 
-    def tuning_of(self, computation: Computation, x: Instruction) -> Tuning:
+    def tuning_of(self, computation: Computation, instruction: Instruction) -> Tuning:
         """Return the tuning with which a product will be planned, as far as that is known."""
         is_entry = computation is self.module.entry
-        return self.tunings.get(x.name, self.tuning) if is_entry else self.tuning
+        return self.tunings.get(instruction.name, self.tuning) if is_entry else self.tuning
 
     def known(self, computation: str, name: str, leaf: int = 0) -> Sequence[Demand]:
         """Return the demands for an array of an instruction's result."""
@@ -84,73 +84,81 @@ class Backwards:
         key = computation.instructions[position].name, leaf
         self.demands[computation.name].setdefault(key, []).append(demand)
 
-    def _back(self, computation: Computation, position: int, made: Sequence[Made]) -> None:
+    def _back(self, computation: Computation, position: int, mappings: Sequence[Mappings]) -> None:
         """Hand the demands for a result on to what it is made of."""
-        x = computation.instructions[position]
-        opcode = x.opcode
-        if not x.operands:
+        instruction = computation.instructions[position]
+        opcode = instruction.opcode
+        if not instruction.operands:
             return
         if opcode == "dot":
-            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
-            first = self.first_tiles.get((computation.name, x.name, 0), 0)
-            preferences = demands_of_dot(
-                self.machine, computation, x, placed, first, self.tuning.code_price
+            placed = placed_dot(
+                self.machine, self.tuning_of(computation, instruction), computation, instruction
             )
-            for i, preference in zip(x.operands, preferences, strict=False):
+            first = self.first_tiles.get((computation.name, instruction.name, 0), 0)
+            preferences = demands_of_dot(
+                self.machine, computation, instruction, placed, first, self.tuning.code_price
+            )
+            for i, preference in zip(instruction.operands, preferences, strict=False):
                 self._prefer(computation, i, preference)
         elif opcode in ("tuple", "get-tuple-element"):
-            self._back_through_tuple(computation, x)
+            self._back_through_tuple(computation, instruction)
         elif opcode in CALLERS:
-            self._back_into_callees(computation, x)
-        elif isinstance(x.shape, ArrayShape):
-            demands = heaviest(self.known(computation.name, x.name))
-            self._back_through_array(computation, x, demands, made)
+            self._back_into_callees(computation, instruction)
+        elif isinstance(instruction.shape, ArrayShape):
+            demands = heaviest(self.known(computation.name, instruction.name))
+            self._back_through_array(computation, instruction, demands, mappings)
         elif opcode == "fusion":
-            for number, leaf in enumerate(leaves_of(x.shape)):
-                demands = heaviest(self.known(computation.name, x.name, number))
-                each = x._replace(shape=leaf)
-                self._back_through_elementwise(computation, each, demands, made)
+            for number, leaf in enumerate(leaves_of(instruction.shape)):
+                demands = heaviest(self.known(computation.name, instruction.name, number))
+                each = instruction._replace(shape=leaf)
+                self._back_through_elementwise(computation, each, demands, mappings)
         if opcode == "fusion":
             for at, preference in region_demands(
-                self.machine, self.module, computation, x, self.tuning.code_price
+                self.machine, self.module, computation, instruction, self.tuning.code_price
             ):
                 self._prefer(computation, at, preference)
 
-    def _back_through_tuple(self, computation: Computation, x: Instruction) -> None:
+    def _back_through_tuple(self, computation: Computation, instruction: Instruction) -> None:
         name = computation.name
-        if x.opcode == "get-tuple-element":
-            shape = computation.instructions[x.operands[0]].shape
+        if instruction.opcode == "get-tuple-element":
+            shape = computation.instructions[instruction.operands[0]].shape
             if isinstance(shape, TupleShape):
-                places = leaf_range(shape, x.attributes.integer("index"))
+                places = leaf_range(shape, instruction.attributes.integer("index"))
                 for leaf, place in enumerate(range(places.start, places.stop)):
-                    for preference in heaviest(self.known(name, x.name, leaf)):
-                        self._prefer(computation, x.operands[0], preference, place)
+                    for preference in heaviest(self.known(name, instruction.name, leaf)):
+                        self._prefer(computation, instruction.operands[0], preference, place)
             return
         leaf = 0
-        for i in x.operands:
+        for i in instruction.operands:
             for own in range(len(leaves_of(computation.instructions[i].shape))):
-                for preference in heaviest(self.known(name, x.name, leaf)):
+                for preference in heaviest(self.known(name, instruction.name, leaf)):
                     self._prefer(computation, i, preference, own)
                 leaf += 1
 
-    def _back_into_callees(self, computation: Computation, x: Instruction) -> None:
+    def _back_into_callees(self, computation: Computation, instruction: Instruction) -> None:
         """Hand on the demands of called computations on their parameters."""
-        if x.opcode == "while":
-            for leaf in range(len(leaves_of(x.shape))):
-                initial_layout = self.initial_layouts.get((computation.name, x.name, leaf))
+        if instruction.opcode == "while":
+            for leaf in range(len(leaves_of(instruction.shape))):
+                initial_layout = self.initial_layouts.get(
+                    (computation.name, instruction.name, leaf)
+                )
                 if initial_layout is not None:
                     preference = Demand(
                         initial_layout.mapping,
                         initial_layout.mapping,
                         1,
-                        initial_layout.user or x.name,
+                        initial_layout.user or instruction.name,
                     )
-                    self._prefer(computation, x.operands[0], preference, leaf)
+                    self._prefer(computation, instruction.operands[0], preference, leaf)
             return
-        first = 1 if x.opcode == "conditional" else 0
-        for number, name in enumerate(x.attributes.called):
+        first = 1 if instruction.opcode == "conditional" else 0
+        for number, name in enumerate(instruction.attributes.called):
             callee = self.module.computation[name]
-            given = x.operands[first + number : first + number + 1] if first else x.operands
+            given = (
+                instruction.operands[first + number : first + number + 1]
+                if first
+                else instruction.operands
+            )
             for i, parameter in zip(given, callee.parameters, strict=False):
                 shape = callee.instructions[parameter].shape
                 for leaf in range(len(leaves_of(shape))):
@@ -161,136 +169,140 @@ class Backwards:
     def _back_through_array(
         self,
         computation: Computation,
-        x: Instruction,
+        instruction: Instruction,
         demands: Sequence[Demand],
-        made: Sequence[Made],
+        mappings: Sequence[Mappings],
     ) -> None:
-        opcode = x.opcode
+        opcode = instruction.opcode
         if opcode in ELEMENTWISE:
-            self._back_through_elementwise(computation, x, demands, made)
+            self._back_through_elementwise(computation, instruction, demands, mappings)
             return
-        source = computation.instructions[x.operands[0]]
+        source = computation.instructions[instruction.operands[0]]
         if not isinstance(source.shape, ArrayShape):
             return
         if opcode in ("dynamic-slice", "dynamic-update-slice"):
-            self._back_through_indexing(computation, x, demands)
+            self._back_through_indexing(computation, instruction, demands)
             return
-        own = row_demand(self.machine, computation, x, self.tuning.code_price)
+        own = row_demand(self.machine, computation, instruction, self.tuning.code_price)
         if own is not None:
-            self._prefer(computation, x.operands[0], own)
+            self._prefer(computation, instruction.operands[0], own)
         for demand in demands:
-            preference = _seen_before(computation, x, demand)
+            preference = _seen_before(computation, instruction, demand)
             if preference is not None:
-                self._prefer(computation, x.operands[0], preference)
+                self._prefer(computation, instruction.operands[0], preference)
 
     def _back_through_elementwise(
         self,
         computation: Computation,
-        x: Instruction,
+        instruction: Instruction,
         demands: Sequence[Demand],
-        made: Sequence[Made],
+        mappings: Sequence[Mappings],
     ) -> None:
         """Operands of the result's sizes are wished where it is, or where another one is made.
 
         Where nothing says so, all are wished where the narrowest of them lies by default, whose
         words hold most elements: blocks of wider ones may not be whole words of it.
         """
-        shape = x.shape.dimensions  # type: ignore[union-attr]
+        shape = instruction.shape.dimensions  # type: ignore[union-attr]
         if not shape:
             return
         alike = [
             i
-            for i in dict.fromkeys(x.operands)
+            for i in dict.fromkeys(instruction.operands)
             if isinstance(other := computation.instructions[i].shape, ArrayShape)
             and other.dimensions == shape
         ]
         for i in alike:
             for d in demands:
                 self._prefer(computation, i, d._replace(need=d.born))
-            beside = [made[j][0] for j in alike if j != i and made[j][0] is not None]
-            if made[i][0] is None and beside and beside[0] is not None:
-                self._prefer(computation, i, Demand(beside[0], beside[0], 1, x.name))
-        if demands or any(made[i][0] is not None for i in alike):
+            beside = [mappings[j][0] for j in alike if j != i and mappings[j][0] is not None]
+            if mappings[i][0] is None and beside and beside[0] is not None:
+                self._prefer(computation, i, Demand(beside[0], beside[0], 1, instruction.name))
+        if demands or any(mappings[i][0] is not None for i in alike):
             return
         bits = [_bits(computation.instructions[i]) for i in alike]
         if len({*bits}) > 1:
             usual = mapping_of(shape, min(bits), self.machine.chip.tiles_per_ipu)
             for i, each in zip(alike, bits, strict=True):
                 if each > min(bits):
-                    self._prefer(computation, i, Demand(usual, usual, 1, x.name))
+                    self._prefer(computation, i, Demand(usual, usual, 1, instruction.name))
 
     def _back_through_indexing(
-        self, computation: Computation, x: Instruction, demands: Sequence[Demand]
+        self, computation: Computation, instruction: Instruction, demands: Sequence[Demand]
     ) -> None:
         """Demand what data decides whole on each tile, the rest as users prefer, or in blocks."""
-        data = tensor_of(computation.instructions[x.operands[0]])
-        moving = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
+        data = tensor_of(computation.instructions[instruction.operands[0]])
+        moving = rule_in(computation, instruction).dimensions(0, FactorKind.INDEXED)
         preferences = [
             Demand(mapping, mapping, d.times, d.user)
             for d in demands
-            if (mapping := self._indexed(x, d.born, data, moving)) is not None
+            if (mapping := self._indexed(instruction, d.born, data, moving)) is not None
         ]
         if not preferences:
             mapping = all_but(data, moving, self.machine.chip.tiles_per_ipu)
             if mapping is None:
                 return
-            preferences = [Demand(mapping, mapping, 1, x.name)]
+            preferences = [Demand(mapping, mapping, 1, instruction.name)]
         for preference in preferences:
-            self._prefer(computation, x.operands[0], preference)
-        if x.opcode == "dynamic-update-slice":
+            self._prefer(computation, instruction.operands[0], preference)
+        if instruction.opcode == "dynamic-update-slice":
             preference = preferences[0]
-            part = tensor_of(computation.instructions[x.operands[1]]).shape
+            part = tensor_of(computation.instructions[instruction.operands[1]]).shape
             born = made_whole(preference.born, part, moving)
             need = Mapping(preference.born.tiles, spans_whole(preference.born, part, moving))
-            self._prefer(computation, x.operands[1], preference._replace(born=born, need=need))
+            self._prefer(
+                computation, instruction.operands[1], preference._replace(born=born, need=need)
+            )
 
     def _indexed(
-        self, x: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]
+        self, instruction: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]
     ) -> Mapping | None:
         """Return where indexed data lies for a user; None where too few tiles would be left.
 
         An update is written wherever data lies: every tile looks whether it has the place.
         """
-        if x.opcode == "dynamic-update-slice" and not born.replicated_axes:
+        if instruction.opcode == "dynamic-update-slice" and not born.replicated_axes:
             return born
         return _fitting(born, data.shape, moving)
 
 
-def _bits(x: Instruction) -> int:
-    return ELEMENT_TYPES[tensor_of(x).element_type].bits
+def _bits(instruction: Instruction) -> int:
+    return ELEMENT_TYPES[tensor_of(instruction).element_type].bits
 
 
 def _fitting(born: Mapping, shape: tuple[int, ...], moving: Sequence[int]) -> Mapping | None:
     """Return a mapping with indexed dimensions whole; None where too few tiles would be left."""
     if not moving:
         return born
-    found = made_whole(born, shape, moving)
-    return found if 2 * found.tiles.count >= born.tiles.count else None
+    partly_whole = made_whole(born, shape, moving)
+    return partly_whole if 2 * partly_whole.tiles.count >= born.tiles.count else None
 
 
-def dimension_order(computation: Computation, x: Instruction) -> tuple[int, ...] | None:
+def dimension_order(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
     """Return the operand's dimensions in the result's order, if an op only hands elements on."""
-    if Trait.DATA_MOVEMENT not in OPS[x.opcode].traits:
+    if Trait.DATA_MOVEMENT not in OPS[instruction.opcode].traits:
         return None
-    return rule_in(computation, x).order()
+    return rule_in(computation, instruction).order()
 
 
-def _seen_before(computation: Computation, x: Instruction, demand: Demand) -> Demand | None:
+def _seen_before(
+    computation: Computation, instruction: Instruction, demand: Demand
+) -> Demand | None:
     """Return the demand for the operand of an op that only sees it differently, or takes a part."""
-    source = tensor_of(computation.instructions[x.operands[0]]).shape
-    shape = tensor_of(x).shape
-    if x.opcode in RESHAPES:
+    source = tensor_of(computation.instructions[instruction.operands[0]]).shape
+    shape = tensor_of(instruction).shape
+    if instruction.opcode in RESHAPES:
         born = reshaped(demand.born, shape, source)
         if born is None:
             return None
         need = reshaped(demand.need, shape, source)
         return demand._replace(born=born, need=need or born)
-    if (order := dimension_order(computation, x)) is not None:
+    if (order := dimension_order(computation, instruction)) is not None:
         return demand._replace(
             born=untransposed(demand.born, order), need=untransposed(demand.need, order)
         )
-    if x.opcode == "slice" and prod(source) < 4 * prod(shape):
-        cut = rule_in(computation, x).dimensions(0, FactorKind.PERMUTATION)
+    if instruction.opcode == "slice" and prod(source) < 4 * prod(shape):
+        cut = rule_in(computation, instruction).dimensions(0, FactorKind.PERMUTATION)
         fitting = _fitting(demand.born, source, cut)
         return None if fitting is None else demand._replace(born=fitting, need=fitting)
     return None
@@ -305,7 +317,7 @@ def region_demands(
     machine: Machine,
     module: Module,
     computation: Computation,
-    x: Instruction,
+    instruction: Instruction,
     code_price: CodePrice = NO_CODE_PRICE,
 ) -> Iterator[tuple[int, Demand]]:
     """Yield positions of a fusion's operands, with the demand on each.
@@ -313,11 +325,11 @@ def region_demands(
     Without it each reduction has partial results to bring together. Where rows are so few that most
     tiles would have none, the elementwise ops among them would rather be spread.
     """
-    found = list(_reductions(module, module.computation[x.attributes.called[0]]))
-    if not found:
+    reductions = list(_reductions(module, module.computation[instruction.attributes.called[0]]))
+    if not reductions:
         return
-    space, dimensions = found[0]
-    for position in dict.fromkeys(x.operands):
+    space, dimensions = reductions[0]
+    for position in dict.fromkeys(instruction.operands):
         source = computation.instructions[position]
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
             continue
@@ -331,16 +343,22 @@ def region_demands(
         if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:
             yield (
                 position,
-                Demand(preference[0], preference[0], 1, x.name, len(found) * preference[1]),
+                Demand(
+                    preference[0],
+                    preference[0],
+                    1,
+                    instruction.name,
+                    len(reductions) * preference[1],
+                ),
             )
 
 
 def _reductions(module: Module, computation: Computation) -> Iterator[_Reduced]:
     """Yield what is reduced in a fusion, and in fusions within it."""
-    for x in computation.instructions:
-        if x.opcode == "fusion":
-            yield from _reductions(module, module.computation[x.attributes.called[0]])
-        elif x.opcode == "reduce":
-            source = computation.instructions[x.operands[0]].shape
+    for instruction in computation.instructions:
+        if instruction.opcode == "fusion":
+            yield from _reductions(module, module.computation[instruction.attributes.called[0]])
+        elif instruction.opcode == "reduce":
+            source = computation.instructions[instruction.operands[0]].shape
             if isinstance(source, ArrayShape):
-                yield _Reduced(source.dimensions, x.attributes.integers("dimensions"))
+                yield _Reduced(source.dimensions, instruction.attributes.integers("dimensions"))

@@ -36,18 +36,20 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 _MEMORY_PERCENT = 60
 
 
-def tensor_of(x: Instruction) -> Tensor:
+def tensor_of(instruction: Instruction) -> Tensor:
     """Return type and sizes of an instruction that makes one array."""
-    shape = array_shape(x.shape)
+    shape = array_shape(instruction.shape)
     return Tensor(shape.element_type.name, shape.dimensions)
 
 
 def placed_dot(
-    machine: Machine, tuning: Tuning, computation: Computation, x: Instruction
+    machine: Machine, tuning: Tuning, computation: Computation, instruction: Instruction
 ) -> PlacedDot:
     """Return the grid of a dot product, from tile 0 on."""
-    lhs, rhs = (tensor_of(computation.instructions[i]) for i in x.operands)
-    return dot_placement(machine, tuning, dot_codelet(x), lhs, rhs, tensor_of(x))
+    lhs, rhs = (tensor_of(computation.instructions[i]) for i in instruction.operands)
+    return dot_placement(
+        machine, tuning, dot_codelet(instruction), lhs, rhs, tensor_of(instruction)
+    )
 
 
 def beginning(placed: PlacedDot, first: int) -> Tiles:
@@ -59,21 +61,21 @@ def beginning(placed: PlacedDot, first: int) -> Tiles:
 def demands_of_dot(
     machine: Machine,
     computation: Computation,
-    x: Instruction,
+    instruction: Instruction,
     placed: PlacedDot,
     first: int,
     code_price: CodePrice,
 ) -> list[Demand]:
     """Return the demand of a dot product on each of its operands; nothing without elements."""
-    operands = [tensor_of(computation.instructions[i]) for i in x.operands]
-    if not all(x.elements for x in (*operands, placed.result)):
+    operands = [tensor_of(computation.instructions[i]) for i in instruction.operands]
+    if not all(array.elements for array in (*operands, placed.result)):
         return []
     tiles = beginning(placed, first)
     indexing = placed.codelet.indexing(operands, [placed.result])
     demands = []
     for tensor, indices in zip(operands, indexing.operands, strict=True):
         need = Mapping(tiles, placed.placement.spans(indices, tensor.shape))
-        demands.append(Demand(_born(machine, tensor, need, code_price), need, 1, x.name))
+        demands.append(Demand(_born(machine, tensor, need, code_price), need, 1, instruction.name))
     return demands
 
 
@@ -93,7 +95,7 @@ def _born(machine: Machine, tensor: Tensor, need: Mapping, code_price: CodePrice
         return shared
     return min(
         (shared, near),
-        key=lambda x: redistribution(machine, *tensor, x, need, code_price).price,
+        key=lambda mapping: redistribution(machine, *tensor, mapping, need, code_price).price,
     )
 
 
@@ -118,18 +120,18 @@ def _on_the_same_tiles(tensor: Tensor, need: Mapping) -> Mapping | None:
 
 
 def made_by_dot(
-    computation: Computation, x: Instruction, placed: PlacedDot, first: int
+    computation: Computation, instruction: Instruction, placed: PlacedDot, first: int
 ) -> Mapping | None:
     """Return where a product comes to lie, its pieces added."""
     if placed.plan.sliced in (ROWS, COLUMNS):
         return None
-    operands = [tensor_of(computation.instructions[i]) for i in x.operands]
+    operands = [tensor_of(computation.instructions[i]) for i in instruction.operands]
     indexing = placed.codelet.indexing(operands, [placed.result])
     spans = placed.placement.spans(indexing.results[0], placed.result.shape)
     mapping = Mapping(beginning(placed, first), spans)
     if not placed.codelet.part:
         return mapping
-    shape = tensor_of(x).shape
+    shape = tensor_of(instruction).shape
     reduced = gathered(mapping, shape)
     if reduced is None:
         return None
@@ -152,50 +154,57 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
 
 
 def row_demand(
-    machine: Machine, computation: Computation, x: Instruction, code_price: CodePrice
+    machine: Machine, computation: Computation, instruction: Instruction, code_price: CodePrice
 ) -> Demand | None:
     """Return the demand of an instruction on its first operand; None where it has none."""
-    if not x.operands:
+    if not instruction.operands:
         return None
-    source = computation.instructions[x.operands[0]]
+    source = computation.instructions[instruction.operands[0]]
     if not isinstance(source.shape, ArrayShape) or not source.shape.dimensions:
         return None
     tensor = tensor_of(source)
     if 0 in tensor.shape:
         return None
-    if x.opcode == "reduce" and len(x.operands) == 2:
+    if instruction.opcode == "reduce" and len(instruction.operands) == 2:
         preference = reduction_preference(
-            machine, tensor, x.attributes.integers("dimensions"), code_price
+            machine, tensor, instruction.attributes.integers("dimensions"), code_price
         )
-        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
-    if x.opcode == "transpose":
+        return preference and Demand(
+            preference[0], preference[0], 1, instruction.name, preference[1]
+        )
+    if instruction.opcode == "transpose":
         bits = ELEMENT_TYPES[tensor.element_type].bits
         default = mapping_of(tensor.shape, bits, machine.chip.tiles_per_ipu)
-        order = x.attributes.integers("dimensions")
+        order = instruction.attributes.integers("dimensions")
         from hloipu_compiler.planners.transposing import transposition_preference
 
         preference = transposition_preference(machine, tensor, order, default, code_price)
-        return preference and Demand(preference[0], preference[0], 1, x.name, preference[1])
-    if x.opcode == "gather" and len(x.operands) == 2:
-        return _table_demand(machine, computation, x, tensor, code_price)
-    dimensions = _along(computation, x, tensor.shape)
+        return preference and Demand(
+            preference[0], preference[0], 1, instruction.name, preference[1]
+        )
+    if instruction.opcode == "gather" and len(instruction.operands) == 2:
+        return _table_demand(machine, computation, instruction, tensor, code_price)
+    dimensions = _along(computation, instruction, tensor.shape)
     mapping = all_but(tensor, dimensions, machine.chip.tiles_per_ipu) if dimensions else None
-    return None if mapping is None else Demand(mapping, mapping, 1, x.name)
+    return None if mapping is None else Demand(mapping, mapping, 1, instruction.name)
 
 
 def _table_demand(
     machine: Machine,
     computation: Computation,
-    x: Instruction,
+    instruction: Instruction,
     table: Tensor,
     code_price: CodePrice,
 ) -> Demand | None:
     """Return where a table lies best for a gather, if it is spread among those who read it."""
     tiles = machine.chip.tiles_per_ipu
-    result, indices = tensor_of(x), tensor_of(computation.instructions[x.operands[1]])
+    result, indices = (
+        tensor_of(instruction),
+        tensor_of(computation.instructions[instruction.operands[1]]),
+    )
     if 0 in (*result.shape, *indices.shape):
         return None
-    codelet, moving = gather_codelet(x, table.shape)
+    codelet, moving = gather_codelet(instruction, table.shape)
     defaults = [
         mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
     ]
@@ -209,17 +218,17 @@ def _table_demand(
         redistribution(machine, *table, lying, need, code_price).price
         for lying in (defaults[0], born)
     )
-    return Demand(born, need, 1, x.name, before) if after < before else None
+    return Demand(born, need, 1, instruction.name, before) if after < before else None
 
 
-def _along(computation: Computation, x: Instruction, shape: Sizes) -> Sequence[int]:
+def _along(computation: Computation, instruction: Instruction, shape: Sizes) -> Sequence[int]:
     """Return the dimension that an op goes along on each tile."""
-    if x.opcode in ("sort", "topk"):
-        return rule_in(computation, x).dimensions(0, FactorKind.WHOLE)
-    if x.opcode == "reduce-window":
+    if instruction.opcode in ("sort", "topk"):
+        return rule_in(computation, instruction).dimensions(0, FactorKind.WHOLE)
+    if instruction.opcode == "reduce-window":
         from hloipu_runtime.codelets.ops.windows import running_dimension
 
-        running = running_dimension(x.attributes.window().dimensions, shape)
+        running = running_dimension(instruction.attributes.window().dimensions, shape)
         return () if running < 0 else (running,)
     return ()
 

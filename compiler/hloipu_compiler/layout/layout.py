@@ -36,7 +36,7 @@ class InitialLayout(NamedTuple):
     user: str
     demands: tuple[Demand, ...] = ()
     """All that were weighed."""
-    made: Mapping | None = None
+    next_mapping: Mapping | None = None
     """Where each iteration of a loop makes it."""
     iterations: int = 1
 
@@ -56,8 +56,8 @@ class Layout:
 
     def born(self, parameter: int) -> Mapping | None:
         """Return where an array of the entry's parameters is born; None: as any other value."""
-        found = self.parameters.get(parameter)
-        return found and found.mapping
+        layout = self.parameters.get(parameter)
+        return layout and layout.mapping
 
 
 NO_LAYOUT = Layout()
@@ -65,31 +65,33 @@ NO_LAYOUT = Layout()
 
 def heaviest(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     """Return different demands, those that come most often first, users of one place as one."""
-    found: dict[tuple[Mapping, Mapping], Demand] = {}
-    for x in demands:
-        known = found.get((x.born, x.need))
+    demand_by_mappings: dict[tuple[Mapping, Mapping], Demand] = {}
+    for demand in demands:
+        known = demand_by_mappings.get((demand.born, demand.need))
         if known is not None:
-            x = known._replace(times=known.times + x.times)
-        found[(x.born, x.need)] = x
-    return tuple(sorted(found.values(), key=lambda x: -x.times)[:MOST_DEMANDS])
+            demand = known._replace(times=known.times + demand.times)
+        demand_by_mappings[(demand.born, demand.need)] = demand
+    return tuple(
+        sorted(demand_by_mappings.values(), key=lambda demand: -demand.times)[:MOST_DEMANDS]
+    )
 
 
 def chosen_initial_layout(
     machine: Machine,
     tensor: Tensor,
     demands: Sequence[Demand],
-    made: Mapping | None = None,
+    next_mapping: Mapping | None = None,
     iterations: int = 1,
     code_price: CodePrice = NO_CODE_PRICE,
 ) -> InitialLayout | None:
     """Return the place with which all demands together cost least; None if there are none.
 
-    `made`: where each iteration of a loop makes the value that is to come to its home.
+    `next_mapping`: where each iteration of a loop makes the value that is to come to its home.
     `code_price`: what a byte of the exchanges' code is worth.
     """
-    candidates = {x.born: x.user for x in demands}
-    if made is not None and made.is_partition and not made.replicated_axes:
-        candidates.setdefault(made, "")
+    candidates = {demand.born: demand.user for demand in demands}
+    if next_mapping is not None and next_mapping.is_partition and not next_mapping.replicated_axes:
+        candidates.setdefault(next_mapping, "")
     if not candidates:
         return None
     if len(candidates) == 1:
@@ -97,9 +99,11 @@ def chosen_initial_layout(
     else:
         best = min(
             candidates,
-            key=lambda x: cost_of_layout(machine, tensor, x, demands, made, iterations, code_price),
+            key=lambda mapping: cost_of_layout(
+                machine, tensor, mapping, demands, next_mapping, iterations, code_price
+            ),
         )
-    return InitialLayout(best, candidates[best], tuple(demands), made, iterations)
+    return InitialLayout(best, candidates[best], tuple(demands), next_mapping, iterations)
 
 
 def cost_of_layout(
@@ -107,7 +111,7 @@ def cost_of_layout(
     tensor: Tensor,
     initial_layout: Mapping,
     demands: Sequence[Demand],
-    made: Mapping | None,
+    next_mapping: Mapping | None,
     iterations: int,
     code_price: CodePrice = NO_CODE_PRICE,
 ) -> int:
@@ -116,13 +120,13 @@ def cost_of_layout(
     `code_price`: what a byte of the exchanges' code is worth.
     """
     cycles = 0
-    for x in demands:
-        redistributed = redistribution(machine, *tensor, initial_layout, x.need, code_price)
+    for demand in demands:
+        redistributed = redistribution(machine, *tensor, initial_layout, demand.need, code_price)
         cycles += min(
-            x.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
-            x.times * x.most,
+            demand.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
+            demand.times * demand.most,
         )
-    if made is not None:
-        redistributed = redistribution(machine, *tensor, made, initial_layout, code_price)
+    if next_mapping is not None:
+        redistributed = redistribution(machine, *tensor, next_mapping, initial_layout, code_price)
         cycles += iterations * redistributed.cycles + code_price.compared * redistributed.code_bytes
     return cycles

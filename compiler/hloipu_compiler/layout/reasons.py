@@ -17,14 +17,18 @@ def placed_values(module: Module, layout: Layout, machine: Machine) -> Iterator[
     """Yield a record for each parameter of the entry, and each array of a loop, with a home."""
     number = 0
     for position in module.entry.parameters:
-        x = module.entry.instructions[position]
-        for shape in leaves_of(x.shape):
+        instruction = module.entry.instructions[position]
+        for shape in leaves_of(instruction.shape):
             if shape.element_type.name == "token":
                 continue
             initial_layout = layout.parameters.get(number)
             if initial_layout is not None:
                 yield _placed(
-                    machine, x.name, shape, initial_layout, "placed where its users read it"
+                    machine,
+                    instruction.name,
+                    shape,
+                    initial_layout,
+                    "placed where its users read it",
                 )
             number += 1
     for (computation, name, leaf), initial_layout in layout.initial_layouts.items():
@@ -45,7 +49,7 @@ def _placed(
             tensor,
             mapping,
             initial_layout.demands,
-            initial_layout.made,
+            initial_layout.next_mapping,
             initial_layout.iterations,
         )
         for mapping in (default, initial_layout.mapping)

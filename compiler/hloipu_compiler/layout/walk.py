@@ -18,7 +18,7 @@ from hloipu_compiler.layout.backward import (
     ELEMENTWISE,
     RESHAPES,
     Backwards,
-    Made,
+    Mappings,
     dimension_order,
 )
 from hloipu_compiler.layout.demands import (
@@ -69,9 +69,9 @@ def layout_of(
         walk.computation(computation)
     walk.entry(kept or {})
     demands = {
-        (computation, *key): heaviest(x)
+        (computation, *key): heaviest(demands_of_value)
         for computation, by_value in walk.demands.items()
-        for key, x in by_value.items()
+        for key, demands_of_value in by_value.items()
     }
     return Layout(walk.initial_layouts, walk.parameters, demands, walk.first_tiles)
 
@@ -81,9 +81,9 @@ def _lowered(module: Module) -> list[Computation]:
     wanted = {module.entry.name}
     for computation in reversed(callees_first(module, only_reachable=True)):
         if computation.name in wanted:
-            for x in computation.instructions:
-                if x.opcode in CALLERS:
-                    wanted.update(x.attributes.called)
+            for instruction in computation.instructions:
+                if instruction.opcode in CALLERS:
+                    wanted.update(instruction.attributes.called)
     return [c for c in callees_first(module, only_reachable=True) if c.name in wanted]
 
 
@@ -98,28 +98,28 @@ class _Walk(Backwards):
 
     def computation(self, computation: Computation) -> None:
         """Walk through one computation, whose callees were walked through before."""
-        made: list[Made] = []
+        mappings: list[Mappings] = []
         count = len(computation.instructions)
-        for x in each("layouts of ops", computation.instructions, count):
-            made.append(self._forth(computation, x, made))
-        self.made[computation.name] = made
+        for instruction in each("layouts of ops", computation.instructions, count):
+            mappings.append(self._forth(computation, instruction, mappings))
+        self.mappings[computation.name] = mappings
         self.backwards(computation, {})
 
     def entry(self, kept: MappingType[int, int]) -> None:
         """Choose where the entry's parameters are born."""
         entry = self.module.entry
-        results = self.made[entry.name][entry.root]
+        results = self.mappings[entry.name][entry.root]
         number = 0
         ends: dict[int, Mapping] = {}
         for position in entry.parameters:
-            x = entry.instructions[position]
-            for leaf, shape in enumerate(leaves_of(x.shape)):
+            instruction = entry.instructions[position]
+            for leaf, shape in enumerate(leaves_of(instruction.shape)):
                 if shape.element_type.name == "token":
                     continue
                 tensor = Tensor(shape.element_type.name, shape.dimensions)
                 follows = kept.get(number, -1)
                 mapping = results[follows] if 0 <= follows < len(results) else None
-                key = entry.name, x.name, leaf
+                key = entry.name, instruction.name, leaf
                 initial = self._initial_layout(tensor, key, mapping, 1)
                 if initial is not None:
                     self.parameters[number] = initial
@@ -130,83 +130,95 @@ class _Walk(Backwards):
             self.backwards(entry, ends)
 
     def _initial_layout(
-        self, tensor: Tensor, key: LeafKey, made: Mapping | None, iterations: int
+        self, tensor: Tensor, key: LeafKey, next_mapping: Mapping | None, iterations: int
     ) -> InitialLayout | None:
         demands = heaviest(self.known(*key))
-        return self._chosen(tensor, demands, made, iterations)
+        return self._chosen(tensor, demands, next_mapping, iterations)
 
     def _chosen(
-        self, tensor: Tensor, demands: Sequence[Demand], made: Mapping | None, iterations: int
+        self,
+        tensor: Tensor,
+        demands: Sequence[Demand],
+        next_mapping: Mapping | None,
+        iterations: int,
     ) -> InitialLayout | None:
         return chosen_initial_layout(
-            self.machine, tensor, demands, made, iterations, self.tuning.code_price
+            self.machine, tensor, demands, next_mapping, iterations, self.tuning.code_price
         )
 
     # --- forth ------------------------------------------------------------------------------------
 
-    def _forth(self, computation: Computation, x: Instruction, made: Sequence[Made]) -> Made:
+    def _forth(
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
+    ) -> Mappings:
         """Return where the result of an instruction comes to lie."""
-        opcode = x.opcode
+        opcode = instruction.opcode
         if opcode == "tuple":
-            return tuple(m for i in x.operands for m in made[i])
+            return tuple(m for i in instruction.operands for m in mappings[i])
         if opcode == "get-tuple-element":
-            shape = computation.instructions[x.operands[0]].shape
+            shape = computation.instructions[instruction.operands[0]].shape
             if isinstance(shape, TupleShape):
-                return made[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))]
+                return mappings[instruction.operands[0]][
+                    leaf_range(shape, instruction.attributes.integer("index"))
+                ]
         if opcode == "while":
-            return self._loop(computation, x)
-        if opcode == "fusion" and not isinstance(x.shape, ArrayShape):
-            leaves = (x._replace(shape=leaf) for leaf in leaves_of(x.shape))
-            return tuple(self._anchor(computation, each, made) for each in leaves)
-        if not isinstance(x.shape, ArrayShape):
-            return (None,) * len(leaves_of(x.shape))
-        return (self._made_array(computation, x, made),)
+            return self._loop(computation, instruction)
+        if opcode == "fusion" and not isinstance(instruction.shape, ArrayShape):
+            leaves = (instruction._replace(shape=leaf) for leaf in leaves_of(instruction.shape))
+            return tuple(self._anchor(computation, each, mappings) for each in leaves)
+        if not isinstance(instruction.shape, ArrayShape):
+            return (None,) * len(leaves_of(instruction.shape))
+        return (self._array_mapping(computation, instruction, mappings),)
 
-    def _made_array(
-        self, computation: Computation, x: Instruction, made: Sequence[Made]
+    def _array_mapping(
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
     ) -> Mapping | None:
-        opcode = x.opcode
+        opcode = instruction.opcode
         if opcode == "dot":
-            placed = placed_dot(self.machine, self.tuning_of(computation, x), computation, x)
-            first = self._first_tile(computation, x, placed.placement)
-            return made_by_dot(computation, x, placed, first)
+            placed = placed_dot(
+                self.machine, self.tuning_of(computation, instruction), computation, instruction
+            )
+            first = self._first_tile(computation, instruction, placed.placement)
+            return made_by_dot(computation, instruction, placed, first)
         if opcode in ELEMENTWISE:
-            return self._anchor(computation, x, made)
-        if not x.operands:
+            return self._anchor(computation, instruction, mappings)
+        if not instruction.operands:
             return None
-        if len(made[x.operands[0]]) != 1:
+        if len(mappings[instruction.operands[0]]) != 1:
             return None
-        (source,) = made[x.operands[0]]
-        tensor = tensor_of(x)
+        (source,) = mappings[instruction.operands[0]]
+        tensor = tensor_of(instruction)
         if opcode == "dynamic-update-slice" and source is None:
-            moving = rule_in(computation, x).dimensions(0, FactorKind.INDEXED)
+            moving = rule_in(computation, instruction).dimensions(0, FactorKind.INDEXED)
             return all_but(tensor, moving, self.machine.chip.tiles_per_ipu)
         if source is None:
             return None
         if opcode == "dynamic-update-slice":
             return source
         if opcode in RESHAPES:
-            before = tensor_of(computation.instructions[x.operands[0]])
+            before = tensor_of(computation.instructions[instruction.operands[0]])
             return reshaped(source, before.shape, tensor.shape)
-        order = dimension_order(computation, x)
+        order = dimension_order(computation, instruction)
         return None if order is None else transposed(source, order)
 
     def _anchor(
-        self, computation: Computation, x: Instruction, made: Sequence[Made]
+        self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
     ) -> Mapping | None:
         """Return where an operand of the result's sizes comes to lie, the first that is known."""
-        shape = x.shape
+        shape = instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.dimensions:
             return None
-        for i in x.operands:
+        for i in instruction.operands:
             other = computation.instructions[i].shape
-            if not made[i] or made[i][0] is None or not isinstance(other, ArrayShape):
+            if not mappings[i] or mappings[i][0] is None or not isinstance(other, ArrayShape):
                 continue
             if other.dimensions == shape.dimensions:
-                return made[i][0]
+                return mappings[i][0]
         return None
 
-    def _first_tile(self, computation: Computation, x: Instruction, placement: Placement) -> int:
+    def _first_tile(
+        self, computation: Computation, instruction: Instruction, placement: Placement
+    ) -> int:
         """Return where a product's grid begins: narrow ones not all on the first tiles.
 
         Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
@@ -217,26 +229,26 @@ class _Walk(Backwards):
         bus = self.machine.chip.tiles_per_exchange_bus
         first = self._next_tile % (tiles - count + 1) // bus * bus
         self._next_tile = (first + count) % tiles
-        self.first_tiles[(computation.name, x.name, 0)] = first
+        self.first_tiles[(computation.name, instruction.name, 0)] = first
         return first
 
-    def _loop(self, computation: Computation, x: Instruction) -> Made:
+    def _loop(self, computation: Computation, instruction: Instruction) -> Mappings:
         """Choose homes for what a loop carries; return where its results lie."""
-        condition, body = _condition_and_body(self.module, x)
-        results = self.made[body.name][body.root]
-        trips = self.plan.trips(computation.name, x.name) or UNKNOWN_ITERATIONS
+        condition, body = _condition_and_body(self.module, instruction)
+        results = self.mappings[body.name][body.root]
+        trips = self.plan.trips(computation.name, instruction.name) or UNKNOWN_ITERATIONS
         parameter = body.instructions[body.parameters[0]].name
         other = condition.instructions[condition.parameters[0]].name
         mappings: list[Mapping | None] = []
-        for leaf, shape in enumerate(leaves_of(x.shape)):
+        for leaf, shape in enumerate(leaves_of(instruction.shape)):
             tensor = Tensor(shape.element_type.name, shape.dimensions)
             demands = [*self.known(body.name, parameter, leaf)]
             demands += self.known(condition.name, other, leaf)
             every = [d._replace(times=d.times * trips) for d in heaviest(demands)]
-            made = results[leaf] if leaf < len(results) else None
-            initial_layout = self._chosen(tensor, every, made, trips)
+            next_mapping = results[leaf] if leaf < len(results) else None
+            initial_layout = self._chosen(tensor, every, next_mapping, trips)
             if initial_layout is not None:
-                self.initial_layouts[(computation.name, x.name, leaf)] = initial_layout
+                self.initial_layouts[(computation.name, instruction.name, leaf)] = initial_layout
             mappings.append(initial_layout.mapping if initial_layout is not None else None)
         ends = {leaf: mapping for leaf, mapping in enumerate(mappings) if mapping is not None}
         if ends:
@@ -244,9 +256,11 @@ class _Walk(Backwards):
         return tuple(mappings)
 
 
-def _condition_and_body(module: Module, x: Instruction) -> tuple[Computation, Computation]:
+def _condition_and_body(
+    module: Module, instruction: Instruction
+) -> tuple[Computation, Computation]:
     """Return a loop's computations, in whichever order its attributes stand."""
-    condition, body = (module.computation[name] for name in x.attributes.called)
-    if x.attributes.text("condition") not in ("", condition.name):
+    condition, body = (module.computation[name] for name in instruction.attributes.called)
+    if instruction.attributes.text("condition") not in ("", condition.name):
         return body, condition
     return condition, body

@@ -53,50 +53,50 @@ def with_batch_indices(module: Module) -> Module:
     rules = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 
     def changed(computation: Computation) -> Computation:
-        made = rewritten(module, computation, rules)
-        return made if made is computation else _swept(computation, made)
+        batched = rewritten(module, computation, rules)
+        return batched if batched is computation else _swept(computation, batched)
 
     return with_each(module, changed)
 
 
 def _swept(old: Computation, new: Computation) -> Computation:
     """Return a computation without the indices that were read before and are not any more."""
-    read_before = {old.instructions[i].name for x in old.instructions for i in x.operands}
-    uses = Counter(i for x in new.instructions for i in x.operands)
+    read_before = {old.instructions[i].name for op in old.instructions for i in op.operands}
+    uses = Counter(i for op in new.instructions for i in op.operands)
     live = [True] * len(new.instructions)
     for i in reversed(range(len(new.instructions))):
-        x = new.instructions[i]
-        if x.opcode in _INDICES and not uses[i] and i != new.root and x.name in read_before:
+        op = new.instructions[i]
+        if op.opcode in _INDICES and not uses[i] and i != new.root and op.name in read_before:
             live[i] = False
-            uses.subtract(x.operands)
+            uses.subtract(op.operands)
     return without_dead(new, live)
 
 
-def _gather(draft: Draft, x: Instruction) -> Instruction | None:
-    return _batched(draft, x, _GATHER, 1)
+def _gather(draft: Draft, op: Instruction) -> Instruction | None:
+    return _batched(draft, op, _GATHER, 1)
 
 
-def _scatter(draft: Draft, x: Instruction) -> Instruction | None:
-    return _batched(draft, x, _SCATTER, len(x.operands) // 2)
+def _scatter(draft: Draft, op: Instruction) -> Instruction | None:
+    return _batched(draft, op, _SCATTER, len(op.operands) // 2)
 
 
-def _batched(draft: Draft, x: Instruction, names: _Names, place: int) -> Instruction | None:
+def _batched(draft: Draft, op: Instruction, names: _Names, place: int) -> Instruction | None:
     """Return the op with as many batching dimensions as its indices have components that count."""
-    made, attributes = draft.made, x.attributes
-    joined, along = made[x.operands[place]], attributes.integer("index_vector_dim")
+    instructions, attributes = draft.made, op.attributes
+    joined, along = instructions[op.operands[place]], attributes.integer("index_vector_dim")
     if joined.opcode != "concatenate" or joined.attributes.integers("dimensions") != (along,):
         return None
     components = joined.operands
-    if any(_sizes(made[i])[along] != 1 for i in components):
+    if any(_sizes(instructions[i])[along] != 1 for i in components):
         return None
-    whole, rows = _sizes(made[x.operands[0]]), _sizes(joined)
+    whole, rows = _sizes(instructions[op.operands[0]]), _sizes(joined)
     dropped, mapped = attributes.integers(names.dropped), attributes.integers(names.mapped)
     pairs = dict(
         zip(attributes.integers(names.batch), attributes.integers(names.rows), strict=True)
     )
     counting: dict[int, int] = {}
     for component, d in zip(components, mapped, strict=True):
-        row = _counts_along(made, component)
+        row = _counts_along(instructions, component)
         counts = row >= 0 and row != along and rows[row] == whole[d]
         if counts and d in dropped and row not in (*pairs.values(), *counting.values()):
             counting[d] = row
@@ -113,9 +113,9 @@ def _batched(draft: Draft, x: Instruction, names: _Names, place: int) -> Instruc
         names.rows: tuple(pairs[d] for d in sorted(pairs)),
     }
     indices = _rejoined(draft, joined, [i for i, _ in kept], along)
-    operands = (*x.operands[:place], indices, *x.operands[place + 1 :])
+    operands = (*op.operands[:place], indices, *op.operands[place + 1 :])
     sorted_alone = {"indices_are_sorted": False} if "indices_are_sorted" in attributes else {}
-    return x._replace(operands=operands, attributes=attributes.replaced(**changed, **sorted_alone))
+    return op._replace(operands=operands, attributes=attributes.replaced(**changed, **sorted_alone))
 
 
 def _rejoined(draft: Draft, like: Instruction, components: Sequence[int], along: int) -> int:
@@ -131,39 +131,39 @@ def _rejoined(draft: Draft, like: Instruction, components: Sequence[int], along:
     return draft.add(like, "concatenate", shape, components, attributes)
 
 
-def _sizes(x: Instruction) -> tuple[int, ...]:
-    assert isinstance(x.shape, ArrayShape)
-    return x.shape.dimensions
+def _sizes(op: Instruction) -> tuple[int, ...]:
+    assert isinstance(op.shape, ArrayShape)
+    return op.shape.dimensions
 
 
-def _counts_along(made: Sequence[Instruction], at: int) -> int:
+def _counts_along(instructions: Sequence[Instruction], at: int) -> int:
     """Return the dimension along which an array counts 0, 1, 2 and so on; -1 where it has none."""
     steps: list[Instruction] = []
-    x = made[at]
-    while x.opcode != "iota":
-        if x.opcode not in _LOOKED_THROUGH or len(steps) == _LONGEST_CHAIN:
+    op = instructions[at]
+    while op.opcode != "iota":
+        if op.opcode not in _LOOKED_THROUGH or len(steps) == _LONGEST_CHAIN:
             return -1
-        steps.append(x)
-        x = made[x.operands[0]]
-    d, sizes = x.attributes.integer("iota_dimension"), _sizes(x)
+        steps.append(op)
+        op = instructions[op.operands[0]]
+    d, sizes = op.attributes.integer("iota_dimension"), _sizes(op)
     count = sizes[d]
-    if not _has_numbers(x, count):
+    if not _has_numbers(op, count):
         return -1
-    for x in reversed(steps):
-        if x.opcode == "reshape":
-            d = _moved(sizes, _sizes(x), d)
-        elif x.opcode not in _HANDED_ON:
-            d = x.attributes.integers("dimensions")[d]
-        sizes = _sizes(x)
-        if d < 0 or sizes[d] != count or not _has_numbers(x, count):
+    for op in reversed(steps):
+        if op.opcode == "reshape":
+            d = _moved(sizes, _sizes(op), d)
+        elif op.opcode not in _HANDED_ON:
+            d = op.attributes.integers("dimensions")[d]
+        sizes = _sizes(op)
+        if d < 0 or sizes[d] != count or not _has_numbers(op, count):
             return -1
     return d
 
 
-def _has_numbers(x: Instruction, count: int) -> bool:
+def _has_numbers(op: Instruction, count: int) -> bool:
     """Whether an op's element type has all numbers from 0 on."""
-    assert isinstance(x.shape, ArrayShape)
-    kind = x.shape.element_type
+    assert isinstance(op.shape, ArrayShape)
+    kind = op.shape.element_type
     return kind.is_integer and count <= 2 ** (kind.bits - 1)
 
 

@@ -26,9 +26,9 @@ def equal_regions(module: Module) -> dict[str, str]:
     applied = {
         name
         for c in module.computations
-        for x in c.instructions
-        if x.attributes.called and Trait.APPLIER in OPS[x.opcode].traits
-        for name in x.attributes.called
+        for op in c.instructions
+        if op.attributes.called and Trait.APPLIER in OPS[op.opcode].traits
+        for name in op.attributes.called
     }
     first: dict[object, str] = {}
     same: dict[str, str] = {}
@@ -48,17 +48,30 @@ def equal_regions(module: Module) -> dict[str, str]:
 def _said(computation: Computation, same: dict[str, str]) -> object:
     """Return everything about a computation but names and places; None where it is never equal."""
     rows: list[object] = [computation.root, computation.execution_thread]
-    for x in computation.instructions:
-        op = OPS[x.opcode]
-        if Trait.SIDE_EFFECT in op.traits or x.opcode == "custom-call":
+    for instruction in computation.instructions:
+        op = OPS[instruction.opcode]
+        if Trait.SIDE_EFFECT in op.traits or instruction.opcode == "custom-call":
             return None
         value = None
-        if x.literal is not None:
-            value = constant_key(x)
+        if instruction.literal is not None:
+            value = constant_key(instruction)
             if value is None:
                 return None
-        attributes = renamed(x.attributes, same) if x.attributes.called else x.attributes
-        rows.append((x.opcode, x.shape, x.operands, attributes, x.parameter_number, value))
+        attributes = (
+            renamed(instruction.attributes, same)
+            if instruction.attributes.called
+            else instruction.attributes
+        )
+        rows.append(
+            (
+                instruction.opcode,
+                instruction.shape,
+                instruction.operands,
+                attributes,
+                instruction.parameter_number,
+                value,
+            )
+        )
     return tuple(rows)
 
 
@@ -91,9 +104,9 @@ def common_subexpressions_eliminated(module: Module) -> Module:
     owned = {
         name
         for c in module.computations
-        for x in c.instructions
-        if x.opcode in ("while", "conditional")
-        for name in x.attributes.called
+        for op in c.instructions
+        if op.opcode in ("while", "conditional")
+        for name in op.attributes.called
     }
     never = effectful | owned  # loops that merge would need one body for two names
     computations = tuple([_merged(module, c, never) for c in module.computations])
@@ -103,18 +116,18 @@ def common_subexpressions_eliminated(module: Module) -> Module:
 
 
 def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:
-    made: dict[Attributes, Attributes] = {}
+    renamed_by_old: dict[Attributes, Attributes] = {}
 
-    def changed(x: Instruction) -> Instruction:
-        new = made.get(x.attributes)
+    def changed(op: Instruction) -> Instruction:
+        new = renamed_by_old.get(op.attributes)
         if new is None:
-            new = made[x.attributes] = renamed(x.attributes, same)
-        return x if new is x.attributes else x._replace(attributes=new)
+            new = renamed_by_old[op.attributes] = renamed(op.attributes, same)
+        return op if new is op.attributes else op._replace(attributes=new)
 
     computations = []
     for c in module.computations:
-        if any(x.attributes.called for x in c.instructions):
-            xs = tuple([changed(x) if x.attributes.called else x for x in c.instructions])
+        if any(op.attributes.called for op in c.instructions):
+            xs = tuple([changed(op) if op.attributes.called else op for op in c.instructions])
             if any(a is not b for a, b in zip(xs, c.instructions, strict=True)):
                 c = replace(c, instructions=xs)
         computations.append(c)
@@ -125,49 +138,49 @@ def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:
 
 def _merged(module: Module, computation: Computation, never: frozenset[str]) -> Computation:
     draft = Draft(module, computation)
-    made, place = draft.made, draft.place
+    instructions, place = draft.made, draft.place
     first: dict[object, int] = {}
     changed = False
-    for x in computation.instructions:
-        operands = x.operands
+    for op in computation.instructions:
+        operands = op.operands
         if changed and operands:
             moved = tuple([place[i] for i in operands])
             if moved != operands:
-                x, operands = with_operands(x, moved), moved
-        opcode = x.opcode
+                op, operands = with_operands(op, moved), moved
+        opcode = op.opcode
         if opcode in DISTINCT:
-            place.append(len(made))
-            made.append(x)
+            place.append(len(instructions))
+            instructions.append(op)
             continue
-        key = _key(x, opcode, operands, never)
+        key = _key(op, opcode, operands, never)
         if key is not None:
-            known = first.setdefault(key, len(made))
-            if known != len(made):
+            known = first.setdefault(key, len(instructions))
+            if known != len(instructions):
                 changed = True
                 place.append(known)
                 continue
-        place.append(len(made))
-        made.append(x)
+        place.append(len(instructions))
+        instructions.append(op)
     return draft.finish() if changed else computation
 
 
-def _key(x: Instruction, opcode: str, operands: tuple[int, ...], never: frozenset[str]) -> object:
+def _key(op: Instruction, opcode: str, operands: tuple[int, ...], never: frozenset[str]) -> object:
     """Return what an instruction computes, or None where nothing else may stand for it."""
-    attributes = x.attributes
+    attributes = op.attributes
     if opcode == "constant":
-        value = constant_key(x)
-        return None if value is None else (opcode, x.shape, attributes, value)
+        value = constant_key(op)
+        return None if value is None else (opcode, op.shape, attributes, value)
     if opcode == "custom-call":
         if attributes.flag("custom_call_has_side_effect"):
             return None
-        return (opcode, x.shape, attributes, operands, x.backend_config)
+        return (opcode, op.shape, attributes, operands, op.backend_config)
     if attributes.called and not never.isdisjoint(attributes.called):
         return None
-    if len(operands) == 2 and operands[0] > operands[1] and commutes(opcode, x.shape):
+    if len(operands) == 2 and operands[0] > operands[1] and commutes(opcode, op.shape):
         operands = (operands[1], operands[0])
-    if opcode in ("tuple", "get-tuple-element") and holds_buffer(x.shape):
+    if opcode in ("tuple", "get-tuple-element") and holds_buffer(op.shape):
         return None
-    return (opcode, x.shape, attributes, operands)
+    return (opcode, op.shape, attributes, operands)
 
 
 @register

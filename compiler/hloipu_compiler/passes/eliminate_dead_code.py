@@ -55,8 +55,8 @@ class _Elimination:
         self.now: dict[str, Computation] = dict(module.computation)
         self.sites: dict[str, int] = {}
         for c in module.computations:
-            for x in c.instructions:
-                for name in x.attributes.called:
+            for op in c.instructions:
+                for name in op.attributes.called:
                     self.sites[name] = self.sites.get(name, 0) + 1
 
     def visit(self, name: str) -> None:
@@ -64,15 +64,15 @@ class _Elimination:
         computation = self._cleaned(self.now[name])
         narrow: dict[int, tuple[Kept, Kept]] = {}
         branches: dict[int, list[Kept | None]] = {}
-        for at, x in enumerate(computation.instructions):
-            if x.opcode == "while" and is_divisible(x) and self._owns(x):
+        for at, op in enumerate(computation.instructions):
+            if op.opcode == "while" and is_divisible(op) and self._owns(op):
                 kept = self._narrow_loop(computation, at)
                 if kept is not None:
                     narrow[at] = (kept, kept)
-            elif x.opcode == "conditional" and self._owns(x):
-                found = self._narrow_branches(computation, at)
-                if found is not None:
-                    branches[at] = found
+            elif op.opcode == "conditional" and self._owns(op):
+                kept_by_branch = self._narrow_branches(computation, at)
+                if kept_by_branch is not None:
+                    branches[at] = kept_by_branch
         if narrow or branches:
             computation = self._cleaned(_narrowed(self.module, computation, narrow, branches))
         self.now[name] = computation
@@ -87,14 +87,14 @@ class _Elimination:
     def _cleaned(self, computation: Computation) -> Computation:
         return without_dead(computation, live_positions(computation, self.effectful))
 
-    def _owns(self, x: Instruction) -> bool:
-        return all(self.sites[name] == 1 for name in x.attributes.called)
+    def _owns(self, op: Instruction) -> bool:
+        return all(self.sites[name] == 1 for name in op.attributes.called)
 
     def _narrow_loop(self, caller: Computation, at: int) -> Kept | None:
         """Narrow a loop's computations; return the elements that stay, None where all do."""
-        x = caller.instructions[at]
-        condition = self._cleaned(self.now[x.attributes.text("condition")])
-        body = self._cleaned(self.now[x.attributes.text("body")])
+        op = caller.instructions[at]
+        condition = self._cleaned(self.now[op.attributes.text("condition")])
+        body = self._cleaned(self.now[op.attributes.text("body")])
         outside = elements_read(caller, at)
         if outside is None:
             return None
@@ -110,12 +110,12 @@ class _Elimination:
 
     def _narrow_branches(self, caller: Computation, at: int) -> list[Kept | None] | None:
         """Narrow a conditional's branches: what stays of the result, then of each operand."""
-        x = caller.instructions[at]
+        op = caller.instructions[at]
         kept: list[Kept | None] = [None]
-        read = elements_read(caller, at) if is_divisible(x) else None
-        names = x.attributes.called
+        read = elements_read(caller, at) if is_divisible(op) else None
+        names = op.attributes.called
         roots = [self.now[name].instructions[self.now[name].root] for name in names]
-        if read and len(read) < len(part_elements(x)) and all(map(is_divisible, roots)):
+        if read and len(read) < len(part_elements(op)) and all(map(is_divisible, roots)):
             result = kept[0] = tuple(sorted(read))
             for name in names:
                 self.now[name] = self._cleaned(with_narrow_root(self.now[name], result))
@@ -136,9 +136,9 @@ class _Elimination:
         return kept
 
 
-def part_elements(x: Instruction) -> tuple[int, ...]:
+def part_elements(op: Instruction) -> tuple[int, ...]:
     """Return the indices of a tuple's elements."""
-    return tuple(range(len(getattr(x.shape, "elements", ()))))
+    return tuple(range(len(getattr(op.shape, "elements", ()))))
 
 
 def _narrowed(
@@ -151,28 +151,28 @@ def _narrowed(
     draft = Draft(module, computation)
     reads: dict[int, Kept] = {}
     """Position of a narrowed value -> the elements that it has."""
-    for at, x in enumerate(computation.instructions):
-        operands = tuple([draft.place[i] for i in x.operands])
-        if x.opcode == "get-tuple-element" and x.operands[0] in reads:
-            kept = reads[x.operands[0]]
-            x = renumbered(x, {old: new for new, old in enumerate(kept)})
+    for at, op in enumerate(computation.instructions):
+        operands = tuple([draft.place[i] for i in op.operands])
+        if op.opcode == "get-tuple-element" and op.operands[0] in reads:
+            kept = reads[op.operands[0]]
+            op = renumbered(op, {old: new for new, old in enumerate(kept)})
         elif at in loops:
             kept = reads[at] = loops[at][0]
-            operands = (_narrow_operand(draft, x, operands[0], kept),)
-            x = x._replace(shape=part_of(x.shape, kept))
+            operands = (_narrow_operand(draft, op, operands[0], kept),)
+            op = op._replace(shape=part_of(op.shape, kept))
         elif at in branches:
             result, *arguments = branches[at]
             operands = (
                 operands[0],
                 *(
-                    operand if kept is None else _narrow_operand(draft, x, operand, kept)
+                    operand if kept is None else _narrow_operand(draft, op, operand, kept)
                     for operand, kept in zip(operands[1:], arguments, strict=True)
                 ),
             )
             if result is not None:
                 reads[at] = result
-                x = x._replace(shape=part_of(x.shape, result))
-        draft.place.append(draft.append(with_operands(x, operands)))
+                op = op._replace(shape=part_of(op.shape, result))
+        draft.place.append(draft.append(with_operands(op, operands)))
     return draft.finish()
 
 

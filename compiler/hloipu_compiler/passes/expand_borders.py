@@ -36,20 +36,20 @@ def borders_expanded(module: Module) -> Module:
 
     Raises UnsupportedError E0462 where a border's sharding cannot be followed.
     """
-    if not any(is_border(x) for c in module.computations for x in c.instructions):
+    if not any(is_border(op) for c in module.computations for op in c.instructions):
         return module
     from hloipu_compiler.interpret.participants import participants_of
 
     replicas, partitions = participants_of(module)
     borders = _Borders(module, replicas, partitions, _next_channel(module))
-    made = with_each(module, borders.expanded)
+    expanded = with_each(module, borders.expanded)
     header = {**dict(module.attributes.items()), "num_partitions": partitions}
-    return replace(made, attributes=Attributes(header, module.attributes.called))
+    return replace(expanded, attributes=Attributes(header, module.attributes.called))
 
 
 def _next_channel(module: Module) -> int:
-    channels = (x.attributes.integer("channel_id") for c in module.computations
-                for x in c.instructions)  # fmt: skip
+    channels = (op.attributes.integer("channel_id") for c in module.computations
+                for op in c.instructions)  # fmt: skip
     return 1 + max(channels, default=0)
 
 
@@ -73,50 +73,50 @@ class _Borders:
     def expanded(self, computation: Computation) -> Computation:
         """Return a computation without border calls."""
 
-        def rule(draft: Draft, x: Instruction) -> int | Instruction | None:
-            return self._written_out(computation, draft, x) if is_border(x) else None
+        def rule(draft: Draft, op: Instruction) -> int | Instruction | None:
+            return self._written_out(computation, draft, op) if is_border(op) else None
 
         rules: dict[str, Rule] = {"custom-call": rule}
         return rewritten(self.module, computation, rules)
 
-    def _written_out(self, computation: Computation, draft: Draft, x: Instruction) -> int:
+    def _written_out(self, computation: Computation, draft: Draft, op: Instruction) -> int:
         from hloipu_compiler.interpret.planning.site import array_leaves
 
-        old = computation.instructions[computation.position[x.name]]
-        enters = x.attributes.text("custom_call_target") in (SHARDY_IN, GSPMD_IN)
+        old = computation.instructions[computation.position[op.name]]
+        enters = op.attributes.text("custom_call_target") in (SHARDY_IN, GSPMD_IN)
         outer = [leaf for i in old.operands
                  for leaf in array_leaves(computation.instructions[i].shape)]  # fmt: skip
-        inner = array_leaves(x.shape)
+        inner = array_leaves(op.shape)
         wholes, parts = (outer, inner) if enters else (inner, outer)
-        if len(x.operands) != len(outer):
-            raise _unsupported(x, "an operand is a tuple")
-        made = [
-            (self._block if enters else self._joined)(draft, x, operand, leaf)
-            for operand, leaf in zip(x.operands, self._leaves(computation, old, wholes, parts),
+        if len(op.operands) != len(outer):
+            raise _unsupported(op, "an operand is a tuple")
+        written = [
+            (self._block if enters else self._joined)(draft, op, operand, leaf)
+            for operand, leaf in zip(op.operands, self._leaves(computation, old, wholes, parts),
                                      strict=True)
         ]  # fmt: skip
-        if not isinstance(x.shape, TupleShape):
-            return made[0]
-        return draft.add(x, "tuple", x.shape, made)
+        if not isinstance(op.shape, TupleShape):
+            return written[0]
+        return draft.add(op, "tuple", op.shape, written)
 
     def _leaves(
         self,
         computation: Computation,
-        x: Instruction,
+        op: Instruction,
         wholes: Sequence[ArrayShape],
         parts: Sequence[ArrayShape],
     ) -> list[_Leaf]:
         from hloipu_compiler.interpret.ops.manual_sharding import border_shardings
         from hloipu_compiler.interpret.planning.device_blocks import BlockFault, device_blocks
 
-        shardings = border_shardings(self.module, computation, x)
+        shardings = border_shardings(self.module, computation, op)
         if not shardings:
             from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
 
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
         if not len(shardings) == len(parts) == len(wholes):
-            raise _unsupported(x, f"{len(shardings)} shardings stand for {len(parts)} values")
-        found = []
+            raise _unsupported(op, f"{len(shardings)} shardings stand for {len(parts)} values")
+        leaves = []
         for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
             try:
                 devices = [
@@ -124,29 +124,29 @@ class _Borders:
                     for device in range(self.partitions)
                 ]
             except BlockFault as error:
-                raise _unsupported(x, str(error)) from error
-            found.append(_Leaf(whole, part, devices))
-        return found
+                raise _unsupported(op, str(error)) from error
+            leaves.append(_Leaf(whole, part, devices))
+        return leaves
 
-    def _block(self, draft: Draft, x: Instruction, operand: int, leaf: _Leaf) -> int:
+    def _block(self, draft: Draft, op: Instruction, operand: int, leaf: _Leaf) -> int:
         """Cut each partition's own block out."""
         sizes = leaf.part.dimensions
         if sizes == leaf.whole.dimensions:
             return operand
-        me = draft.add(x, "partition-id", plain(_U32, ()))
+        me = draft.add(op, "partition-id", plain(_U32, ()))
         starts = []
         for d, size in enumerate(sizes):
             numbers = [blocks.mine[d] * size for blocks in leaf.devices]
-            starts.append(_looked_up(draft, x, me, numbers))
+            starts.append(_looked_up(draft, op, me, numbers))
         return draft.add(
-            x,
+            op,
             "dynamic-slice",
             plain(leaf.whole.element_type, sizes),
             (operand, *starts),
             Attributes({"dynamic_slice_sizes": sizes}),
         )
 
-    def _joined(self, draft: Draft, x: Instruction, operand: int, leaf: _Leaf) -> int:
+    def _joined(self, draft: Draft, op: Instruction, operand: int, leaf: _Leaf) -> int:
         """Gather the blocks of all owners, and put them in their places."""
         kind, sizes = leaf.whole.element_type, leaf.part.dimensions
         grid = leaf.devices[0].owners.shape
@@ -166,32 +166,32 @@ class _Borders:
             "dimensions": (0,),
             "use_global_device_ids": True,
         }
-        at = draft.add(x, "reshape", plain(kind, (1, *sizes)), (operand,))
+        at = draft.add(op, "reshape", plain(kind, (1, *sizes)), (operand,))
         gathered = plain(kind, (count, *sizes))
-        at = draft.add(x, "all-gather", gathered, (at,), Attributes(attributes))
-        at = draft.add(x, "reshape", plain(kind, (*grid, *sizes)), (at,))
+        at = draft.add(op, "all-gather", gathered, (at,), Attributes(attributes))
+        at = draft.add(op, "reshape", plain(kind, (*grid, *sizes)), (at,))
         rank = len(sizes)
         order = tuple(place for d in range(rank) for place in (d, rank + d))
         spread = (*grid, *sizes)
-        at = transposed(draft, x, at, plain(kind, spread), order)
-        return reshaped(draft, x, at, plain(kind, leaf.whole.dimensions))
+        at = transposed(draft, op, at, plain(kind, spread), order)
+        return reshaped(draft, op, at, plain(kind, leaf.whole.dimensions))
 
 
-def _looked_up(draft: Draft, x: Instruction, me: int, numbers: Sequence[int]) -> int:
+def _looked_up(draft: Draft, op: Instruction, me: int, numbers: Sequence[int]) -> int:
     """Return the number that a table has for this partition."""
     if len(set(numbers)) == 1:
-        return draft.add(x, "constant", plain(_S32, ()), literal=Literal(str(numbers[0])))
+        return draft.add(op, "constant", plain(_S32, ()), literal=Literal(str(numbers[0])))
     table = Literal(array=np.array(numbers, np.int32))
-    at = draft.add(x, "constant", plain(_S32, (len(numbers),)), literal=table)
+    at = draft.add(op, "constant", plain(_S32, (len(numbers),)), literal=table)
     one = Attributes({"dynamic_slice_sizes": (1,)})
-    at = draft.add(x, "dynamic-slice", plain(_S32, (1,)), (at, me), one)
-    return draft.add(x, "reshape", plain(_S32, ()), (at,))
+    at = draft.add(op, "dynamic-slice", plain(_S32, (1,)), (at, me), one)
+    return draft.add(op, "reshape", plain(_S32, ()), (at,))
 
 
-def _unsupported(x: Instruction, why: str) -> UnsupportedError:
+def _unsupported(op: Instruction, why: str) -> UnsupportedError:
     return UnsupportedError(
         "E0462",
-        f"manual sharding {x.name!r} cannot be followed: {why}",
+        f"manual sharding {op.name!r} cannot be followed: {why}",
         hint="print the module again with its shardings and meshes",
     )
 

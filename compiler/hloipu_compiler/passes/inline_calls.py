@@ -41,13 +41,13 @@ def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Modul
     module = bitcasts_expanded(module)
     check_inlined_size(module, most_instructions)
     flattening = _Flattening(module)
-    made = flattening.run()
-    if len(made) == len(module.computations) and all(
-        new is old for new, old in zip(made, module.computations, strict=True)
+    flat = flattening.run()
+    if len(flat) == len(module.computations) and all(
+        new is old for new, old in zip(flat, module.computations, strict=True)
     ):
         return module
-    names = [c.name for c in made]
-    whole = replace(module, computations=tuple(made), entry_position=names.index(module.entry.name))
+    names = [c.name for c in flat]
+    whole = replace(module, computations=tuple(flat), entry_position=names.index(module.entry.name))
     ordered = callees_first(whole, only_reachable=True)
     return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
 
@@ -76,10 +76,12 @@ class _Flattening:
         applied = {
             name
             for c in module.computations
-            for x in c.instructions
-            if x.attributes.called and x.opcode not in INLINED and x.opcode not in RUN_BY_OPERANDS
-            for name in x.attributes.called
-            if x.opcode not in FOLLOWS
+            for op in c.instructions
+            if op.attributes.called
+            and op.opcode not in INLINED
+            and op.opcode not in RUN_BY_OPERANDS
+            for name in op.attributes.called
+            if op.opcode not in FOLLOWS
         }
         self.shared = applied
         """Computations that are applied keep their names, and every op that applies them."""
@@ -91,14 +93,14 @@ class _Flattening:
 
     def run(self) -> list[Computation]:
         """Return every computation that is still needed, those unchanged as they were."""
-        made: dict[str, Computation] = {}
+        computation_by_name: dict[str, Computation] = {}
         while self.waiting:
             old, new = self.waiting.pop()
-            made[new] = self._written_out(self.module.computation[old], new)
-        order = [c.name for c in self.module.computations if c.name in made]
+            computation_by_name[new] = self._written_out(self.module.computation[old], new)
+        order = [c.name for c in self.module.computations if c.name in computation_by_name]
         known = set(order)
-        order += [name for name in made if name not in known]
-        return [made[name] for name in order]
+        order += [name for name in computation_by_name if name not in known]
+        return [computation_by_name[name] for name in order]
 
     def _apply(self, names: Iterable[str]) -> None:
         for name in names:
@@ -115,22 +117,22 @@ class _Flattening:
         self.waiting.append((name, new))
         return new
 
-    def _called(self, x: Instruction, frame: _Frame) -> Instruction:
+    def _called(self, op: Instruction, frame: _Frame) -> Instruction:
         """Return an instruction that stays, calling what it calls from now on."""
-        if x.opcode in RUN_BY_OPERANDS:
+        if op.opcode in RUN_BY_OPERANDS:
             names: dict[str, str] = {}
-            attributes = x.attributes
+            attributes = op.attributes
             if len(set(attributes.called)) < len(attributes.called):
-                return x._replace(attributes=self._owned_one_by_one(attributes))
+                return op._replace(attributes=self._owned_one_by_one(attributes))
             for name in attributes.called:
                 names[name] = self._own(name)
-            if x.opcode == STARTS:
+            if op.opcode == STARTS:
                 frame.renamed.update(names)
-            return x._replace(attributes=renamed(attributes, names))
-        if x.opcode in FOLLOWS:
-            return x._replace(attributes=renamed(x.attributes, frame.renamed))
-        self._apply(x.attributes.called)
-        return x
+            return op._replace(attributes=renamed(attributes, names))
+        if op.opcode in FOLLOWS:
+            return op._replace(attributes=renamed(op.attributes, frame.renamed))
+        self._apply(op.attributes.called)
+        return op
 
     def _owned_one_by_one(self, attributes: Attributes) -> Attributes:
         """Return a branch's attributes where two of its branches are one computation."""
@@ -148,21 +150,21 @@ class _Flattening:
         """Whether a computation calls nothing at all."""
         known = self.plain.get(computation.name)
         if known is None:
-            known = not any(x.attributes.called for x in computation.instructions)
+            known = not any(op.attributes.called for op in computation.instructions)
             self.plain[computation.name] = known
         return known
 
     def _written_out(self, root: Computation, name: str) -> Computation:
         if self._is_plain(root):
             return root if name == root.name else replace(root, name=name)
-        made: list[Instruction] = []
-        names = Names(x.name for x in root.instructions)
+        written: list[Instruction] = []
+        names = Names(op.name for op in root.instructions)
         controlled: list[tuple[int, _Frame]] = []
         base = _Frame(root, starts=wrapper_positions(self.module, root))
         frames = [base]
         while frames:
             frame = frames[-1]
-            entered = self._advance(frame, made, names if len(frames) > 1 else None, controlled)
+            entered = self._advance(frame, written, names if len(frames) > 1 else None, controlled)
             if entered is not None:
                 frames.append(entered)
                 continue
@@ -170,78 +172,80 @@ class _Flattening:
             if frames:
                 frames[-1].place.append(frame.place[frame.computation.root])
         for at, frame in controlled:
-            made[at] = _with_moved_control(made, at, frame)
+            written[at] = _with_moved_control(written, at, frame)
         place = base.place[root.root]
-        if name == root.name and place == root.root and _same(made, root.instructions):
+        if name == root.name and place == root.root and _same(written, root.instructions):
             return root
-        return Computation(name, tuple(made), place, root.execution_thread)
+        return Computation(name, tuple(written), place, root.execution_thread)
 
     def _advance(
         self,
         frame: _Frame,
-        made: list[Instruction],
+        written: list[Instruction],
         names: Names | None,
         controlled: list[tuple[int, _Frame]],
     ) -> _Frame | None:
         """Copy a frame's instructions up to the next call; return the frame of that, if any."""
         instructions, place = frame.computation.instructions, frame.place
         for at in range(frame.next, len(instructions)):
-            x = instructions[at]
-            if names is not None and x.parameter_number >= 0:
-                place.append(frame.arguments[x.parameter_number])
+            op = instructions[at]
+            if names is not None and op.parameter_number >= 0:
+                place.append(frame.arguments[op.parameter_number])
                 continue
-            operands = tuple([place[i] for i in x.operands]) if x.operands else ()
-            attributes = x.attributes
+            operands = tuple([place[i] for i in op.operands]) if op.operands else ()
+            attributes = op.attributes
             if attributes.called or at in frame.starts:
-                if x.opcode in INLINED or (x.opcode == STARTS and at in frame.starts):
+                if op.opcode in INLINED or (op.opcode == STARTS and at in frame.starts):
                     frame.next = at + 1
                     callee = self.module.computation[attributes.called[0]]
                     starts = wrapper_positions(self.module, callee)
-                    return _Frame(callee, operands, x, starts=starts)
+                    return _Frame(callee, operands, op, starts=starts)
                 if at in frame.starts:
                     place.append(operands[0])
                     continue
-                x = self._called(x, frame)
-            if operands != x.operands:
-                x = with_operands(x, operands)
+                op = self._called(op, frame)
+            if operands != op.operands:
+                op = with_operands(op, operands)
             if names is not None:
-                x = _adopted(x, names.fresh(x.name), frame.caller)
+                op = _adopted(op, names.fresh(op.name), frame.caller)
             if CONTROL in attributes:
-                controlled.append((len(made), frame))
-            place.append(len(made))
-            made.append(x)
+                controlled.append((len(written), frame))
+            place.append(len(written))
+            written.append(op)
         frame.next = len(instructions)
         return None
 
 
-def _adopted(x: Instruction, name: str, caller: Instruction | None) -> Instruction:
+def _adopted(op: Instruction, name: str, caller: Instruction | None) -> Instruction:
     """Return a callee's instruction under its new name; a call lends its metadata."""
-    metadata = x.metadata or (caller.metadata if caller is not None else "")
-    if name == x.name and metadata is x.metadata:
-        return x
+    metadata = op.metadata or (caller.metadata if caller is not None else "")
+    if name == op.name and metadata is op.metadata:
+        return op
     return Instruction(
-        name, x.opcode, x.shape, x.operands, x.attributes, metadata, x.backend_config,
-        x.literal, x.parameter_number, x.start, x.end,
+        name, op.opcode, op.shape, op.operands, op.attributes, metadata, op.backend_config,
+        op.literal, op.parameter_number, op.start, op.end,
     )  # fmt: skip
 
 
-def _same(made: list[Instruction], old: tuple[Instruction, ...]) -> bool:
-    return len(made) == len(old) and all(a is b or a == b for a, b in zip(made, old, strict=True))
+def _same(written: list[Instruction], old: tuple[Instruction, ...]) -> bool:
+    return len(written) == len(old) and all(
+        a is b or a == b for a, b in zip(written, old, strict=True)
+    )
 
 
-def _with_moved_control(made: list[Instruction], at: int, frame: _Frame) -> Instruction:
+def _with_moved_control(written: list[Instruction], at: int, frame: _Frame) -> Instruction:
     """Return an instruction that waits for what stands in the place of its predecessors."""
-    x, computation = made[at], frame.computation
+    op, computation = written[at], frame.computation
     names: dict[str, None] = {}
-    for name in control_predecessors(x):
+    for name in control_predecessors(op):
         position = computation.position.get(name)
         if position is not None:
-            names[made[frame.place[position]].name] = None
-    names.pop(x.name, None)
-    attributes = without(x.attributes, {CONTROL})
+            names[written[frame.place[position]].name] = None
+    names.pop(op.name, None)
+    attributes = without(op.attributes, {CONTROL})
     if names:
         attributes = attributes.replaced(**{CONTROL: tuple(names)})
-    return x._replace(attributes=attributes)
+    return op._replace(attributes=attributes)
 
 
 @register

@@ -35,53 +35,53 @@ def made_synchronous(module: Module) -> Module:
     return with_each(module, lambda c: rewritten(module, c, RULES))
 
 
-def _all_reduce_start(_: Draft, x: Instruction) -> Instruction:
+def _all_reduce_start(_: Draft, op: Instruction) -> Instruction:
     """Reduce at once: the start has the shape of the result."""
-    return x._replace(opcode="all-reduce", start=-1, end=-1)
+    return op._replace(opcode="all-reduce", start=-1, end=-1)
 
 
-def _all_reduce_done(draft: Draft, x: Instruction) -> int | None:
-    return x.operands[0] if draft.made[x.operands[0]].opcode == "all-reduce" else None
+def _all_reduce_done(draft: Draft, op: Instruction) -> int | None:
+    return op.operands[0] if draft.made[op.operands[0]].opcode == "all-reduce" else None
 
 
-def _start(draft: Draft, x: Instruction) -> Instruction | None:
+def _start(draft: Draft, op: Instruction) -> Instruction | None:
     """Put (operands, result, contexts…) together, the result computed at once."""
-    shape = x.shape
+    shape = op.shape
     if not isinstance(shape, TupleShape) or shape.has_buffer or len(shape.elements) < 2:
         return None
     contexts = shape.elements[2:]
-    if "slice_sizes" in x.attributes or not all(map(_is_context, contexts)):
+    if "slice_sizes" in op.attributes or not all(map(_is_context, contexts)):
         return None
     result = draft.append(
-        x._replace(
-            name=draft.fresh_name(x.name), opcode=x.opcode.removesuffix("-start"),
+        op._replace(
+            name=draft.fresh_name(op.name), opcode=op.opcode.removesuffix("-start"),
             shape=shape.elements[1], start=-1, end=-1,
         )
     )  # fmt: skip
-    given = x.operands[0]
-    if len(x.operands) > 1:
-        given = draft.add(x, "tuple", shape.elements[0], x.operands)
-    handles = [draft.add(x, "constant", context, literal=_ZERO) for context in contexts]
-    return _tuple(x, (given, result, *handles))
+    given = op.operands[0]
+    if len(op.operands) > 1:
+        given = draft.add(op, "tuple", shape.elements[0], op.operands)
+    handles = [draft.add(op, "constant", context, literal=_ZERO) for context in contexts]
+    return _tuple(op, (given, result, *handles))
 
 
 def _is_context(shape: Shape) -> bool:
     return isinstance(shape, ArrayShape) and shape.is_scalar and shape.element_type.is_integer
 
 
-def _copy_start(draft: Draft, x: Instruction) -> Instruction | None:
+def _copy_start(draft: Draft, op: Instruction) -> Instruction | None:
     """Put (copy, source, context) together: the copy is the source."""
-    shape, operand = x.shape, x.operands[0]
+    shape, operand = op.shape, op.operands[0]
     if not isinstance(shape, TupleShape) or len(shape.elements) != 3 or shape.has_buffer:
         return None
     if not all(compatible(e, draft.shape(operand)) for e in shape.elements[:2]):
         return None
-    context = draft.add(x, "constant", shape.elements[2], literal=_ZERO)
-    return _tuple(x, (operand, operand, context))
+    context = draft.add(op, "constant", shape.elements[2], literal=_ZERO)
+    return _tuple(op, (operand, operand, context))
 
 
-def _tuple(x: Instruction, operands: tuple[int, ...]) -> Instruction:
-    return x._replace(
+def _tuple(op: Instruction, operands: tuple[int, ...]) -> Instruction:
+    return op._replace(
         opcode="tuple", operands=operands, attributes=NO_ATTRIBUTES, backend_config="",
         start=-1, end=-1,
     )  # fmt: skip
@@ -90,8 +90,8 @@ def _tuple(x: Instruction, operands: tuple[int, ...]) -> Instruction:
 def _done_at(index: int) -> Rule:
     """Return the rule of a done that hands on one element of its start."""
 
-    def done(draft: Draft, x: Instruction) -> int | None:
-        source = draft.made[x.operands[0]]
+    def done(draft: Draft, op: Instruction) -> int | None:
+        source = draft.made[op.operands[0]]
         return source.operands[index] if source.opcode == "tuple" else None
 
     return done

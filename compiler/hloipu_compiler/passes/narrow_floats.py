@@ -40,15 +40,15 @@ def floats_narrowed(module: Module, kind: str) -> Module:
     they are would have to change, too.
     """
     narrow = ELEMENT_TYPES[kind]
-    shapes = {x.shape for c in module.computations for x in c.instructions}
+    shapes = {op.shape for c in module.computations for op in c.instructions}
     kinds = {
         leaf.element_type for s in shapes for _, leaf in leaves(s) if isinstance(leaf, ArrayShape)
     }
     if F32 not in kinds or any(k.is_complex for k in kinds):
         return module
-    stays = [x for c in module.computations for x in c.instructions if x.opcode in _AS_WRITTEN]
+    stays = [op for c in module.computations for op in c.instructions if op.opcode in _AS_WRITTEN]
     if any(
-        isinstance(x.shape, TupleShape) and _narrowed(x.shape, narrow) != x.shape for x in stays
+        isinstance(op.shape, TupleShape) and _narrowed(op.shape, narrow) != op.shape for op in stays
     ):
         return module
     computations = tuple(_with_narrow(module, c, narrow) for c in module.computations)
@@ -67,35 +67,35 @@ def _narrowed(shape: Shape, narrow: ElementType) -> Shape:
 
 def _with_narrow(module: Module, old: Computation, narrow: ElementType) -> Computation:
     draft = Draft(module, old)
-    for x in old.instructions:
-        operands = tuple([draft.place[i] for i in x.operands])
-        shape = _narrowed(x.shape, narrow)
-        if x.opcode in _AS_WRITTEN:
+    for op in old.instructions:
+        operands = tuple([draft.place[i] for i in op.operands])
+        shape = _narrowed(op.shape, narrow)
+        if op.opcode in _AS_WRITTEN:
             operands = tuple(
-                draft.add(x, "convert", old.instructions[was].shape, (now,))
+                draft.add(op, "convert", old.instructions[was].shape, (now,))
                 if draft.shape(now) != old.instructions[was].shape
                 else now
-                for was, now in zip(x.operands, operands, strict=True)
+                for was, now in zip(op.operands, operands, strict=True)
             )
-            made = draft.append(with_operands(x, operands))
-            if shape != x.shape:
-                made = draft.add(x, "convert", shape, (made,))
+            at = draft.append(with_operands(op, operands))
+            if shape != op.shape:
+                at = draft.add(op, "convert", shape, (at,))
         else:
-            made = draft.append(with_operands(_constant(x, shape), operands)._replace(shape=shape))
-        draft.place.append(made)
+            at = draft.append(with_operands(_constant(op, shape), operands)._replace(shape=shape))
+        draft.place.append(at)
     return draft.finish()
 
 
-def _constant(x: Instruction, shape: Shape) -> Instruction:
+def _constant(op: Instruction, shape: Shape) -> Instruction:
     """Return a constant with its values rounded; other instructions as they are."""
-    if x.opcode != "constant" or shape == x.shape or not isinstance(shape, ArrayShape):
-        return x
-    value = constant_array(x)
+    if op.opcode != "constant" or shape == op.shape or not isinstance(shape, ArrayShape):
+        return op
+    value = constant_array(op)
     if value is None:
-        return x
+        return op
     rounded = np.asarray(to_storage(value, shape.element_type.name))
     rounded.flags.writeable = False
-    return x._replace(literal=Literal(array=rounded))
+    return op._replace(literal=Literal(array=rounded))
 
 
 @register

@@ -113,18 +113,18 @@ def moved(order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ..
 
 def predecessors(computation: Computation, effectful: frozenset[str]) -> list[tuple[int, ...]]:
     """Return what must come before each instruction: operands, control, the effect before."""
-    found: list[tuple[int, ...]] = []
+    predecessors_of_each: list[tuple[int, ...]] = []
     last_effect = -1
-    for at, x in enumerate(computation.instructions):
-        before = dict.fromkeys(x.operands)
-        for name in control_predecessors(x):
+    for at, op in enumerate(computation.instructions):
+        before = dict.fromkeys(op.operands)
+        for name in control_predecessors(op):
             before[computation.position[name]] = None
-        if has_side_effect(x) or not effectful.isdisjoint(x.attributes.called):
+        if has_side_effect(op) or not effectful.isdisjoint(op.attributes.called):
             if last_effect >= 0:
                 before[last_effect] = None
             last_effect = at
-        found.append(tuple(before))
-    return found
+        predecessors_of_each.append(tuple(before))
+    return predecessors_of_each
 
 
 def by_greed(buffers: Buffers, before: Sequence[tuple[int, ...]]) -> list[int]:
@@ -206,7 +206,7 @@ def made_late(
     after = _followers(before)
     for at in reversed(order):
         first = min((moves.place[i] for i in after[at]), default=moves.old[at])
-        if first > moves.old[at] + 1 and moves.freed(at, first) <= moves.made(at):
+        if first > moves.old[at] + 1 and moves.freed(at, first) <= moves.bytes_made(at):
             moves.place[at] = first
     return moves.order()
 
@@ -220,9 +220,9 @@ def freed_early(
         first = max((moves.place[i] for i in before[at]), default=moves.old[at])
         if first >= moves.old[at] - 1:
             continue
-        made = moves.made(at)
+        bytes_made = moves.bytes_made(at)
         # What makes nothing that stays costs nothing wherever it is.
-        if moves.freed(at, first if made else moves.old[at]) > made:
+        if moves.freed(at, first if bytes_made else moves.old[at]) > bytes_made:
             moves.place[at] = first
     return moves.order()
 
@@ -237,7 +237,7 @@ class _Moves:
         self._buffers = buffers
         self._readers = _readers(buffers)
 
-    def made(self, at: int) -> int:
+    def bytes_made(self, at: int) -> int:
         """Return the bytes that an instruction makes, and that stay for readers or the end."""
         sizes, kept = self._buffers.sizes, self._buffers.kept
         return sum(sizes[b] for b in self._buffers.makes[at] if self._readers[b] or b in kept)
@@ -279,14 +279,14 @@ def _followers(before: Sequence[tuple[int, ...]]) -> list[list[int]]:
 def _readers(buffers: Buffers) -> list[list[int]]:
     """Return the instructions that read each buffer."""
 
-    def found() -> list[list[int]]:
+    def readers_of_each() -> list[list[int]]:
         readers: list[list[int]] = [[] for _ in buffers.sizes]
         for at, read in enumerate(buffers.reads):
             for b in read:
                 readers[b].append(at)
         return readers
 
-    return READERS_MEMO.of(Same(buffers), found)
+    return READERS_MEMO.of(Same(buffers), readers_of_each)
 
 
 READERS_MEMO: "Memo[list[list[int]]]" = Memo(1)
@@ -297,8 +297,8 @@ def reordered(computation: Computation, order: Sequence[int]) -> Computation:
     """Return a computation with its instructions in another order."""
     place = _places(order)
     old = computation.instructions
-    made = tuple(with_operands(old[at], tuple(place[i] for i in old[at].operands)) for at in order)
-    return replace(computation, instructions=made, root=place[computation.root])
+    moved = tuple(with_operands(old[at], tuple(place[i] for i in old[at].operands)) for at in order)
+    return replace(computation, instructions=moved, root=place[computation.root])
 
 
 @register

@@ -64,7 +64,7 @@ def blocks_outlined(
     for name in running(module):
         if name not in placed:
             together.setdefault(ipus.get(name, -1), []).append(module.computation[name])
-    made: dict[str, list[Computation]] = {}
+    parts_by_name: dict[str, list[Computation]] = {}
     for computations in together.values():
         if sum(summed_code_bytes(c.instructions) for c in computations) < least.code:
             continue
@@ -79,14 +79,14 @@ def blocks_outlined(
         for which, computation in enumerate(computations):
             inside = [x for x in blocks if which in {o.computation for o in x.blocks.occurrences}]
             if inside:
-                made[computation.name] = [_outlined(computation, which, inside)]
+                parts_by_name[computation.name] = [_outlined(computation, which, inside)]
         for block in blocks:
             callers = {computations[x.computation].name for x in block.blocks.occurrences}
             first = next(c.name for c in module.computations if c.name in callers)
-            made[first].insert(0, block.computation)
-    if not made:
+            parts_by_name[first].insert(0, block.computation)
+    if not parts_by_name:
         return module
-    whole = [each for c in module.computations for each in made.get(c.name, [c])]
+    whole = [each for c in module.computations for each in parts_by_name.get(c.name, [c])]
     entry = [c.name for c in whole].index(module.entry.name)
     return replace(module, computations=tuple(whole), entry_position=entry)
 
@@ -97,33 +97,33 @@ def _with_own_broadcasts(computation: Computation) -> Computation:
     So blocks hand on what is spread, which takes memory once, and not what it is spread to.
     """
     old = computation.instructions
-    if not any(x.opcode == "broadcast" for x in old):
+    if not any(op.opcode == "broadcast" for op in old):
         return computation
-    own = Names(x.name for x in old)
-    made: list[Instruction] = []
+    own = Names(op.name for op in old)
+    instructions: list[Instruction] = []
     place: list[int] = []
-    for x in old:
+    for op in old:
         again: dict[int, int] = {}
-        for i in dict.fromkeys(x.operands):
+        for i in dict.fromkeys(op.operands):
             if old[i].opcode == "broadcast" and "control-predecessors" not in old[i].attributes:
-                like = made[place[i]]
-                again[i] = len(made)
-                made.append(like._replace(name=own.fresh(like.name)))
-        place.append(len(made))
-        made.append(with_operands(x, tuple(again.get(i, place[i]) for i in x.operands)))
-    return replace(computation, instructions=tuple(made), root=place[computation.root])
+                like = instructions[place[i]]
+                again[i] = len(instructions)
+                instructions.append(like._replace(name=own.fresh(like.name)))
+        place.append(len(instructions))
+        instructions.append(with_operands(op, tuple(again.get(i, place[i]) for i in op.operands)))
+    return replace(computation, instructions=tuple(instructions), root=place[computation.root])
 
 
-def outlining_weight(x: Instruction) -> int:
+def outlining_weight(op: Instruction) -> int:
     """Return the code that one more of an op takes, or a negative number where it has to stay."""
-    traits = OPS[x.opcode].traits
-    if traits & _STAYS or x.opcode in ("rng", "rng-get-and-update-state", "custom-call"):
+    traits = OPS[op.opcode].traits
+    if traits & _STAYS or op.opcode in ("rng", "rng-get-and-update-state", "custom-call"):
         return -1
-    if "sharding" in x.attributes or "control-predecessors" in x.attributes:
+    if "sharding" in op.attributes or "control-predecessors" in op.attributes:
         return -1
-    if x.opcode in ("get-tuple-element", "tuple"):
+    if op.opcode in ("get-tuple-element", "tuple"):
         return 0
-    return code_bytes(x) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
+    return code_bytes(op) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
 
 
 def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") -> Computation:
@@ -138,16 +138,16 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
         at for block, number in calls.values() for at in block.blocks.occurrences[number].positions
     }
     old = computation.instructions
-    own = Names(x.name for x in old)
-    made: list[Instruction] = []
+    own = Names(op.name for op in old)
+    instructions: list[Instruction] = []
     place: dict[int, int] = {}
 
     def kept(at: int) -> int:
         """Return the place of an instruction that stays, written now where it is not yet there."""
         if at not in place:
             operands = tuple(kept(i) for i in old[at].operands)
-            place[at] = len(made)
-            made.append(with_operands(old[at], operands))
+            place[at] = len(instructions)
+            instructions.append(with_operands(old[at], operands))
         return place[at]
 
     for at in range(len(old)):
@@ -156,20 +156,24 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
         elif at in calls:
             block, number = calls[at]
             operands = tuple(kept(each[number]) for each in block.given)
-            call = len(made)
-            made.append(block.call(old[at], operands, own.fresh(f"call.{block.computation.name}")))
+            call = len(instructions)
+            instructions.append(
+                block.call(old[at], operands, own.fresh(f"call.{block.computation.name}"))
+            )
             positions = block.blocks.occurrences[number].positions
             if len(block.results) == 1:
                 place[positions[block.results[0]]] = call
                 continue
             for index, result in enumerate(block.results):
-                x = old[positions[result]]
-                place[positions[result]] = len(made)
+                op = old[positions[result]]
+                place[positions[result]] = len(instructions)
                 element = Attributes({"index": index})
-                made.append(
-                    Instruction(x.name, "get-tuple-element", x.shape, (call,), element, x.metadata)
+                instructions.append(
+                    Instruction(
+                        op.name, "get-tuple-element", op.shape, (call,), element, op.metadata
+                    )
                 )
-    return replace(computation, instructions=tuple(made), root=place[computation.root])
+    return replace(computation, instructions=tuple(instructions), root=place[computation.root])
 
 
 class _Block(NamedTuple):
@@ -198,14 +202,14 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
     number_of = {at: number for number, at in enumerate(first)}
     own = Names(old[at].name for at in first)
     given: dict[tuple[int, ...], int] = {}
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: dict[int, int] = {}
 
     def parameter(sources: tuple[int, ...]) -> int:
         if sources not in given:
             x = old[sources[0]]
-            given[sources] = len(made)
-            made.append(
+            given[sources] = len(instructions)
+            instructions.append(
                 Instruction(
                     own.fresh(x.name), "parameter", x.shape, metadata=x.metadata,
                     parameter_number=len(given) - 1,
@@ -217,8 +221,10 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
         """Return the place of a block's own copy of what is made of constants."""
         if at not in place:
             operands = tuple(constant(i) for i in old[at].operands)
-            place[at] = len(made)
-            made.append(with_operands(old[at], operands)._replace(name=own.fresh(old[at].name)))
+            place[at] = len(instructions)
+            instructions.append(
+                with_operands(old[at], operands)._replace(name=own.fresh(old[at].name))
+            )
         return place[at]
 
     for number, at in enumerate(first):
@@ -233,17 +239,17 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
             )
             same = _is_one_constant(within, sources)
             operands.append(constant(i) if same else parameter(sources))
-        place[at] = len(made)
-        made.append(with_operands(old[at], tuple(operands)))
+        place[at] = len(instructions)
+        instructions.append(with_operands(old[at], tuple(operands)))
     results = _results(computations, blocks)
     root = place[first[results[0]]]
     if len(results) > 1:
         elements = tuple(place[first[number]] for number in results)
-        shape = TupleShape(tuple(made[at].shape for at in elements))
-        root = len(made)
-        made.append(Instruction(own.fresh("results"), "tuple", shape, elements))
+        shape = TupleShape(tuple(instructions[at].shape for at in elements))
+        root = len(instructions)
+        instructions.append(Instruction(own.fresh("results"), "tuple", shape, elements))
     name = names.fresh(f"block.{old[first[-1]].name}")
-    block = Computation(name, tuple(made), root, within[0].execution_thread)
+    block = Computation(name, tuple(instructions), root, within[0].execution_thread)
     return _Block(blocks, tuple(given), results, block)
 
 
@@ -257,13 +263,13 @@ def _is_one_constant(within: Sequence[Computation], sources: Sequence[int]) -> b
 
 def _results(computations: Sequence[Computation], blocks: "EqualBlocks") -> tuple[int, ...]:
     """Return the numbers of a block's instructions that something outside reads, in order."""
-    found: set[int] = set()
+    read_outside: set[int] = set()
     for which, positions in blocks.occurrences:
         computation, inside = computations[which], set(positions)
         for number, at in enumerate(positions):
             if at == computation.root or not inside.issuperset(computation.users[at]):
-                found.add(number)
-    return tuple(sorted(found))
+                read_outside.add(number)
+    return tuple(sorted(read_outside))
 
 
 @register

@@ -36,14 +36,14 @@ class _Reader:
         self.at = 0
 
     def _next(self) -> str:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
+        token = _TOKEN.match(self.text, self.at)
+        if token is None:
             if self.text[self.at :].strip():
                 raise self._wrong("something else")
             self.at = len(self.text)
             return ""
-        self.at = found.end()
-        return found["word"] or found["mark"]
+        self.at = token.end()
+        return token["word"] or token["mark"]
 
     def _peek(self) -> str:
         before = self.at
@@ -51,11 +51,11 @@ class _Reader:
         self.at = before
         return token
 
-    def _wrong(self, found: str) -> UsageError:
+    def _wrong(self, token: str) -> UsageError:
         shown = f"{self.text[: self.at]}>>>{self.text[self.at :]}"
         return UsageError(
             "E3133",
-            f"{found or 'the end'} where a pass, an option or a mark is expected: {shown}",
+            f"{token or 'the end'} where a pass, an option or a mark is expected: {shown}",
             hint="write a,b{option=value},(c,d)*3",
         )
 
@@ -66,17 +66,17 @@ class _Reader:
 
     def steps(self, end: str) -> list[Step]:
         """Read steps up to a mark, or to the end of the text."""
-        found: list[Step] = []
+        steps: list[Step] = []
         while True:
             if self._peek() == "(":
-                found.append(self._group(end))
+                steps.append(self._group(end))
             else:
-                found += self._named()
+                steps += self._named()
             if self._peek() != ",":
                 break
             self._next()
         self._expect(end)
-        return found
+        return steps
 
     def _group(self, outside: str) -> Group:
         if outside:
@@ -103,23 +103,23 @@ class _Reader:
             if options:
                 raise UsageError("E3134", f"the pipeline {name} takes no options")
             return list(self.aliases[name].steps)
-        return [made(pass_named(name), options)]
+        return [pass_with_options(pass_named(name), options)]
 
     def _options(self) -> dict[str, str]:
         self._expect("{")
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         while self._peek() != "}":
             key = self._next()
             self._expect("=")
-            found[key] = self._next()
+            options[key] = self._next()
             if self._peek() != ",":
                 break
             self._next()
         self._expect("}")
-        return found
+        return options
 
 
-def made(cls: type[Pass], options: Mapping[str, str]) -> Pass:
+def pass_with_options(cls: type[Pass], options: Mapping[str, str]) -> Pass:
     """Return a pass with its options read from text; raises UsageError (E3134)."""
     types = {field.name.replace("_", "-"): field for field in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, object] = {}

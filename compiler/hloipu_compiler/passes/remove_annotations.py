@@ -46,45 +46,45 @@ def annotations_removed(module: Module) -> Module:
 
 
 def _removed(module: Module, computation: Computation) -> Computation:
-    borders = [x for x in computation.instructions if is_border(x)]
-    read = {computation.instructions[i].name for x in borders for i in x.operands}
+    borders = [op for op in computation.instructions if is_border(op)]
+    read = {computation.instructions[i].name for op in borders for i in op.operands}
 
-    def unannotated(draft: Draft, x: Instruction) -> int | Instruction | None:
-        return None if x.name in read else _unannotated(draft, x)
+    def unannotated(draft: Draft, op: Instruction) -> int | Instruction | None:
+        return None if op.name in read else _unannotated(draft, op)
 
     return rewritten(module, computation, {"custom-call": unannotated})
 
 
-def _unannotated(draft: Draft, x: Instruction) -> int | Instruction | None:
-    target = x.attributes.text("custom_call_target")
-    if target == PARTITIONED_TARGET and len(x.attributes.called) == 1:
-        (name,) = x.attributes.called
-        values = {key: x.attributes[key] for key in _KEPT if key in x.attributes}
-        attributes = Attributes({**values, "to_apply": name}, x.attributes.called)
-        return x._replace(opcode="call", attributes=attributes, backend_config="")
+def _unannotated(draft: Draft, op: Instruction) -> int | Instruction | None:
+    target = op.attributes.text("custom_call_target")
+    if target == PARTITIONED_TARGET and len(op.attributes.called) == 1:
+        (name,) = op.attributes.called
+        values = {key: op.attributes[key] for key in _KEPT if key in op.attributes}
+        attributes = Attributes({**values, "to_apply": name}, op.attributes.called)
+        return op._replace(opcode="call", attributes=attributes, backend_config="")
     if target not in _REMOVED:
         return None
-    if isinstance(x.shape, TupleShape) and not x.shape.elements:
-        return x._replace(opcode="tuple", operands=(), attributes=NO_ATTRIBUTES, backend_config="")
-    if len(x.operands) != 1 or not compatible(draft.shape(x.operands[0]), x.shape):
+    if isinstance(op.shape, TupleShape) and not op.shape.elements:
+        return op._replace(opcode="tuple", operands=(), attributes=NO_ATTRIBUTES, backend_config="")
+    if len(op.operands) != 1 or not compatible(draft.shape(op.operands[0]), op.shape):
         error = UnsupportedError(
             "E0470",
-            f"custom call {x.name!r}: {target} hands its one operand on, and this call has "
-            f"{len(x.operands)} operands and a result that is not like the first",
+            f"custom call {op.name!r}: {target} hands its one operand on, and this call has "
+            f"{len(op.operands)} operands and a result that is not like the first",
             hint="print the module again: an annotation changes no shape",
         )
-        error.span = draft.module.span(x)
+        error.span = draft.module.span(op)
         raise error
-    if not _states_ipu(x):
-        return x.operands[0]
-    attributes = Attributes({key: x.attributes[key] for key in _KEPT if key in x.attributes})
-    return x._replace(opcode="copy", attributes=attributes, backend_config="")
+    if not _states_ipu(op):
+        return op.operands[0]
+    attributes = Attributes({key: op.attributes[key] for key in _KEPT if key in op.attributes})
+    return op._replace(opcode="copy", attributes=attributes, backend_config="")
 
 
-def _states_ipu(x: Instruction) -> bool:
+def _states_ipu(op: Instruction) -> bool:
     """Whether an annotation tells where the value is made, and not only how it is divided."""
-    marks = x.attributes.text("frontend_attributes")
-    return "maximal" in x.attributes.text("sharding") or "ipu_" in marks
+    marks = op.attributes.text("frontend_attributes")
+    return "maximal" in op.attributes.text("sharding") or "ipu_" in marks
 
 
 BARRIERS = ("opt-barrier", "domain", "add-dependency")
@@ -102,8 +102,8 @@ def barriers_removed(module: Module) -> Module:
     return with_each(module, lambda c: rewritten(module, c, rules))
 
 
-def _operand(_: Draft, x: Instruction) -> int | None:
-    return None if holds_buffer(x.shape) else x.operands[0]
+def _operand(_: Draft, op: Instruction) -> int | None:
+    return None if holds_buffer(op.shape) else op.operands[0]
 
 
 @register

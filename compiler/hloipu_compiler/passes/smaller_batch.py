@@ -47,7 +47,7 @@ def batch_of(module: Module) -> frozenset[Cell]:
     entry = module.entry
     state = _state(module)
     leading: set[Cell] = set()
-    held = set(looked_up(module, classes) | weights(module, classes))
+    not_batch = set(looked_up(module, classes) | weights(module, classes))
     for number, position in enumerate(entry.parameters):
         shape = entry.instructions[position].shape
         for element, array in arrays_of(shape):
@@ -56,13 +56,15 @@ def batch_of(module: Module) -> frozenset[Cell]:
                 if cell is None:
                     continue
                 is_data = dimension == 0 and (number, element) not in state
-                (leading if is_data else held).add(cell)
-    made = _made_bytes(module)
-    free = {cell[:3] for first in members.keys() - held for cell in members[first]}
-    least = _LEAST_SHARE * sum(size for place, size in made.items() if place in free)
+                (leading if is_data else not_batch).add(cell)
+    bytes_by_place = _made_bytes(module)
+    free = {cell[:3] for first in members.keys() - not_batch for cell in members[first]}
+    least = _LEAST_SHARE * sum(size for place, size in bytes_by_place.items() if place in free)
     best: Cell | None = None
-    for first in sorted(leading - held):
-        weight = sum(made.get(place, 0) for place in {cell[:3] for cell in members[first]})
+    for first in sorted(leading - not_batch):
+        weight = sum(
+            bytes_by_place.get(place, 0) for place in {cell[:3] for cell in members[first]}
+        )
         if weight >= least:
             best, least = first, weight
     return frozenset() if best is None else frozenset(members[best])
@@ -71,12 +73,12 @@ def batch_of(module: Module) -> frozenset[Cell]:
 def _state(module: Module) -> set[tuple[int, int]]:
     """Return the parameters that results take over, with the element where they are tuples."""
     aliases = module.attributes.get("input_output_alias", ())
-    found = set()
+    state = set()
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
             index = alias.parameter_index
-            found.add((alias.parameter, index[0] if index else WHOLE))
-    return found
+            state.add((alias.parameter, index[0] if index else WHOLE))
+    return state
 
 
 def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
@@ -84,9 +86,9 @@ def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
     return {
         (computation.name, position, element): array.byte_count
         for computation in module.computations
-        for position, x in enumerate(computation.instructions)
-        if x.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
-        for element, array in arrays_of(x.shape)
+        for position, op in enumerate(computation.instructions)
+        if op.opcode not in ("parameter", "constant", "tuple", "get-tuple-element")
+        for element, array in arrays_of(op.shape)
     }
 
 
@@ -119,12 +121,12 @@ def batch_made(module: Module, size: int) -> Module:
     now = batch_size(module, cells)
     if now == size:
         return module
-    found = (
+    scaled = (
         _batch_times(module, cells, Fraction(size, now))
         if now and 0 < size <= MOST_SAMPLES
         else module
     )
-    if found is module:
+    if scaled is module:
         raise UsageError(
             "E1011",
             f"the batch of {module.name} is {now} and cannot be made {size}"
@@ -132,7 +134,7 @@ def batch_made(module: Module, size: int) -> Module:
             else f"{module.name} has no dimension that can be told to be a batch",
             hint="lower the model with that batch in place of rewriting it",
         )
-    return found
+    return scaled
 
 
 def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Module:
@@ -142,51 +144,53 @@ def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Mo
         cut.setdefault((cell.computation, cell.position), []).append(cell)
     computations = []
     for computation in module.computations:
-        made = _computation(computation, cut, factor)
-        if made is None:
+        changed = _computation(computation, cut, factor)
+        if changed is None:
             return module
-        computations.append(made)
+        computations.append(changed)
     if not cells:
         return module
     header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
-    found = replace(module, computations=tuple(computations), attributes=header)
+    scaled = replace(module, computations=tuple(computations), attributes=header)
     try:
-        verify(found)
+        verify(scaled)
     except VerifyError:  # something that is not known here depends on the batch
         return module
-    return found
+    return scaled
 
 
 def _computation(
     computation: Computation, cut: dict[tuple[str, int], list[Cell]], factor: Fraction
 ) -> Computation | None:
     old = computation.instructions
-    made = list(old)
-    for position, x in enumerate(old):
+    instructions = list(old)
+    for position, op in enumerate(old):
         cells = cut.get((computation.name, position))
         if cells is not None:
-            shape = _scaled(x.shape, cells, factor)
+            shape = _scaled(op.shape, cells, factor)
             if shape is None:
                 return None
-            made[position] = _instruction(x, shape)
-        if x.opcode == "gather":
-            table = x.operands[0]
-            made[position] = _gather(made[position], old[table].shape, made[table].shape)
-    return replace(computation, instructions=tuple(made))
+            instructions[position] = _instruction(op, shape)
+        if op.opcode == "gather":
+            table = op.operands[0]
+            instructions[position] = _gather(
+                instructions[position], old[table].shape, instructions[table].shape
+            )
+    return replace(computation, instructions=tuple(instructions))
 
 
-def _gather(x: Instruction, before: Shape, after: Shape) -> Instruction:
+def _gather(op: Instruction, before: Shape, after: Shape) -> Instruction:
     """Return a gather that takes whole dimensions of its table as whole as it did."""
     if not isinstance(before, ArrayShape) or not isinstance(after, ArrayShape) or before == after:
-        return x
+        return op
     sizes = tuple(
         new if size == old else size
         for size, old, new in zip(
-            x.attributes.integers("slice_sizes"), before.dimensions, after.dimensions, strict=False
+            op.attributes.integers("slice_sizes"), before.dimensions, after.dimensions, strict=False
         )
     )
-    values = {**dict(x.attributes.items()), "slice_sizes": sizes}
-    return x._replace(attributes=Attributes(values, x.attributes.called))
+    values = {**dict(op.attributes.items()), "slice_sizes": sizes}
+    return op._replace(attributes=Attributes(values, op.attributes.called))
 
 
 def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
@@ -196,10 +200,10 @@ def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
         for number, element in enumerate(elements):
             own = [c._replace(element=WHOLE) for c in cells if c.element == number]
             if own:
-                made = _scaled(element, own, factor)
-                if made is None:
+                scaled_element = _scaled(element, own, factor)
+                if scaled_element is None:
                     return None
-                elements[number] = made
+                elements[number] = scaled_element
         return TupleShape(tuple(elements))
     if not isinstance(shape, ArrayShape):
         return None
@@ -212,31 +216,31 @@ def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
     return ArrayShape(shape.element_type, tuple(sizes), shape.layout, shape.dynamic)
 
 
-def _instruction(x: Instruction, shape: Shape) -> Instruction:
+def _instruction(op: Instruction, shape: Shape) -> Instruction:
     """Return an instruction with another shape, and with what its attributes say of sizes."""
-    if not isinstance(shape, ArrayShape) or not isinstance(x.shape, ArrayShape):
-        return x._replace(shape=shape)
-    literal = x.literal
-    if x.opcode == "constant":
-        array = constant_array(x)
+    if not isinstance(shape, ArrayShape) or not isinstance(op.shape, ArrayShape):
+        return op._replace(shape=shape)
+    literal = op.literal
+    if op.opcode == "constant":
+        array = constant_array(op)
         if array is not None:
             for axis, (old, new) in enumerate(zip(array.shape, shape.dimensions, strict=True)):
                 if old != new:  # a larger batch has the rows of the smaller one again
                     array = array.take(np.arange(new) % old, axis)
             literal = Literal(array=array)
-    values: dict[str, Value] = dict(x.attributes.items())
+    values: dict[str, Value] = dict(op.attributes.items())
     ranges = values.get("slice")
     if isinstance(ranges, tuple) and len(ranges) == shape.rank:
         values["slice"] = tuple(
             SliceRange(0, new) if r.limit - r.start == old != new and r.stride == 1 else r
-            for r, old, new in zip(ranges, x.shape.dimensions, shape.dimensions, strict=True)
+            for r, old, new in zip(ranges, op.shape.dimensions, shape.dimensions, strict=True)
             if isinstance(r, SliceRange)
         )
     sizes = values.get("dynamic_slice_sizes")
     if isinstance(sizes, tuple):
         values["dynamic_slice_sizes"] = shape.dimensions
-    return x._replace(
-        shape=shape, literal=literal, attributes=Attributes(values, x.attributes.called)
+    return op._replace(
+        shape=shape, literal=literal, attributes=Attributes(values, op.attributes.called)
     )
 
 

@@ -35,14 +35,18 @@ def paired_state(
 
     `others`: parameters that are no state, donated or not.
     """
-    given = [(x.parameter, x.result) for x in aliases if not x.must]
+    given = [(alias.parameter, alias.result) for alias in aliases if not alias.must]
     is_meant = _greedy(given, parameters, results) != dict(given)
-    settled = [(x.parameter, x.result) for x in aliases if x.must and x.parameter not in others]
+    settled = [
+        (alias.parameter, alias.result)
+        for alias in aliases
+        if alias.must and alias.parameter not in others
+    ]
     open_ones = [pair for pair in given if pair[0] not in others]
     if not open_ones or is_meant:
         return sorted((*settled, *open_ones))
     taken = {result for _, result in settled}
-    free = [x for x in results if x.number not in taken]
+    free = [array for array in results if array.number not in taken]
     donated = [parameters[number] for number, _ in sorted(open_ones)]
     pairs = runs_of_results(donated, free)
     if pairs is None and _has_no_choice(donated, free):
@@ -66,8 +70,8 @@ def _greedy(
 
 def _has_no_choice(donated: Sequence[EntryArray], results: Sequence[EntryArray]) -> bool:
     """Whether there are as many results of each kind as donated parameters."""
-    wanted = Counter(x.kind for x in donated)
-    available = Counter(x.kind for x in results)
+    wanted = Counter(array.kind for array in donated)
+    available = Counter(array.kind for array in results)
     return all(available[kind] == count for kind, count in wanted.items())
 
 
@@ -76,20 +80,24 @@ def runs_of_results(donated: Sequence[EntryArray], results: Sequence[EntryArray]
 
     None: there are none, or several.
     """
-    groups = [list(members) for _, members in groupby(donated, key=lambda x: x.group)]
+    groups = [
+        list(members) for _, members in groupby(donated, key=lambda parameter: parameter.group)
+    ]
     if len(donated) * len(results) > _MOST_COMPARISONS:
         return None
-    kinds = [x.kind for x in results]
-    offsets = [_offsets([x.kind for x in group], kinds) for group in groups]
-    chosen = [found[0] for found in offsets] if all(len(x) == 1 for x in offsets) else None
+    kinds = [result.kind for result in results]
+    offsets = [_offsets([parameter.kind for parameter in group], kinds) for group in groups]
+    chosen = (
+        [offset[0] for offset in offsets] if all(len(starts) == 1 for starts in offsets) else None
+    )
     if chosen is None or not _are_apart(chosen, groups):
         chosen = _in_order(offsets, [len(group) for group in groups])
     if chosen is None:
         return None
     return [
-        (x.number, results[start + n].number)
+        (parameter.number, results[start + n].number)
         for start, group in zip(chosen, groups, strict=True)
-        for n, x in enumerate(group)
+        for n, parameter in enumerate(group)
     ]
 
 
@@ -111,14 +119,14 @@ def _in_order(offsets: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[in
     """Return the only choice of one offset each that keeps the groups' order, or None."""
     latest, bound = [], None
     for possible, size in zip(reversed(offsets), reversed(sizes), strict=True):
-        fitting = [x for x in possible if bound is None or x + size <= bound]
+        fitting = [offset for offset in possible if bound is None or offset + size <= bound]
         if not fitting:
             return None
         bound = fitting[-1]
         latest.append(bound)
     earliest, at = [], 0
     for possible, size in zip(offsets, sizes, strict=True):
-        at = next((x for x in possible if x >= at), -1)
+        at = next((offset for offset in possible if offset >= at), -1)
         if at < 0:
             return None
         earliest.append(at)

@@ -28,7 +28,7 @@ def alive_bytes(
     buffers = _without(
         standing, computation, buffers_of(computation, module.computation, {}, taken)
     )
-    wanted = [plan.ipus.get((computation.name, x.name)) for x in computation.instructions]
+    wanted = [plan.ipus.get((computation.name, op.name)) for op in computation.instructions]
     if all(ipu is None for ipu in wanted):
         return _alive(buffers, late=late)
     return _alive_on(wanted, buffers, _homes(buffers, plan, computation), plan.shards, late=late)
@@ -49,23 +49,25 @@ def _without(standing: frozenset[int], computation: Computation, buffers: Buffer
 def _homes(buffers: Buffers, plan: Plan, computation: Computation) -> Sequence[int]:
     """Return the IPU of each buffer."""
     homes = [_NOWHERE] * len(buffers.sizes)
-    for x, made in zip(computation.instructions, buffers.makes, strict=True):
-        ipu = plan.ipus.get((computation.name, x.name), _NOWHERE)
-        for number, buffer in enumerate(made):
-            homes[buffer] = plan.held_ipus.get((computation.name, x.name, number), ipu)
+    for instruction, own in zip(computation.instructions, buffers.makes, strict=True):
+        ipu = plan.ipus.get((computation.name, instruction.name), _NOWHERE)
+        for number, buffer in enumerate(own):
+            homes[buffer] = plan.held_ipus.get((computation.name, instruction.name, number), ipu)
     given = iter(buffers.given)
-    for x in computation.instructions:
-        if x.parameter_number >= 0:
-            for number, _ in enumerate(leaves(x.shape)):
+    for instruction in computation.instructions:
+        if instruction.parameter_number >= 0:
+            for number, _ in enumerate(leaves(instruction.shape)):
                 buffer = next(given, _NOWHERE)
                 if buffer >= 0:
-                    homes[buffer] = plan.held_ipus.get((computation.name, x.name, number), _NOWHERE)
+                    homes[buffer] = plan.held_ipus.get(
+                        (computation.name, instruction.name, number), _NOWHERE
+                    )
     return homes
 
 
 def _alive(buffers: Buffers, *, late: bool) -> list[int]:
     alive = live_bytes(buffers, range(len(buffers.makes)))
-    found = [
+    bytes_alive = [
         max(0, every - sum([buffers.sizes[b] for b in makes]))
         for every, makes in zip(alive, buffers.makes, strict=True)
     ]
@@ -79,8 +81,8 @@ def _alive(buffers: Buffers, *, late: bool) -> list[int]:
                     waiting.remove(b)
                     absent -= buffers.sizes[b]
             before = reads
-            found[position] -= absent
-    return found
+            bytes_alive[position] -= absent
+    return bytes_alive
 
 
 class _OnIpus:
@@ -129,23 +131,23 @@ def _alive_on(
     for b in buffers.given:
         if b in last or b in buffers.kept:
             live.add(b)
-    found: list[int] = []
+    bytes_alive: list[int] = []
     for at, (ipu, reads, makes) in enumerate(
         zip(wanted, buffers.reads, buffers.makes, strict=True)
     ):
         dying = [b for b in reads if last[b] == at and b not in buffers.kept]
-        made = sum([live.size(b, ipu) for b in makes])
+        bytes_made = sum([live.size(b, ipu) for b in makes])
         spared = 0
         if buffers.in_place[at]:
-            spared = min(made, max([live.size(b, ipu) for b in dying], default=0))
+            spared = min(bytes_made, max([live.size(b, ipu) for b in dying], default=0))
         alive = max(0, live.on(ipu) - spared + buffers.extra[at])
         for b in waiting.intersection(reads):
             waiting.remove(b)
             absent.add(b, -1)
-        found.append(alive - absent.on(ipu))
+        bytes_alive.append(alive - absent.on(ipu))
         for b in makes:
             if b in last or b in buffers.kept:
                 live.add(b)
         for b in dying:
             live.add(b, -1)
-    return found
+    return bytes_alive

@@ -41,16 +41,16 @@ def written_caches(
 
     So a forward step hands on keys and values of earlier words, though nothing is donated.
     """
-    given, made = parameter_places(module), result_places(module)
-    numbers = {tuple(given[x.number]): x for x in parameters if x.shape}
-    kinds = {x.kind for x in numbers.values()}
+    given, new = parameter_places(module), result_places(module)
+    numbers = {tuple(given[array.number]): array for array in parameters if array.shape}
+    kinds = {array.kind for array in numbers.values()}
     written: list[tuple[int, int]] = []
     for result in results:
         if result.kind not in kinds:
             continue
-        sources = [numbers.get(place) for place in parts_kept(module, made[result.number])]
-        alike = [x for x in sources if x is not None and x.kind == result.kind]
-        if len(alike) == 1 and is_written(module, given[alike[0].number], made[result.number]):
+        sources = [numbers.get(place) for place in parts_kept(module, new[result.number])]
+        alike = [source for source in sources if source is not None and source.kind == result.kind]
+        if len(alike) == 1 and is_written(module, given[alike[0].number], new[result.number]):
             written.append((alike[0].number, result.number))
             del numbers[given[alike[0].number]]
     return sorted(written)
@@ -79,7 +79,7 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
         return True
     if not all(is_float(parameter_arrays(module)[p]) for p, _ in alike):
         return False
-    names = [x.metadata for x in module.entry.instructions if x.metadata and x.operands]
+    names = [op.metadata for op in module.entry.instructions if op.metadata and op.operands]
     if not names or any(map(has_backward_names, names)):
         return False
-    return not any(is_loss(x) for x in results)
+    return not any(is_loss(result) for result in results)

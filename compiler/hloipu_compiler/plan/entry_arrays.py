@@ -36,11 +36,11 @@ def _arrays_of(module: Module) -> list[EntryArray]:
     entry = module.entry
     paths = Counter(_path_of(entry.instructions[position])[0] for position in entry.parameters)
     for position in entry.parameters:
-        x = entry.instructions[position]
-        path, group = _path_of(x)
+        instruction = entry.instructions[position]
+        path, group = _path_of(instruction)
         if paths[path] > 1:
-            path, group = x.name, ""
-        leaves = _leaves(x.shape)
+            path, group = instruction.name, ""
+        leaves = _leaves(instruction.shape)
         for index, shape in leaves:
             name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
             arrays.append(_array(len(arrays), shape, name, group))
@@ -90,14 +90,14 @@ def aliased(module: Module) -> list[AliasPair]:
             parameters[parameter, index] = len(parameters)
     leaves = all_leaves(entry.instructions[entry.root].shape)
     results = {index: number for number, (index, _) in enumerate(leaves)}
-    given, made = parameter_arrays(module), result_arrays(module)
+    given, new = parameter_arrays(module), result_arrays(module)
     pairs: dict[int, AliasPair] = {}
     aliases = module.attributes.get("input_output_alias", ())
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
             parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
             result = results.get(alias.output_index, -1)
-            if min(parameter, result) >= 0 and given[parameter].kind == made[result].kind:
+            if min(parameter, result) >= 0 and given[parameter].kind == new[result].kind:
                 pair = AliasPair(parameter, result, alias.kind == "must-alias")
                 pairs.setdefault(parameter, pair)
     return sorted(pairs.values())
@@ -107,8 +107,10 @@ def donated_alone(module: Module) -> frozenset[int]:
     """Return the parameters that the header gives away without saying to which result."""
     places = {place: n for n, place in enumerate(parameter_places(module))}
     donors = module.attributes.get("buffer_donor", ())
-    given = [x for x in donors if isinstance(x, Donor)] if isinstance(donors, tuple) else []
-    numbers = [places.get((x.parameter, *x.parameter_index)) for x in given]
+    given = (
+        [donor for donor in donors if isinstance(donor, Donor)] if isinstance(donors, tuple) else []
+    )
+    numbers = [places.get((donor.parameter, *donor.parameter_index)) for donor in given]
     return frozenset(n for n in numbers if n is not None)
 
 
@@ -134,8 +136,8 @@ def _array(number: int, shape: ArrayShape, name: str = "", group: str = "") -> E
     return EntryArray(number, shape.element_type.name, shape.dimensions, name, group)
 
 
-def _path_of(x: Instruction) -> tuple[str, str]:
+def _path_of(instruction: Instruction) -> tuple[str, str]:
     """Return an argument's path and its first part, or the parameter's name and nothing."""
-    path = read_metadata(x.metadata).op_name.replace("\\'", "'")
+    path = read_metadata(instruction.metadata).op_name.replace("\\'", "'")
     match = _GROUP.match(path)
-    return (path, match[0]) if match else (x.name, "")
+    return (path, match[0]) if match else (instruction.name, "")

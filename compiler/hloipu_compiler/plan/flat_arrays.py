@@ -23,18 +23,20 @@ def with_flat_parameters(module: Module) -> Module:
     """
     entry = module.entry
     given = [entry.instructions[position] for position in entry.parameters]
-    if not any(isinstance(x.shape, TupleShape) for x in given):
+    if not any(isinstance(instruction.shape, TupleShape) for instruction in given):
         return module
-    if any(leaf.element_type.name == _TOKEN for x in given for _, leaf in all_leaves(x.shape)):
+    if any(leaf.element_type.name == _TOKEN for op in given for _, leaf in all_leaves(op.shape)):
         return module
     first: list[int] = []
     count = 0
-    for x in given:
+    for instruction in given:
         first.append(count)
-        count += len(all_leaves(x.shape))
-    made = _Flattening(entry, first).written()
-    new = replace(module, computations=_with(module, made))
-    return replace(new, attributes=_renumbered(new, [x.shape for x in given], first))
+        count += len(all_leaves(instruction.shape))
+    flat_entry = _Flattening(entry, first).written()
+    new = replace(module, computations=_with(module, flat_entry))
+    return replace(
+        new, attributes=_renumbered(new, [instruction.shape for instruction in given], first)
+    )
 
 
 def with_flat_results(module: Module) -> Module:
@@ -43,7 +45,7 @@ def with_flat_results(module: Module) -> Module:
     The same one where it does. Loops and calls make tuples whole: their elements are taken out.
     """
     entry = module.entry
-    names = {x.name for x in entry.instructions}
+    names = {instruction.name for instruction in entry.instructions}
     instructions = list(entry.instructions)
     root = _apart(instructions, names, entry.root)
     if root == entry.root and len(instructions) == len(entry.instructions):
@@ -58,69 +60,77 @@ class _Flattening:
     def __init__(self, entry: Computation, first: list[int]) -> None:
         self.entry = entry
         self.first = first
-        self.names = {x.name for x in entry.instructions}
+        self.names = {instruction.name for instruction in entry.instructions}
         self.made: list[Instruction] = []
 
     def written(self) -> Computation:
         """Return the entry with arrays as parameters, and tuples of these behind them."""
         place: list[int] = []
-        for x in self.entry.instructions:
-            if x.parameter_number < 0:
-                at = self._add(x._replace(operands=tuple(place[i] for i in x.operands)))
+        for instruction in self.entry.instructions:
+            if instruction.parameter_number < 0:
+                at = self._add(
+                    instruction._replace(operands=tuple(place[i] for i in instruction.operands))
+                )
             else:
-                number = self.first[x.parameter_number]
-                at = self._given(x, x.shape, number, x.name)[0]
+                number = self.first[instruction.parameter_number]
+                at = self._given(instruction, instruction.shape, number, instruction.name)[0]
             place.append(at)
         return replace(self.entry, instructions=tuple(self.made), root=place[self.entry.root])
 
-    def _add(self, x: Instruction) -> int:
-        self.made.append(x)
+    def _add(self, instruction: Instruction) -> int:
+        self.made.append(instruction)
         return len(self.made) - 1
 
-    def _given(self, x: Instruction, shape: Shape, number: int, name: str) -> tuple[int, int]:
+    def _given(
+        self, instruction: Instruction, shape: Shape, number: int, name: str
+    ) -> tuple[int, int]:
         """Add the parameters that make up a shape; return where it is, and the next number."""
         if not isinstance(shape, TupleShape):
-            attributes = x.attributes if shape is x.shape else NO_ATTRIBUTES
-            new = x._replace(name=name, shape=shape, parameter_number=number, attributes=attributes)
+            attributes = instruction.attributes if shape is instruction.shape else NO_ATTRIBUTES
+            new = instruction._replace(
+                name=name, shape=shape, parameter_number=number, attributes=attributes
+            )
             return self._add(new), number + 1
         parts = []
         for index, part in enumerate(shape.elements):
             inner = _fresh(self.names, f"{name}.{index}")
-            at, number = self._given(x, part, number, inner)
+            at, number = self._given(instruction, part, number, inner)
             parts.append(at)
-        whole = Instruction(name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, x.metadata)
+        whole = Instruction(name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, instruction.metadata)
         return self._add(whole), number
 
 
-def _apart(made: list[Instruction], names: set[str], position: int) -> int:
+def _apart(instructions: list[Instruction], names: set[str], position: int) -> int:
     """Return where a value is whose tuples are all put together by the entry's own ops."""
-    x = made[position]
-    if not isinstance(x.shape, TupleShape):
+    instruction = instructions[position]
+    if not isinstance(instruction.shape, TupleShape):
         return position
-    if x.opcode == "tuple":
-        parts = tuple(_apart(made, names, i) for i in x.operands)
-        if parts == x.operands:
+    if instruction.opcode == "tuple":
+        parts = tuple(_apart(instructions, names, i) for i in instruction.operands)
+        if parts == instruction.operands:
             return position
     else:
         parts = tuple(
-            _apart(made, names, _element(made, names, position, index, shape))
-            for index, shape in enumerate(x.shape.elements)
+            _apart(instructions, names, _element(instructions, names, position, index, shape))
+            for index, shape in enumerate(instruction.shape.elements)
         )
-    name = _fresh(names, x.name)
-    made.append(Instruction(name, "tuple", x.shape, parts, NO_ATTRIBUTES, x.metadata))
-    return len(made) - 1
+    name = _fresh(names, instruction.name)
+    instructions.append(
+        Instruction(name, "tuple", instruction.shape, parts, NO_ATTRIBUTES, instruction.metadata)
+    )
+    return len(instructions) - 1
 
 
 def _element(
-    made: list[Instruction], names: set[str], position: int, index: int, shape: Shape
+    instructions: list[Instruction], names: set[str], position: int, index: int, shape: Shape
 ) -> int:
-    source = made[position]
+    source = instructions[position]
     name = _fresh(names, f"{source.name}.{index}")
     attributes = Attributes({"index": index})
-    made.append(
+    instructions.append(
         Instruction(name, "get-tuple-element", shape, (position,), attributes, source.metadata)
     )
-    return len(made) - 1
+    return len(instructions) - 1
 
 
 def _fresh(names: set[str], stem: str) -> str:
@@ -146,18 +156,20 @@ def _renumbered(module: Module, shapes: list[Shape], first: list[int]) -> Attrib
     values: dict[str, Value] = {}
     for key, value in module.attributes.items():
         if key == "input_output_alias" and isinstance(value, tuple):
-            aliases = [x for x in value if isinstance(x, Alias)]
+            aliases = [alias for alias in value if isinstance(alias, Alias)]
             value = tuple(
-                x._replace(parameter=numbers[x.parameter, x.parameter_index], parameter_index=())
-                for x in aliases
-                if (x.parameter, x.parameter_index) in numbers
+                alias._replace(
+                    parameter=numbers[alias.parameter, alias.parameter_index], parameter_index=()
+                )
+                for alias in aliases
+                if (alias.parameter, alias.parameter_index) in numbers
             )
         elif key == "buffer_donor" and isinstance(value, tuple):
-            donors = [x for x in value if isinstance(x, Donor)]
+            donors = [donor for donor in value if isinstance(donor, Donor)]
             value = tuple(
-                Donor(numbers[x.parameter, x.parameter_index], ())
-                for x in donors
-                if (x.parameter, x.parameter_index) in numbers
+                Donor(numbers[donor.parameter, donor.parameter_index], ())
+                for donor in donors
+                if (donor.parameter, donor.parameter_index) in numbers
             )
         elif key == "entry_computation_layout":
             value = module.entry.program_shape

@@ -74,7 +74,9 @@ def _batch_arrays(module: Module) -> Batch:
             outermost = min(returned.get(cell, {0: 0}).values())
             alike.setdefault((-outermost, lengths[cell]), []).append(cell)
         # Of several that all arrays have, as heads and rows of attention, the outermost.
-        weighed = ((sum(sizes.get(x, 0) for x in cells), key) for key, cells in alike.items())
+        weighed = (
+            (sum(sizes.get(member, 0) for member in cells), key) for key, cells in alike.items()
+        )
         size, key = max(weighed, default=(0, (0, 0)))
         if not size or size < _LEAST_SHARE * whole:
             return None
@@ -129,15 +131,15 @@ def forward_data(
     graph tells. Numbers are data only where there is nothing else. `free`: one or more parameters
     that may be data.
     """
-    arrays = [x for x in free if x.shape] or list(free)
+    arrays = [array for array in free if array.shape] or list(free)
     if len(arrays) == 1:
         return Data((arrays[0].number,), "all that is left", True)
-    sizes = Counter(x.group for x in parameters)
-    single = tuple(x.number for x in arrays if x.group and sizes[x.group] == 1)
+    sizes = Counter(array.group for array in parameters)
+    single = tuple(array.number for array in arrays if array.group and sizes[array.group] == 1)
     if single and len(single) < len(arrays):
         return Data(single, "arguments of one array each", True)
-    whole_numbers = {x.number for x in arrays if x.shape and not is_float(x)}
-    carrying = batch_arrays(module).parameters & {x.number for x in arrays}
+    whole_numbers = {array.number for array in arrays if array.shape and not is_float(array)}
+    carrying = batch_arrays(module).parameters & {array.number for array in arrays}
     if carrying:
         why = "having the batch" + (", or whole numbers" if whole_numbers - carrying else "")
         return Data(tuple(sorted(carrying | whole_numbers)), why, True)
@@ -145,11 +147,11 @@ def forward_data(
         why = "whole numbers, the others being floats"
         return Data(tuple(sorted(whole_numbers)), why, False)
     inputs = _inputs_of_products(module)
-    fed = tuple(x.number for x in arrays if x.number in inputs)
+    fed = tuple(array.number for array in arrays if array.number in inputs)
     if fed:
         return Data(fed, "what products of parameters take as input", False)
-    kinds = {x.kind for x in result_arrays(module)}
-    alike = tuple(x.number for x in arrays if x.shape and x.kind in kinds)
+    kinds = {array.kind for array in result_arrays(module)}
+    alike = tuple(array.number for array in arrays if array.shape and array.kind in kinds)
     return (
         Data(alike, "like results", False)
         if alike
@@ -167,16 +169,16 @@ def frozen_weights(module: Module, free: Sequence[EntryArray]) -> frozenset[int]
     groups: dict[str, list[EntryArray]] = {}
     for array in free:
         groups.setdefault(array.group, []).append(array)
-    if carrying.isdisjoint(x.number for x in free):
+    if carrying.isdisjoint(parameter.number for parameter in free):
         return frozenset()
     return frozenset(
-        x.number
+        member.number
         for name, arrays in groups.items()
         if name
         and len(arrays) > 1
         and all(is_float(a) and a.number not in carrying for a in arrays)
         and any(a.shape for a in arrays)
-        for x in arrays
+        for member in arrays
     )
 
 
@@ -230,10 +232,10 @@ _NOTHING, _SEVERAL = -1, -2
 def _sources(computation: Computation) -> list[int]:
     """Return of each position the parameter that it is made of, `_NOTHING` or `_SEVERAL`."""
     sources_of: list[int] = []
-    for x in computation.instructions:
-        sources = {sources_of[i] for i in x.operands} - {_NOTHING}
-        if x.parameter_number >= 0:
-            sources_of.append(x.parameter_number)
+    for instruction in computation.instructions:
+        sources = {sources_of[i] for i in instruction.operands} - {_NOTHING}
+        if instruction.parameter_number >= 0:
+            sources_of.append(instruction.parameter_number)
         elif len(sources) > 1:
             sources_of.append(_SEVERAL)
         else:
@@ -244,11 +246,13 @@ def _sources(computation: Computation) -> list[int]:
 def _moved(computation: Computation) -> list[int]:
     """Return of each position the parameter that it is, moved or converted; `_NOTHING`: none."""
     moved: list[int] = []
-    for x in computation.instructions:
-        if x.parameter_number >= 0:
-            moved.append(x.parameter_number)
+    for instruction in computation.instructions:
+        if instruction.parameter_number >= 0:
+            moved.append(instruction.parameter_number)
         else:
-            moved.append(moved[x.operands[0]] if x.opcode in _MOVING else _NOTHING)
+            moved.append(
+                moved[instruction.operands[0]] if instruction.opcode in _MOVING else _NOTHING
+            )
     return moved
 
 
@@ -257,11 +261,11 @@ def _kept_and_summed(module: Module, classes: Classes) -> Set[Cell]:
     entry = module.entry
     kept, over = set[Cell](), set[Cell]()
     for position, summed in _products(entry):
-        x = entry.instructions[position]
-        rank = x.shape.rank if isinstance(x.shape, ArrayShape) else 0
+        instruction = entry.instructions[position]
+        rank = instruction.shape.rank if isinstance(instruction.shape, ArrayShape) else 0
         for at, dimensions, into in (
             (position, range(rank), kept),
-            *((i, summed[side], over) for side, i in enumerate(x.operands)),
+            *((i, summed[side], over) for side, i in enumerate(instruction.operands)),
         ):
             cells = (Cell(entry.name, at, WHOLE, d) for d in dimensions)
             into.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
@@ -287,10 +291,10 @@ def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:
 
 def _products(computation: Computation) -> Iterator[tuple[int, tuple[tuple[int, ...], ...]]]:
     """Yield the products, and the dimensions of both operands that each of them sums over."""
-    for position, x in enumerate(computation.instructions):
-        if len(x.operands) != 2 or x.opcode in _APART:
+    for position, instruction in enumerate(computation.instructions):
+        if len(instruction.operands) != 2 or instruction.opcode in _APART:
             continue
-        rule = rule_in(computation, x)
+        rule = rule_in(computation, instruction)
         summed = tuple(rule.dimensions(side, FactorKind.REDUCTION) for side in (0, 1))
         if all(summed):
             yield position, summed

@@ -7,7 +7,7 @@ from hloipu_runtime.errors import UsageError
 
 def meets_others(module: Module) -> bool:
     """Whether a module has collectives or manually sharded regions of its own."""
-    return any(needs_others(x) for c in module.computations for x in c.instructions)
+    return any(needs_others(op) for c in module.computations for op in c.instructions)
 
 
 def participants_for(module: Module, replicas: int | None) -> tuple[int, int]:

@@ -60,7 +60,9 @@ def outfeeds_of(
     named = [_read(text, results) for text in request.outfeeds]
     taken = {number for outfeed in named for number in outfeed.places}
     rest = tuple(
-        x.number for x in results if x.number not in taken | kept and x.element_type != "token"
+        array.number
+        for array in results
+        if array.number not in taken | kept and array.element_type != "token"
     )
     open_ones = [n for n, outfeed in enumerate(named) if not outfeed.places]
     if open_ones:

@@ -53,8 +53,8 @@ def replica_keys(
     pieces = [set(stack.numbers) for stack in stacks if stack.kind == PARAMETER]
     walk = KeyWalk(module, [sum(1 << n for n in numbers) for numbers in pieces])
     state = {pair.parameter: pair.result for pair in wrapping.state} if wrapping else {}
-    held = {*state, *(wrapping.constants if wrapping else ())}
-    keys = key_numbers(walk, state) & held
+    on_device = {*state, *(wrapping.constants if wrapping else ())}
+    keys = key_numbers(walk, state) & on_device
     for numbers in pieces:  # folded as users see it, whole or not at all
         if not keys.issuperset(numbers):
             keys -= numbers
@@ -80,14 +80,16 @@ def _in_update(walk: "KeyWalk", pipelining: Pipelining) -> int:
     if not pipelining.update or not pipelining.schedule.trains:
         return 0
     entry = walk.module.entry
-    gradients = {(x.call, x.element) for x in pipelining.accumulations}
+    gradients = {
+        (accumulation.call, accumulation.element) for accumulation in pipelining.accumulations
+    }
     drawn = 0
     masks = walk.operands(pipelining.update)
     for position, mask in zip(entry[pipelining.update].operands, masks, strict=True):
-        x = entry.instructions[position]
-        if x.opcode == "get-tuple-element":
-            maker = entry.instructions[x.operands[0]].name
-            if (maker, x.attributes.integer("index")) in gradients:
+        instruction = entry.instructions[position]
+        if instruction.opcode == "get-tuple-element":
+            maker = entry.instructions[instruction.operands[0]].name
+            if (maker, instruction.attributes.integer("index")) in gradients:
                 continue
         drawn |= mask.all
     return drawn

@@ -79,7 +79,7 @@ def carried_of(module: Module, request: WrappingRequest) -> tuple[frozenset[int]
     state = required_wrapping(module, looped(request), feeds_rest=True).state
     from hloipu_compiler.plan.caches import caches_of
 
-    return said, caches_of(module, [(x.parameter, x.result) for x in state], said)
+    return said, caches_of(module, [(pair.parameter, pair.result) for pair in state], said)
 
 
 def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any]:
@@ -99,8 +99,10 @@ def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any
             pairs, evidence = _pairs(module, parameters, results, roles, settled, stays_alone=False)
         elif _is_inference(module, parameters, results, roles, settled):
             evidence = "arguments of several arrays in a step without state"
-            rest = [x.number for x in parameters if x.shape and x.number not in roles]
-            sizes = Counter(x.group for x in parameters)
+            rest = [
+                array.number for array in parameters if array.shape and array.number not in roles
+            ]
+            sizes = Counter(array.group for array in parameters)
             single = frozenset(n for n in rest if sizes[parameters[n].group] == 1)
             kept.update(frozenset(rest) - single if single else ())
         else:
@@ -149,9 +151,9 @@ def required_wrapping(
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
     kept = {pair.parameter for pair in state}
     assumed = _taken_for_state([parameters[n] for n, _ in pairs]) if evidence == ALIKE else ""
-    free = [x for x in parameters if x.number not in kept and x.number not in roles]
+    free = [array for array in parameters if array.number not in kept and array.number not in roles]
     if (feeds_rest or is_forward) and not feeds and free:
-        rest = tuple(x.number for x in free if x.shape)
+        rest = tuple(array.number for array in free if array.shape)
         if is_forward or _has_caches(module, pairs):
             from hloipu_compiler.plan.forward_data import forward_data
 
@@ -159,7 +161,7 @@ def required_wrapping(
             if is_forward or data.is_certain:
                 rest = data.numbers
                 assumed = _taken_for_data([parameters[n] for n in rest], data.why)
-        elif len({x.group for x in free}) > 1:
+        elif len({array.group for array in free}) > 1:
             from hloipu_compiler.plan.forward_data import frozen_weights
 
             frozen = frozen_weights(module, free)
@@ -170,7 +172,7 @@ def required_wrapping(
         fed.update(rest)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
     told = {*fed, *kept, *inputs}
-    constants = tuple(x.number for x in parameters if x.number not in told)
+    constants = tuple(array.number for array in parameters if array.number not in told)
     outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
     return Wrapping(
         request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles,
@@ -221,7 +223,9 @@ def _forward_state(
     """Return the caches of a forward step, and what it is taken for."""
     from hloipu_compiler.plan.caches import written_caches
 
-    caches = written_caches(module, [x for x in parameters if x.number not in settled], results)
+    caches = written_caches(
+        module, [array for array in parameters if array.number not in settled], results
+    )
     if caches:
         return caches, "a forward step, whose results have them with parts written", True
     return [], "a forward step: no result is the next value of a parameter", True
@@ -235,7 +239,9 @@ def _sign_of_training(
 ) -> str:
     from hloipu_compiler.plan.training_signs import sign_of_training
 
-    return sign_of_training(module, [x for x in parameters if x.number not in settled], results)
+    return sign_of_training(
+        module, [array for array in parameters if array.number not in settled], results
+    )
 
 
 def _has_caches(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
@@ -275,7 +281,7 @@ def _is_inference(
         return False
     first = [parameters[0]]
     if parameters[0].number in settled:
-        first = [x for x in parameters if x.number not in settled]
+        first = [array for array in parameters if array.number not in settled]
     new = results[:_MOST_METRICS]
     pairs = [(a.number, b.number) for a in first for b in new if a.kind == b.kind]
     from hloipu_compiler.plan.caches import is_forward_pass
@@ -314,14 +320,16 @@ def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[i
 def _named(key: str, parameters: Sequence[EntryArray]) -> list[int]:
     if key.isdecimal() and int(key) < len(parameters):
         return [int(key)]
-    numbers = [x.number for x in parameters if key == x.name]
+    numbers = [array.number for array in parameters if key == array.name]
     numbers = numbers or [
-        x.number
-        for x in parameters
-        if x.group == key or x.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
+        array.number
+        for array in parameters
+        if array.group == key or array.name.startswith((f"{key}.", f"{key}[", f"{key}/"))
     ]
     if not numbers:
-        names = list(dict.fromkeys(y for x in parameters for y in (x.name, x.group) if y))
+        names = list(
+            dict.fromkeys(y for array in parameters for y in (array.name, array.group) if y)
+        )
         raise UsageError(
             "E3151",
             f"there is no parameter {key!r} among {len(parameters)}",
@@ -355,7 +363,7 @@ def _pairs(
         )
     known = {p for p, _ in donated}
     if donated and known.issuperset(named):
-        aliased_as_is = set(donated) <= {(x.parameter, x.result) for x in aliases}
+        aliased_as_is = set(donated) <= {(alias.parameter, alias.result) for alias in aliases}
         told = "" if aliased_as_is else ", each group of arrays with the results that are alike"
         return donated, f"from the aliases in the header{told}"
     if named:
@@ -402,7 +410,7 @@ def _require_own_results(
     for p, r in pairs:
         origins = computed_from(module, new[r])
         if origins is not None and tuple(given[p]) not in origins:
-            others[p] = {number_of[x] for x in origins if x in number_of}
+            others[p] = {number_of[place] for place in origins if place in number_of}
     while ends := [p for p, of in others.items() if not of & others.keys()]:
         for p in ends:
             del others[p]
@@ -418,10 +426,10 @@ def _matched(
     wanted: Sequence[EntryArray], results: Sequence[EntryArray], taken: set[int]
 ) -> list[tuple[int, int]]:
     """Return the results for parameters that are state: the first run of them that is alike."""
-    free = [x for x in results if x.number not in taken]
+    free = [array for array in results if array.number not in taken]
     for start in range(min(_MOST_METRICS, max(0, len(free) - len(wanted))) + 1):
         run = free[start : start + len(wanted)]
-        if [x.kind for x in run] == [x.kind for x in wanted]:
+        if [array.kind for array in run] == [array.kind for array in wanted]:
             return [(a.number, b.number) for a, b in zip(wanted, run, strict=True)]
     raise UsageError(
         "E3150",
@@ -441,23 +449,27 @@ def _inferred(
 ) -> tuple[list[tuple[int, int]], str]:
     """Return the longest run of results that are like the first parameters."""
     open_ones: list[EntryArray] = []
-    for x in parameters:
-        if x.number in settled:
+    for array in parameters:
+        if array.number in settled:
             break
-        open_ones.append(x)
+        open_ones.append(array)
     starts = range(min(_MOST_METRICS, len(results)))
     lengths = [_alike(open_ones, results[start:]) for start in starts]
     longest = max(lengths, default=0)
     if not longest:
         raise _unclear("no result is like the first parameter, so that nothing could be kept")
-    if longest == 1 and [x.kind for x in open_ones].count(open_ones[0].kind) > 1:
+    if longest == 1 and [array.kind for array in open_ones].count(open_ones[0].kind) > 1:
         raise _unclear(f"one result is like {open_ones[0]}, and like other parameters")
     start = lengths.index(longest)
     if start and lengths.count(longest) > 1:
         raise _unclear(f"the first {longest} parameters are like several runs of results")
     after = parameters[longest] if longest < len(parameters) else None
     last = parameters[longest - 1]
-    if after is None and not settled and (len({x.group for x in parameters}) > 1 or not last.group):
+    if (
+        after is None
+        and not settled
+        and (len({array.group for array in parameters}) > 1 or not last.group)
+    ):
         pairs = [(n, start + n) for n in range(longest)]
         if stays_alone and (longest == len(results) or _all_computed(module, pairs)):
             return pairs, "every parameter is like a result, so that the step is state alone"

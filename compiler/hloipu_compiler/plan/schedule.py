@@ -60,7 +60,7 @@ class Schedule:
         """Return how many micro-batches of a stage's activations wait, beside the one at work."""
         if not self.trains:
             return 0
-        return self.timetable.held(stage, 2 * self.stages - 1 - stage) - 1
+        return self.timetable.micro_batches_waiting(stage, 2 * self.stages - 1 - stage) - 1
 
     def span(self, cycles: Sequence[int], ipus: Sequence[int]) -> int:
         """Return the cycles of all slots: of each, those of its slowest IPU.

@@ -39,10 +39,10 @@ def sign_of_training(
     donors = donated_alone(module)
     if donors:
         return f"{len(donors)} parameters are donated"
-    weights = [x for x in parameters if _is_array_of_floats(x)]
-    new = [x for x in results if _is_array_of_floats(x)]
-    kinds = {x.kind for x in weights}
-    if kinds.isdisjoint(x.kind for x in new):
+    weights = [array for array in parameters if _is_array_of_floats(array)]
+    new = [array for array in results if _is_array_of_floats(array)]
+    kinds = {array.kind for array in weights}
+    if kinds.isdisjoint(array.kind for array in new):
         return ""
     backward = _backward_op(module)
     if backward:
@@ -50,14 +50,14 @@ def sign_of_training(
     from hloipu_compiler.plan.forward_data import batch_arrays
 
     batch = batch_arrays(module)
-    weights = [x for x in weights if x.number not in batch.parameters]
-    new = [x for x in new if x.number not in batch.results]
+    weights = [array for array in weights if array.number not in batch.parameters]
+    new = [array for array in new if array.number not in batch.results]
     pairs = [(a, b) for a in weights for b in new if a.kind == b.kind][:_MOST_PAIRS]
     if not pairs:
         return ""
     weight, new_value = pairs[0]
     alike = f"result {new_value.number} is like parameter {weight}"
-    losses = [x.number for x in results if is_loss(x)]
+    losses = [array.number for array in results if is_loss(array)]
     if losses:
         return f"{alike}, and result {losses[0]} may be a loss"
     given, places = parameter_places(module), result_places(module)
@@ -65,10 +65,10 @@ def sign_of_training(
         ends = given[a.number], places[b.number]
         if keeps_parts(module, *ends) and not is_written(module, *ends):
             return f"result {b.number} is parameter {a} with parts of it computed anew"
-    wanted = Counter(x.kind for x in weights)
-    learned = sum((wanted & Counter(x.kind for x in new)).values())
+    wanted = Counter(array.kind for array in weights)
+    learned = sum((wanted & Counter(array.kind for array in new)).values())
     # What trains has data beside its state.
-    arrays = sum(bool(x.shape) for x in parameter_arrays(module))
+    arrays = sum(bool(array.shape) for array in parameter_arrays(module))
     if learned < arrays and 2 * learned > len(weights):
         return f"{learned} of {len(weights)} arrays that may be weights have results alike"
     return ""
@@ -79,30 +79,32 @@ def has_backward_names(metadata: str) -> bool:
     return any(word in metadata for word in _BACKWARD_WORDS)
 
 
-def is_float(x: EntryArray) -> bool:
+def is_float(array: EntryArray) -> bool:
     """Whether an array has floats, or complex numbers made of them."""
-    return x.element_type.startswith(("f", "bf", "c"))
+    return array.element_type.startswith(("f", "bf", "c"))
 
 
-def is_loss(x: EntryArray) -> bool:
+def is_loss(array: EntryArray) -> bool:
     """Whether a result may be a loss: one real number."""
-    return is_float(x) and not x.shape and not x.element_type.startswith("c")
+    return is_float(array) and not array.shape and not array.element_type.startswith("c")
 
 
-def _is_array_of_floats(x: EntryArray) -> bool:
-    return bool(x.shape) and is_float(x)
+def _is_array_of_floats(array: EntryArray) -> bool:
+    return bool(array.shape) and is_float(array)
 
 
 def _backward_op(module: Module) -> str:
     """Return the name of an op of a backward pass; empty: none is seen."""
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode in _BACKWARD_OPCODES or (
-                x.operands and x.metadata and has_backward_names(x.metadata)
+        for instruction in computation.instructions:
+            if instruction.opcode in _BACKWARD_OPCODES or (
+                instruction.operands
+                and instruction.metadata
+                and has_backward_names(instruction.metadata)
             ):
-                return x.name
-            if x.opcode == "custom-call":
-                target = x.attributes.text("custom_call_target").lower()
+                return instruction.name
+            if instruction.opcode == "custom-call":
+                target = instruction.attributes.text("custom_call_target").lower()
                 if target.endswith(("grad", "backward", "_bwd")):
-                    return x.name
+                    return instruction.name
     return ""

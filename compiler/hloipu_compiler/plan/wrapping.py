@@ -120,7 +120,7 @@ class Wrapping:
             pairs = [(pair.parameter, pair.result) for pair in self.state]
             lines.append(f"  state: parameters {_ranges([p for p, _ in pairs])} become results "
                          f"{_ranges([r for _, r in pairs])}")  # fmt: skip
-        lines += [f"  feed {x.name}: parameters {_ranges(x.places)}" for x in self.feeds]
+        lines += [f"  feed {feed.name}: parameters {_ranges(feed.places)}" for feed in self.feeds]
         if self.assumed:
             lines.append(f"  {self.assumed}")
         if self.constants:
@@ -128,7 +128,8 @@ class Wrapping:
         if self.inputs:
             lines.append(f"  given with each call: parameters {_ranges(self.inputs)}")
         lines += [
-            f"  outfeed {x.name}: {_kept_of(x)}results {_ranges(x.places)}" for x in self.outfeeds
+            f"  outfeed {outfeed.name}: {_kept_of(outfeed)}results {_ranges(outfeed.places)}"
+            for outfeed in self.outfeeds
         ]
         if self.results:
             lines.append(f"  at the end of a run: results {_ranges(self.results)}")

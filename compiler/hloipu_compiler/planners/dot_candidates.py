@@ -113,9 +113,9 @@ def block_sizes(sizes: Sizes, parts: Amounts, grain: Amounts) -> tuple[Amounts, 
 
 def parts_of(sizes: Sizes, first: int, parts: int, grain: int) -> list[tuple[int, int, int]]:
     """Return label, parts and grain of several dimensions, the first of which has label `first`."""
-    found = []
+    label_parts = []
     for number, size in enumerate(sizes):
         here = min(parts, size)
-        found.append((first + number, here, grain if number == len(sizes) - 1 else 1))
+        label_parts.append((first + number, here, grain if number == len(sizes) - 1 else 1))
         parts = max(1, parts // max(1, here))
-    return found
+    return label_parts

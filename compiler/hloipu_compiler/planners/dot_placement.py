@@ -38,29 +38,29 @@ class PlacedDot(NamedTuple):
     placement: Placement
 
 
-def dot_codelet(x: Instruction) -> Dot:
+def dot_codelet(op: Instruction) -> Dot:
     """Return the dot product that an instruction describes."""
-    attributes = x.attributes
+    attributes = op.attributes
     return Dot(
         attributes.integers("lhs_batch_dims"),
         attributes.integers("rhs_batch_dims"),
         attributes.integers("lhs_contracting_dims"),
         attributes.integers("rhs_contracting_dims"),
-        x.shape.element_type.name,  # type: ignore[union-attr]
+        op.shape.element_type.name,  # type: ignore[union-attr]
     )
 
 
 def product_cycles(
-    machine: Machine, tuning: Tuning, x: Instruction, operands: Sequence[Shape]
+    machine: Machine, tuning: Tuning, op: Instruction, operands: Sequence[Shape]
 ) -> int | None:
     """Return the cycles of an instruction on its cheapest grid; None where it is no dot product."""
-    arrays = [shape for shape in (*operands, x.shape) if isinstance(shape, ArrayShape)]
-    if x.opcode != "dot" or len(arrays) != 3:
+    arrays = [shape for shape in (*operands, op.shape) if isinstance(shape, ArrayShape)]
+    if op.opcode != "dot" or len(arrays) != 3:
         return None
     lhs, rhs, result = (Tensor(s.element_type.name, s.dimensions) for s in arrays)
     if not all(lhs.shape) or not all(rhs.shape):
         return 0
-    return dot_grid(machine, dot_codelet(x), lhs, rhs, result, tuning).cycles
+    return dot_grid(machine, dot_codelet(op), lhs, rhs, result, tuning).cycles
 
 
 def dot_placement(
@@ -82,8 +82,8 @@ def dot_placement(
     depth = lhs.shape[cut.lhs_contracting[0]]
     if plan.sliced == DEPTH and plan.sliced_depth == first:
         depth //= plan.slices
-    made = Tensor(kind, (-(-depth // plan.part), *result.shape))
-    return PlacedDot(plan, cut, made, plan.placement)
+    partial_result = Tensor(kind, (-(-depth // plan.part), *result.shape))
+    return PlacedDot(plan, cut, partial_result, plan.placement)
 
 
 def _led_by(dimensions: tuple[int, ...], first: int) -> tuple[int, ...]:

@@ -45,15 +45,15 @@ class Option:
 
     def then(self, cycles: Cycles, held_bytes: int) -> "Option":
         """Return the option with the price of what must follow, on tiles that hold so much."""
-        held = max(self.held_bytes, held_bytes)
-        return replace(self, cycles=self.cycles.plus(cycles), held_bytes=held)
+        most_bytes = max(self.held_bytes, held_bytes)
+        return replace(self, cycles=self.cycles.plus(cycles), held_bytes=most_bytes)
 
 
 def best_of(machine: Machine, options: Iterable[Option]) -> Option:
     """Return the fastest of those that hold little, or not much more than the least."""
-    found = list(options)
-    most = _most_held(machine, found)
-    return min((x for x in found if x.held_bytes <= most), key=lambda x: x.cycles.total)
+    all_options = list(options)
+    most = _most_held(machine, all_options)
+    return min((x for x in all_options if x.held_bytes <= most), key=lambda x: x.cycles.total)
 
 
 def _most_held(machine: Machine, options: Iterable[Option]) -> int:
@@ -115,8 +115,8 @@ def where_it_lies(indexing: Indexing, number: int, operand: PlacedOperand) -> li
     """Return the grid on which an operand need not be moved, if there is one."""
     if operand.mapping is None:
         return []
-    found = followed(indexing, indexing.operands[number], operand.mapping)
-    return [] if found is None else [found]
+    placement = followed(indexing, indexing.operands[number], operand.mapping)
+    return [] if placement is None else [placement]
 
 
 def worth(machine: Machine, option: Option) -> float:

@@ -101,24 +101,24 @@ _Part = tuple[_Digit, int] | None
 
 
 def _regrouped(
-    tiles: Tiles, held: Sequence[tuple[Span, int]], sizes: Sequence[int]
+    tiles: Tiles, spans_and_sizes: Sequence[tuple[Span, int]], sizes: Sequence[int]
 ) -> list[_Part] | None:
     """Return how each of the new dimensions is split, if parts stay what they are."""
-    if len(held) == 1 and len(sizes) == 1:
-        span = held[0][0]
+    if len(spans_and_sizes) == 1 and len(sizes) == 1:
+        span = spans_and_sizes[0][0]
         return [(_Digit(tiles.extents[span.axis], tiles.strides[span.axis]), span.size)]
-    run = _run_of(held)
+    run = _run_of(spans_and_sizes)
     if run is None:
         return None
     digits = [
         _Digit(tiles.extents[span.axis], tiles.strides[span.axis])
-        for span, _ in held
+        for span, _ in spans_and_sizes
         if span.axis >= 0
     ]
     blocks = _blocks(sizes, run, prod(d.extent for d in digits))
     if blocks is None:
         return None
-    found: list[_Part] = [None] * len(sizes)
+    parts_by_dimension: list[_Part] = [None] * len(sizes)
     rest = digits
     for place in reversed(range(len(sizes))):
         parts = -(-sizes[place] // blocks[place])
@@ -128,18 +128,18 @@ def _regrouped(
         if taken is None:
             return None
         digit, rest = taken
-        found[place] = digit, blocks[place]
-    return None if any(d.extent > 1 for d in rest) else found
+        parts_by_dimension[place] = digit, blocks[place]
+    return None if any(d.extent > 1 for d in rest) else parts_by_dimension
 
 
-def _run_of(held: Sequence[tuple[Span, int]]) -> int | None:
+def _run_of(spans_and_sizes: Sequence[tuple[Span, int]]) -> int | None:
     """Return the elements of a part, if parts follow each other in row-major order."""
     run = 1
     is_cut = False
-    for place in reversed(range(len(held))):
-        span, size = held[place]
+    for place in reversed(range(len(spans_and_sizes))):
+        span, size = spans_and_sizes[place]
         if is_cut:
-            if span.axis < 0 and size > 1 and any(s.axis >= 0 for s, _ in held[:place]):
+            if span.axis < 0 and size > 1 and any(s.axis >= 0 for s, _ in spans_and_sizes[:place]):
                 return None
             if span.axis < 0:
                 # What lies before the first split dimension: only if that one is the very first.
@@ -205,8 +205,8 @@ def reshaped_in_place(lying: Mapping, shape: Sizes, new: Sizes) -> Mapping | Non
     """
     if lying.replicated_axes or not lying.tiles.extents:
         return None
-    found = reshaped(lying, shape, new)
-    return None if found is None else _with_axes_of(found, lying.tiles)
+    reshaped_mapping = reshaped(lying, shape, new)
+    return None if reshaped_mapping is None else _with_axes_of(reshaped_mapping, lying.tiles)
 
 
 def _with_axes_of(mapping: Mapping, tiles: Tiles) -> Mapping:

@@ -245,9 +245,9 @@ def _value_text(x: PlacedValue) -> str:
 
 
 def _copy_text(x: HoistedCopy) -> str:
-    made = "once" if x.is_hoisted else f"{x.readings:,} times, where it is read"
+    how_often = "once" if x.is_hoisted else f"{x.readings:,} times, where it is read"
     return (
-        f"  {x.value} {x.shape} for {x.op}: made {made}; {x.bytes_per_tile:,} bytes a tile on "
+        f"  {x.value} {x.shape} for {x.op}: made {how_often}; {x.bytes_per_tile:,} bytes a tile on "
         f"{x.tiles:,} tiles, {x.cycles:,} cycles each time, {x.readings:,} readings"
     )
 

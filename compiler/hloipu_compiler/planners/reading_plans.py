@@ -74,15 +74,15 @@ def readings(
     return tuple(options)
 
 
-def gather_codelet(x: Instruction, table: Sizes) -> tuple[Gather, tuple[int, ...]]:
+def gather_codelet(op: Instruction, table: Sizes) -> tuple[Gather, tuple[int, ...]]:
     """Return the gather that an instruction describes, and the dimensions it walks along."""
-    read = x.attributes.integers
+    read = op.attributes.integers
     sizes = read("slice_sizes")
     dims = GatherDimensions(
         read("offset_dims"),
         read("collapsed_slice_dims"),
         read("start_index_map"),
-        x.attributes.integer("index_vector_dim"),
+        op.attributes.integer("index_vector_dim"),
         read("operand_batching_dims"),
         read("start_indices_batching_dims"),
     )

@@ -120,13 +120,13 @@ def received(machine: Machine, size_bytes: int) -> Redistribution:
     return Redistribution(alone.cycles, alone.code_bytes, None, (transfer,))
 
 
-def serves(held: Mapping, wanted: Mapping, shape: Sizes) -> bool:
+def serves(lying: Mapping, wanted: Mapping, shape: Sizes) -> bool:
     """Whether every tile that wants a part has it within its own part."""
-    if held == wanted:
+    if lying == wanted:
         return True
-    return held.tiles == wanted.tiles and all(
-        contains(a, b, max(extent_of(held.tiles, a), extent_of(held.tiles, b)), size)
-        for a, b, size in zip(held.spans, wanted.spans, shape, strict=True)
+    return lying.tiles == wanted.tiles and all(
+        contains(a, b, max(extent_of(lying.tiles, a), extent_of(lying.tiles, b)), size)
+        for a, b, size in zip(lying.spans, wanted.spans, shape, strict=True)
     )
 
 
@@ -147,8 +147,8 @@ def _direct(
     transfer = transfer_price(machine, traffic, sent, lying.tiles, code_price.of_forms)
     alone = exchange_price(machine, [transfer])
     price = max(LEAST_CODE_CYCLES, code_price.compared)
-    found = Redistribution(alone.cycles, alone.code_bytes, None, (transfer,), price)
-    return found, traffic.messages
+    redistributed = Redistribution(alone.cycles, alone.code_bytes, None, (transfer,), price)
+    return redistributed, traffic.messages
 
 
 def _by_way_of(

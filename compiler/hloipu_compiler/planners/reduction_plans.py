@@ -288,22 +288,22 @@ def _cut_grids(
     left: _Left,
     cut: Reduce,
     arrays: tuple[PlacedOperand, ...],
-    made: tuple[Tensor, ...],
+    results: tuple[Tensor, ...],
 ) -> Iterator[Placement]:
     """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""
-    indexing = cut.indexing([x.tensor for x in arrays], made)
+    indexing = cut.indexing([x.tensor for x in arrays], results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying
         return
     tiles = machine.chip.tiles_per_ipu
-    pieces, *sizes = made[0].shape
+    pieces, *sizes = results[0].shape
     rest = tiles // pieces
     counts = [(0, pieces, 1)]
     for label, size in enumerate(sizes, 1):
         counts.append((label, min(rest, max(1, size)), 1))
         rest //= min(rest, max(1, size))
-    yield grid(counts, made[0].shape)
+    yield grid(counts, results[0].shape)
 
 
 def partial_type(kind: str) -> str:

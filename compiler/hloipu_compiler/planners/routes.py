@@ -25,15 +25,15 @@ def routes(shape: Sizes, lying: Mapping, wanted: Mapping, tiles: int) -> list[Ma
     here, there = _blocks(shape, lying), _blocks(shape, wanted)
     least = min(lying.tiles.count, wanted.tiles.count) // _LEAST_SHARE
     direct = _messages(here, there)
-    found: list[tuple[int, Sizes]] = []
+    candidates: list[tuple[int, Sizes]] = []
     for blocks in product(*map(_between, here, there)):
         count = prod(map(over, shape, blocks))
         if not least <= count <= tiles:
             continue
         messages = _messages(here, blocks) + _messages(blocks, there)
         if 2 * messages < direct:
-            found.append((messages, blocks))
-    return [_partition(shape, blocks) for _, blocks in sorted(found)[:_MOST_ROUTES]]
+            candidates.append((messages, blocks))
+    return [_partition(shape, blocks) for _, blocks in sorted(candidates)[:_MOST_ROUTES]]
 
 
 def _blocks(shape: Sizes, mapping: Mapping) -> Sizes:

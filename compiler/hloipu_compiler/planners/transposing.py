@@ -79,8 +79,8 @@ def transposition_preference(
     """Return where a transpose wants its operand, and what that saves; None if nothing."""
     best = transpositions(machine, tensor, permutation, None)[0]
     saved = transpositions(machine, tensor, permutation, default, code_price)[0].price - best.price
-    made = best.results[0]
-    indexing = best.codelet.indexing([tensor], [made])
+    result = best.results[0]
+    indexing = best.codelet.indexing([tensor], [result])
     spans = best.placement.spans(indexing.operands[0], tensor.shape)
     return (Mapping(best.placement.tiles, spans), saved) if saved > 0 else None
 

@@ -29,9 +29,9 @@ def hoistable(module: Module) -> list[Key]:
     run = {
         name
         for c in module.computations
-        for x in c.instructions
-        if x.opcode in OPS and Trait.CALLER in OPS[x.opcode].traits
-        for name in x.attributes.called
+        for op in c.instructions
+        if op.opcode in OPS and Trait.CALLER in OPS[op.opcode].traits
+        for name in op.attributes.called
     }
     direct = callees(module)[module.entry.name]
     names = sorted(
@@ -53,12 +53,12 @@ def hoisted(module: Module, keys: Sequence[Key]) -> Module:
 
 def calls(module: Module) -> list[Key]:
     """List what can be written out in its caller."""
-    return instructions_of(module, lambda c, i, x: inlinable(x))
+    return instructions_of(module, lambda c, i, instruction: inlinable(instruction))
 
 
-def inlinable(x: Instruction) -> bool:
+def inlinable(instruction: Instruction) -> bool:
     """Whether an instruction only stands for the computation that it calls."""
-    return x.opcode in PASSES_OPERANDS and len(x.attributes.called) == 1
+    return instruction.opcode in PASSES_OPERANDS and len(instruction.attributes.called) == 1
 
 
 def inlined(module: Module, keys: Sequence[Key]) -> Module:
@@ -66,10 +66,12 @@ def inlined(module: Module, keys: Sequence[Key]) -> Module:
     old = module
     for name, wanted in by_computation(keys).items():
         draft = Draft(old.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted and inlinable(x):
-                operands = [draft.place[o] for o in x.operands]
-                draft.place[i] = _written_out(old, draft, x.attributes.called[0], operands)
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted and inlinable(instruction):
+                operands = [draft.place[o] for o in instruction.operands]
+                draft.place[i] = _written_out(
+                    old, draft, instruction.attributes.called[0], operands
+                )
             else:
                 draft.copy(i)
         module = with_computation(module, draft.finish())
@@ -81,11 +83,11 @@ def inlined(module: Module, keys: Sequence[Key]) -> Module:
 def _written_out(module: Module, draft: Draft, name: str, operands: list[int]) -> int:
     callee = module.computation[name]
     place: dict[int, int] = {}
-    for i, x in enumerate(callee.instructions):
-        if x.parameter_number >= 0:
-            place[i] = operands[x.parameter_number]
+    for i, instruction in enumerate(callee.instructions):
+        if instruction.parameter_number >= 0:
+            place[i] = operands[instruction.parameter_number]
         else:
-            place[i] = draft.adopt(x, [place[o] for o in x.operands])
+            place[i] = draft.adopt(instruction, [place[o] for o in instruction.operands])
     return place[callee.root]
 
 
@@ -93,12 +95,12 @@ def branches(module: Module) -> list[Key]:
     """List the branches of conditionals, and the bodies of loops."""
     keys = []
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode == "conditional":
-                count = len(x.attributes.called)
-                keys += [Key(computation.name, x.name, n) for n in range(count)]
-            elif x.opcode == "while":
-                keys.append(Key(computation.name, x.name))
+        for instruction in computation.instructions:
+            if instruction.opcode == "conditional":
+                count = len(instruction.attributes.called)
+                keys += [Key(computation.name, instruction.name, n) for n in range(count)]
+            elif instruction.opcode == "while":
+                keys.append(Key(computation.name, instruction.name))
     return keys
 
 
@@ -106,14 +108,15 @@ def to_calls(module: Module, keys: Sequence[Key]) -> Module:
     """Replace conditionals by calls of one branch, loops by calls of their bodies."""
     for name, wanted in by_computation(keys).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted and x.opcode in ("conditional", "while"):
-                choice = wanted[x.name].choice
-                is_loop = x.opcode == "while"
-                callee = x.attributes.text("body") if is_loop else x.attributes.called[choice]
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted and instruction.opcode in ("conditional", "while"):
+                choice = wanted[instruction.name].choice
+                is_loop = instruction.opcode == "while"
+                attributes, operands = instruction.attributes, instruction.operands
+                callee = attributes.text("body") if is_loop else attributes.called[choice]
                 draft.place[i] = draft.add(
-                    "call", "call", x.shape,
-                    [draft.place[x.operands[0] if is_loop else x.operands[1 + choice]]],
+                    "call", "call", instruction.shape,
+                    [draft.place[operands[0 if is_loop else 1 + choice]]],
                     attributes=calling({"to_apply": callee}),
                 )  # fmt: skip
             else:

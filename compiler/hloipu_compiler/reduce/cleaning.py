@@ -32,20 +32,24 @@ def cleaned(module: Module) -> Module:
 def without_dead(computation: Computation) -> Computation:
     """Return a computation without what neither its root nor an effect needs."""
     alive = [
-        i == computation.root or x.parameter_number >= 0 or has_effect(x.opcode)
-        for i, x in enumerate(computation.instructions)
+        i == computation.root or op.parameter_number >= 0 or has_effect(op.opcode)
+        for i, op in enumerate(computation.instructions)
     ]
     for i in range(len(alive) - 1, -1, -1):
         if alive[i]:
             for operand in computation.instructions[i].operands:
                 alive[operand] = True
     draft = Draft(computation)
-    names = {x.name for x, a in zip(computation.instructions, alive, strict=True) if a}
-    for i, x in enumerate(computation.instructions):
+    names = {op.name for op, a in zip(computation.instructions, alive, strict=True) if a}
+    for i, instruction in enumerate(computation.instructions):
         if alive[i]:
-            before = x.attributes.get("control-predecessors", ())
+            before = instruction.attributes.get("control-predecessors", ())
             gone = isinstance(before, tuple) and not names.issuperset(before)
-            attributes = without(x.attributes, {"control-predecessors"}) if gone else x.attributes
+            attributes = (
+                without(instruction.attributes, {"control-predecessors"})
+                if gone
+                else instruction.attributes
+            )
             draft.copy(i, attributes=attributes)
     return draft.finish()
 
@@ -78,11 +82,11 @@ def without_parameters(computation: Computation, numbers: Collection[int]) -> Co
     """Return a computation without some unused parameters, the others numbered anew."""
     draft = Draft(computation)
     left = [n for n in range(len(computation.parameters)) if n not in numbers]
-    for i, x in enumerate(computation.instructions):
-        if x.parameter_number < 0:
+    for i, instruction in enumerate(computation.instructions):
+        if instruction.parameter_number < 0:
             draft.copy(i)
-        elif x.parameter_number not in numbers:
-            draft.copy(i, parameter_number=left.index(x.parameter_number))
+        elif instruction.parameter_number not in numbers:
+            draft.copy(i, parameter_number=left.index(instruction.parameter_number))
     return draft.finish()
 
 
@@ -92,10 +96,10 @@ def _without_operands(
     computation = module.computation[caller]
     positions = {s.position for s in sites if s.caller.name == caller}
     draft = Draft(computation)
-    for i, x in enumerate(computation.instructions):
+    for i, instruction in enumerate(computation.instructions):
         if i in positions:
-            kept = [draft.place[o] for n, o in enumerate(x.operands) if n not in numbers]
-            attributes = without(x.attributes, {"output_to_operand_aliasing"})
+            kept = [draft.place[o] for n, o in enumerate(instruction.operands) if n not in numbers]
+            attributes = without(instruction.attributes, {"output_to_operand_aliasing"})
             draft.copy(i, operands=tuple(kept), attributes=attributes)
         else:
             draft.copy(i)

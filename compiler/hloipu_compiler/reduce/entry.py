@@ -24,10 +24,10 @@ def cut_after(module: Module, length: int) -> Module:
     """Keep the entry's first instructions; its results are those that none of them reads."""
     entry = module.entry
     kept = entry.instructions[:length]
-    read = {o for x in kept for o in x.operands}
+    read = {o for instruction in kept for o in instruction.operands}
     ends = [
-        i for i, x in enumerate(kept)
-        if i not in read and x.opcode != "parameter" and is_data(x)
+        i for i, op in enumerate(kept)
+        if i not in read and op.opcode != "parameter" and is_data(op)
     ]  # fmt: skip
     if not ends:
         raise NotReducibleError
@@ -38,8 +38,8 @@ def with_results(module: Module, positions: Sequence[int]) -> Module:
     """Make some instructions the entry's results: a tuple of them, or the only one itself."""
     entry = module.entry
     if len(positions) == 1:
-        made = replace(entry, root=positions[0])
-        return without_interface(with_computation(module, made))
+        narrowed = replace(entry, root=positions[0])
+        return without_interface(with_computation(module, narrowed))
     draft = Draft(entry)
     for i in range(len(entry.instructions)):
         draft.copy(i)
@@ -51,7 +51,7 @@ def with_results(module: Module, positions: Sequence[int]) -> Module:
 def cut_before(module: Module, length: int) -> Module:
     """Have parameters in place of the entry's first instructions that others read."""
     first = module.entry.instructions[:length]
-    keys = [Key(module.entry.name, x.name) for x in first if is_replaceable(x)]
+    keys = [Key(module.entry.name, op.name) for op in first if is_replaceable(op)]
     return to_parameters(module, keys)
 
 
@@ -59,34 +59,37 @@ def replaceable(module: Module) -> list[Key]:
     """List the entry's instructions that parameters can stand for, the last ones first."""
     entry = module.entry
     return [
-        Key(entry.name, x.name)
-        for i, x in reversed(list(enumerate(entry.instructions)))
-        if i != entry.root and is_replaceable(x)
+        Key(entry.name, op.name)
+        for i, op in reversed(list(enumerate(entry.instructions)))
+        if i != entry.root and is_replaceable(op)
     ]
 
 
-def is_replaceable(x: Instruction) -> bool:
+def is_replaceable(instruction: Instruction) -> bool:
     """Whether a parameter can stand for an instruction."""
-    return x.opcode not in SOURCES and is_data(x)
+    return instruction.opcode not in SOURCES and is_data(instruction)
 
 
-def is_data(x: Instruction) -> bool:
+def is_data(instruction: Instruction) -> bool:
     """Whether an instruction's value is made of arrays of numbers only."""
     return all(
-        isinstance(leaf, ArrayShape) and leaf.element_type.is_array for _, leaf in leaves(x.shape)
+        isinstance(leaf, ArrayShape) and leaf.element_type.is_array
+        for _, leaf in leaves(instruction.shape)
     )
 
 
 def to_parameters(module: Module, keys: Sequence[Key]) -> Module:
     """Replace instructions of the entry by parameters, where others read them."""
     entry, names = module.entry, {k.instruction for k in keys}
-    gone = {i for i, x in enumerate(entry.instructions) if x.name in names}
+    gone = {i for i, instruction in enumerate(entry.instructions) if instruction.name in names}
     draft, number = Draft(entry), len(entry.parameters)
-    for i, x in enumerate(entry.instructions):
+    for i, instruction in enumerate(entry.instructions):
         if i not in gone:
             draft.copy(i)
         elif i == entry.root or not gone.issuperset(entry.users[i]):
-            draft.place[i] = draft.add("arg", "parameter", x.shape, parameter_number=number)
+            draft.place[i] = draft.add(
+                "arg", "parameter", instruction.shape, parameter_number=number
+            )
             number += 1
     return without_interface(with_computation(module, draft.finish()))
 
@@ -155,19 +158,23 @@ def split_parameters(module: Module, keys: Sequence[Key]) -> Module:
     draft, first = Draft(entry), {}
     number = 0
     for i in entry.parameters:
-        x = entry.instructions[i]
+        instruction = entry.instructions[i]
         first[i] = number
-        is_split = x.name in names and isinstance(x.shape, TupleShape)
-        number += len(x.shape.elements) if is_split and isinstance(x.shape, TupleShape) else 1
-    for i, x in enumerate(entry.instructions):
+        is_split = instruction.name in names and isinstance(instruction.shape, TupleShape)
+        number += (
+            len(instruction.shape.elements)
+            if is_split and isinstance(instruction.shape, TupleShape)
+            else 1
+        )
+    for i, instruction in enumerate(entry.instructions):
         if i not in first:
             draft.copy(i)
-        elif x.name in names and isinstance(x.shape, TupleShape):
+        elif instruction.name in names and isinstance(instruction.shape, TupleShape):
             parts = [
-                draft.add(x.name, "parameter", shape, parameter_number=first[i] + n)
-                for n, shape in enumerate(x.shape.elements)
+                draft.add(instruction.name, "parameter", shape, parameter_number=first[i] + n)
+                for n, shape in enumerate(instruction.shape.elements)
             ]
-            draft.place[i] = draft.add("parts", "tuple", x.shape, parts)
+            draft.place[i] = draft.add("parts", "tuple", instruction.shape, parts)
         else:
             draft.copy(i, parameter_number=first[i])
     return without_interface(with_computation(module, draft.finish()))
@@ -176,10 +183,10 @@ def split_parameters(module: Module, keys: Sequence[Key]) -> Module:
 def elements_of_tuples(module: Module) -> list[Key]:
     """List reads of elements of tuples that the same computation puts together."""
     return [
-        Key(c.name, x.name)
+        Key(c.name, op.name)
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "get-tuple-element" and c.instructions[x.operands[0]].opcode == "tuple"
+        for op in c.instructions
+        if op.opcode == "get-tuple-element" and c.instructions[op.operands[0]].opcode == "tuple"
     ]
 
 
@@ -187,10 +194,10 @@ def read_directly(module: Module, keys: Sequence[Key]) -> Module:
     """Read what a tuple was put together from, not its element."""
     for name, wanted in by_computation(keys).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted:
-                parts = draft.old.instructions[x.operands[0]].operands
-                draft.place[i] = draft.place[parts[x.attributes.integer("index")]]
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted:
+                parts = draft.old.instructions[instruction.operands[0]].operands
+                draft.place[i] = draft.place[parts[instruction.attributes.integer("index")]]
             else:
                 draft.copy(i)
         module = with_computation(module, draft.finish())

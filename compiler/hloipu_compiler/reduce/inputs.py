@@ -32,18 +32,20 @@ loop hands on to their next iteration."""
 
 def computed_below(module: Module) -> list[Key]:
     """List what callees compute and values from outside can stand for."""
-    keys = instructions_of(module, lambda c, i, x: i != c.root and computes(c, x))
+    keys = instructions_of(
+        module, lambda c, i, instruction: i != c.root and computes(c, instruction)
+    )
     return [k for k in keys if k.computation != module.entry.name]
 
 
-def computes(computation: Computation, x: Instruction) -> bool:
+def computes(computation: Computation, instruction: Instruction) -> bool:
     """Whether an instruction is more than an input or zeros already.
 
     Zeros stand where a loop carries less: inputs in their place would be carried again.
     """
-    if x.opcode == "get-tuple-element":
-        return computation.instructions[x.operands[0]].opcode != "parameter"
-    return is_replaceable(x) and not is_zero(computation, x)
+    if instruction.opcode == "get-tuple-element":
+        return computation.instructions[instruction.operands[0]].opcode != "parameter"
+    return is_replaceable(instruction) and not is_zero(computation, instruction)
 
 
 def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
@@ -53,7 +55,7 @@ def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
     """
     for name, wanted in by_computation(keys).items():
         computation = module.computation[name]
-        gone = {i for i, x in enumerate(computation.instructions) if x.name in wanted}
+        gone = {i for i, op in enumerate(computation.instructions) if op.name in wanted}
         read = [i for i in sorted(gone) if not gone.issuperset(computation.users[i])]
         shapes = [computation.instructions[i].shape for i in read]
         module = with_inputs(module, name, shapes, partial(_fill_without, gone, read))
@@ -73,10 +75,10 @@ def _fill_without(
 def loop_bodies(module: Module) -> list[str]:
     """Return the names of loops' bodies, the largest first."""
     names = {
-        x.attributes.text("body")
+        op.attributes.text("body")
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "while"
+        for op in c.instructions
+        if op.opcode == "while"
     }
     return sorted(names, key=lambda name: (-len(module.computation[name].instructions), name))
 
@@ -85,7 +87,10 @@ def cut_body_before(module: Module, name: str, length: int) -> Module:
     """Have values from outside in place of a body's first instructions that others read."""
     body = module.computation[name]
     first = body.instructions[:length]
-    return to_inputs(module, [Key(name, x.name) for x in first if computes(body, x)])
+    return to_inputs(
+        module,
+        [Key(name, instruction.name) for instruction in first if computes(body, instruction)],
+    )
 
 
 def cut_body_after(module: Module, name: str, length: int) -> Module:
@@ -95,8 +100,8 @@ def cut_body_after(module: Module, name: str, length: int) -> Module:
     """
     body = module.computation[name]
     kept = body.instructions[:length]
-    read = {o for x in kept for o in x.operands}
-    ends = [i for i, x in enumerate(kept) if i not in read and computes(body, x)]
+    read = {o for instruction in kept for o in instruction.operands}
+    ends = [i for i, op in enumerate(kept) if i not in read and computes(body, op)]
     if not ends:
         raise NotReducibleError
 
@@ -146,10 +151,10 @@ def _with_operands(
     positions = {s.position for s in sites if s.caller.name == caller}
 
     def fill(draft: Draft, inputs: Sequence[int]) -> Sequence[int]:
-        for i, x in enumerate(draft.old.instructions):
+        for i, instruction in enumerate(draft.old.instructions):
             if i in positions:
-                operands = (*(draft.place[o] for o in x.operands), *inputs)
-                attributes = without(x.attributes, {"output_to_operand_aliasing"})
+                operands = (*(draft.place[o] for o in instruction.operands), *inputs)
+                attributes = without(instruction.attributes, {"output_to_operand_aliasing"})
                 draft.copy(i, operands=operands, attributes=attributes)
             elif i not in draft.place:
                 draft.copy(i)
@@ -189,9 +194,9 @@ def _with_state(
     module = with_computation(module, draft.finish())
 
     def caller(draft: Draft, inputs: Sequence[int]) -> Sequence[int]:
-        for i, x in enumerate(draft.old.instructions):
+        for i, instruction in enumerate(draft.old.instructions):
             if i == site.position:
-                start = _elements(draft, draft.place[x.operands[0]], narrow)
+                start = _elements(draft, draft.place[instruction.operands[0]], narrow)
                 widened = draft.add("state", "tuple", wide, [*start, *inputs])
                 at = draft.copy(i, operands=(widened,), shape=wide)
                 draft.place[i] = _narrow(draft, draft.old, i, at, narrow)
@@ -214,7 +219,7 @@ def _widened_state(draft: Draft, computation: Computation, wide: TupleShape) -> 
 def _narrow(draft: Draft, old: Computation, position: int, at: int, shape: Shape) -> int:
     """Return what the users of a widened tuple read: itself, if they only read elements."""
     users = [old.instructions[i] for i in old.users[position]]
-    if position != old.root and all(x.opcode == "get-tuple-element" for x in users):
+    if position != old.root and all(op.opcode == "get-tuple-element" for op in users):
         return at
     return _parts(draft, at, shape)
 
@@ -228,9 +233,9 @@ def _parts(draft: Draft, at: int, shape: Shape) -> int:
 
 
 def _elements(draft: Draft, at: int, shape: TupleShape) -> list[int]:
-    made = draft.made[at]
-    if made.opcode == "tuple":
-        return list(made.operands)
+    source = draft.made[at]
+    if source.opcode == "tuple":
+        return list(source.operands)
     return [_element(draft, at, part, n) for n, part in enumerate(shape.elements)]
 
 

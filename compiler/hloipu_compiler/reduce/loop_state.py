@@ -22,9 +22,11 @@ def changed_elements(module: Module) -> list[Key]:
     for body in _bodies(module):
         root, state = body.instructions[body.root], body.parameters[0]
         for n, operand in enumerate(root.operands):
-            x = body.instructions[operand]
-            handed_on = x.opcode == "get-tuple-element" and x.operands[0] == state
-            if not (handed_on and x.attributes.integer("index") == n):
+            instruction = body.instructions[operand]
+            handed_on = (
+                instruction.opcode == "get-tuple-element" and instruction.operands[0] == state
+            )
+            if not (handed_on and instruction.attributes.integer("index") == n):
                 keys.append(Key(body.name, root.name, n))
     return keys
 
@@ -32,10 +34,10 @@ def changed_elements(module: Module) -> list[Key]:
 def _bodies(module: Module) -> list[Computation]:
     """Return the bodies of loops that end by putting their state together."""
     names = dict.fromkeys(
-        x.attributes.text("body")
+        op.attributes.text("body")
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "while"
+        for op in c.instructions
+        if op.opcode == "while"
     )
     bodies = [module.computation[name] for name in names if name in module.computation]
     return [c for c in bodies if c.instructions[c.root].opcode == "tuple"]
@@ -47,19 +49,19 @@ def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
         body = module.computation[name]
         kept = {k.choice for k in keys if k.computation == name}
         draft = Draft(body)
-        for i, x in enumerate(body.instructions):
-            if i != body.root or not isinstance(x.shape, TupleShape):
+        for i, instruction in enumerate(body.instructions):
+            if i != body.root or not isinstance(instruction.shape, TupleShape):
                 draft.copy(i)
                 continue
             state = draft.place[body.parameters[0]]
             operands = [
                 draft.add(
-                    "same", "get-tuple-element", x.shape.elements[n], [state],
+                    "same", "get-tuple-element", instruction.shape.elements[n], [state],
                     attributes=Attributes({"index": n}),
                 )
                 if n in kept
                 else draft.place[o]
-                for n, o in enumerate(x.operands)
+                for n, o in enumerate(instruction.operands)
             ]  # fmt: skip
             draft.copy(i, operands=tuple(operands))
         module = with_computation(module, draft.finish())
@@ -69,11 +71,11 @@ def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
 def state_elements(module: Module) -> list[Key]:
     """List the elements of loops' states, of two elements and more."""
     return [
-        Key(c.name, x.name, n)
+        Key(c.name, op.name, n)
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "while" and isinstance(x.shape, TupleShape) and len(x.shape.elements) > 1
-        for n in range(len(x.shape.elements))
+        for op in c.instructions
+        if op.opcode == "while" and isinstance(op.shape, TupleShape) and len(op.shape.elements) > 1
+        for n in range(len(op.shape.elements))
     ]
 
 
@@ -104,19 +106,19 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
     }
     fresh = {part: _fresh_name(module, names[part]) for part in parts}
     # New names: other loops may call the same computations with the whole state.
-    made = [
+    callees = [
         Computation(fresh[part], c.instructions, c.root, c.execution_thread)
         for part, c in parts.items()
     ]
     draft = Draft(caller)
-    for i, x in enumerate(caller.instructions):
+    for i, each in enumerate(caller.instructions):
         if i == position:
             tuple_at = _narrowed_tuple(draft, start, dropped)
             attributes = calling({**loop.attributes, **fresh})
             shape = _narrowed(loop.shape, dropped)
             draft.copy(i, operands=(tuple_at,), attributes=attributes, shape=shape)
-        elif position in x.operands:
-            _read_element(draft, i, x, dropped)
+        elif position in each.operands:
+            _read_element(draft, i, each, dropped)
         else:
             draft.copy(i)
     if position == caller.root:
@@ -124,8 +126,8 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
             raise NotReducibleError
         module = without_interface(module)
     module = with_computation(module, draft.finish())
-    entry = module.entry_position + len(made)
-    computations = (*made, *module.computations)
+    entry = module.entry_position + len(callees)
+    computations = (*callees, *module.computations)
     return Module(module.name, computations, entry, module.attributes, module.stack_tables)
 
 
@@ -142,19 +144,21 @@ def _narrowed(shape: TupleShape, dropped: Collection[int]) -> TupleShape:
     return TupleShape(tuple(e for n, e in enumerate(shape.elements) if n not in dropped))
 
 
-def _narrowed_tuple(draft: Draft, x: Instruction, dropped: Collection[int]) -> int:
-    if x.opcode != "tuple" or not isinstance(x.shape, TupleShape):
+def _narrowed_tuple(draft: Draft, instruction: Instruction, dropped: Collection[int]) -> int:
+    if instruction.opcode != "tuple" or not isinstance(instruction.shape, TupleShape):
         raise NotReducibleError
-    operands = [draft.place[o] for n, o in enumerate(x.operands) if n not in dropped]
-    return draft.add("state", "tuple", _narrowed(x.shape, dropped), operands)
+    operands = [draft.place[o] for n, o in enumerate(instruction.operands) if n not in dropped]
+    return draft.add("state", "tuple", _narrowed(instruction.shape, dropped), operands)
 
 
-def _read_element(draft: Draft, position: int, x: Instruction, dropped: Collection[int]) -> None:
-    if x.opcode != "get-tuple-element":
+def _read_element(
+    draft: Draft, position: int, instruction: Instruction, dropped: Collection[int]
+) -> None:
+    if instruction.opcode != "get-tuple-element":
         raise NotReducibleError
-    read = x.attributes.integer("index")
+    read = instruction.attributes.integer("index")
     if read in dropped:
-        draft.place[position] = draft.zero(x.shape)
+        draft.place[position] = draft.zero(instruction.shape)
     else:
         index = read - sum(n < read for n in dropped)
         draft.copy(position, attributes=Attributes({"index": index}))
@@ -165,14 +169,14 @@ def _narrowed_callee(
 ) -> Computation:
     (state,) = computation.parameters
     draft = Draft(computation)
-    for i, x in enumerate(computation.instructions):
+    for i, instruction in enumerate(computation.instructions):
         if i == state:
-            assert isinstance(x.shape, TupleShape)
-            draft.copy(i, shape=_narrowed(x.shape, dropped))
+            assert isinstance(instruction.shape, TupleShape)
+            draft.copy(i, shape=_narrowed(instruction.shape, dropped))
         elif is_body and i == computation.root:
-            draft.place[i] = _narrowed_tuple(draft, x, dropped)
-        elif state in x.operands:
-            _read_element(draft, i, x, dropped)
+            draft.place[i] = _narrowed_tuple(draft, instruction, dropped)
+        elif state in instruction.operands:
+            _read_element(draft, i, instruction, dropped)
         else:
             draft.copy(i)
     return draft.finish()

@@ -45,10 +45,10 @@ def instructions_of(
 
 def by_computation(keys: Sequence[Key]) -> dict[str, dict[str, Key]]:
     """Return keys by computation and instruction."""
-    found: dict[str, dict[str, Key]] = {}
+    keys_by_computation: dict[str, dict[str, Key]] = {}
     for key in keys:
-        found.setdefault(key.computation, {})[key.instruction] = key
-    return found
+        keys_by_computation.setdefault(key.computation, {})[key.instruction] = key
+    return keys_by_computation
 
 
 class Draft:
@@ -59,12 +59,12 @@ class Draft:
         self.made: list[Instruction] = []
         self.place: dict[int, int] = {}
         """Position in the old computation -> position in the new one."""
-        self._names = {x.name for x in old.instructions}
+        self._names = {instruction.name for instruction in old.instructions}
 
     def copy(self, position: int, **changes: object) -> int:
         """Copy an old instruction, its operands moved along."""
-        x = self.old.instructions[position]
-        moved = x._replace(operands=tuple(self.place[i] for i in x.operands))
+        instruction = self.old.instructions[position]
+        moved = instruction._replace(operands=tuple(self.place[i] for i in instruction.operands))
         self.made.append(moved._replace(**changes))  # type: ignore[arg-type]
         self.place[position] = len(self.made) - 1
         return self.place[position]
@@ -89,13 +89,13 @@ class Draft:
         )  # fmt: skip
         return len(self.made) - 1
 
-    def adopt(self, x: Instruction, operands: Sequence[int]) -> int:
+    def adopt(self, instruction: Instruction, operands: Sequence[int]) -> int:
         """Append an instruction of another computation, under a name of its own."""
-        attributes = x.attributes
+        attributes = instruction.attributes
         if "control-predecessors" in attributes:
             attributes = without(attributes, {"control-predecessors"})
-        adopted = x._replace(
-            name=self._fresh(x.name), operands=tuple(operands), attributes=attributes
+        adopted = instruction._replace(
+            name=self._fresh(instruction.name), operands=tuple(operands), attributes=attributes
         )
         self.made.append(adopted)
         return len(self.made) - 1

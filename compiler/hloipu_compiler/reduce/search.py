@@ -135,10 +135,10 @@ class Search:
         if self.tests >= self._rules.most_tests:
             raise StoppedError("tests")
         self.tests += 1
-        found = self._rules.interesting(text)
-        if not found:
+        is_interesting = self._rules.interesting(text)
+        if not is_interesting:
             self._tell()
-        return found
+        return is_interesting
 
     def _tell(self) -> None:
         self._rules.report(Progress(self.pass_name, self.tests, self.module.instruction_count))

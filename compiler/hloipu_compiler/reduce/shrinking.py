@@ -24,24 +24,24 @@ Resize = Callable[[int], int]
 
 def sizes_of(module: Module) -> list[int]:
     """Return the sizes of dimensions above 1, the largest first."""
-    found: set[int] = set()
+    sizes: set[int] = set()
     for leaf in _leaves(module):
-        found.update(leaf.dimensions)
-    return sorted((size for size in found if size > 1), reverse=True)
+        sizes.update(leaf.dimensions)
+    return sorted((size for size in sizes if size > 1), reverse=True)
 
 
 def types_of(module: Module) -> list[ElementType]:
     """Return the element types of arrays."""
-    found = {leaf.element_type.name: leaf.element_type for leaf in _leaves(module)}
-    return [found[name] for name in sorted(found) if found[name].is_array]
+    type_by_name = {leaf.element_type.name: leaf.element_type for leaf in _leaves(module)}
+    return [type_by_name[name] for name in sorted(type_by_name) if type_by_name[name].is_array]
 
 
 def _leaves(module: Module) -> list[ArrayShape]:
     return [
         leaf.contents if isinstance(leaf, BufferShape) else leaf
         for c in module.computations
-        for x in c.instructions
-        for _, leaf in leaves(x.shape)
+        for op in c.instructions
+        for _, leaf in leaves(op.shape)
     ]
 
 
@@ -63,24 +63,24 @@ def resized(module: Module, resize: Resize) -> Module:
     """
     for computation in callees_first(module, only_reachable=True):
         draft = Draft(computation)
-        for i, x in enumerate(computation.instructions):
-            shape = _resized_shape(x.shape, resize)
-            attributes = _resized_attributes(x.attributes, resize)
-            if x.literal is not None:
-                if shape == x.shape:
+        for i, instruction in enumerate(computation.instructions):
+            shape = _resized_shape(instruction.shape, resize)
+            attributes = _resized_attributes(instruction.attributes, resize)
+            if instruction.literal is not None:
+                if shape == instruction.shape:
                     draft.copy(i)
                 else:
                     draft.place[i] = draft.zero(shape)
                 continue
-            below = tuple(draft.made[draft.place[o]].shape for o in x.operands)
-            if x.opcode == "slice" and isinstance(below[0], ArrayShape):
+            below = tuple(draft.made[draft.place[o]].shape for o in instruction.operands)
+            if instruction.opcode == "slice" and isinstance(below[0], ArrayShape):
                 attributes = _resized_slice(attributes, below[0], shape)
-            shape = _inferred(module, x, below, attributes, shape)
+            shape = _inferred(module, instruction, below, attributes, shape)
             draft.copy(i, shape=shape, attributes=attributes)
-        made = draft.finish()
+        new = draft.finish()
         module = replace(
             module,
-            computations=tuple(made if c.name == made.name else c for c in module.computations),
+            computations=tuple(new if c.name == new.name else c for c in module.computations),
         )
     return without_interface(module)
 
@@ -90,8 +90,8 @@ def retyped(module: Module, old: ElementType, new: ElementType) -> Module:
     computations = []
     for computation in module.computations:
         draft = Draft(computation)
-        for i, x in enumerate(computation.instructions):
-            draft.copy(i, shape=_retyped_shape(x.shape, old, new))
+        for i, instruction in enumerate(computation.instructions):
+            draft.copy(i, shape=_retyped_shape(instruction.shape, old, new))
         computations.append(draft.finish())
     return without_interface(replace(module, computations=tuple(computations)))
 
@@ -108,22 +108,26 @@ def _retyped_shape(shape: Shape, old: ElementType, new: ElementType) -> Shape:
 
 def _inferred(
     module: Module,
-    x: Instruction,
+    instruction: Instruction,
     below: tuple[Shape, ...],
     attributes: Attributes,
     shape: Shape,
 ) -> Shape:
     """Return the shape that an operation gives, the one at hand where that says nothing else."""
-    op = OPS.get(x.opcode)
-    if op is None or Trait.NEEDS_SHAPE in op.traits or x.opcode in DECLARED or not below:
+    op = OPS.get(instruction.opcode)
+    if op is None or Trait.NEEDS_SHAPE in op.traits or instruction.opcode in DECLARED or not below:
         return shape
     try:
-        found = infer_shape(
-            x.opcode, below, attributes, shape, lambda name: module.computation[name].program_shape
+        inferred = infer_shape(
+            instruction.opcode,
+            below,
+            attributes,
+            shape,
+            lambda name: module.computation[name].program_shape,
         )
     except ShapeFault:
         return shape  # the verifier refuses the candidate
-    return shape if compatible(found, shape) else found
+    return shape if compatible(inferred, shape) else inferred
 
 
 def _resized_shape(shape: Shape, resize: Resize) -> Shape:
@@ -151,11 +155,11 @@ def _resized_slice(attributes: Attributes, whole: ArrayShape, part: Shape) -> At
     ranges = attributes["slice"]
     if not isinstance(ranges, tuple) or not isinstance(part, ArrayShape):
         return attributes
-    made = []
+    new_ranges = []
     for r, size, length in zip(ranges, whole.dimensions, part.dimensions, strict=True):
         assert isinstance(r, SliceRange)
         reach = (length - 1) * r.stride + 1
         start = min(r.start, max(size - reach, 0))
         unchanged = r.limit <= size and -(-(r.limit - r.start) // r.stride) == length
-        made.append(r if unchanged else r._replace(start=start, limit=start + reach))
-    return attributes.replaced(slice=tuple(made))
+        new_ranges.append(r if unchanged else r._replace(start=start, limit=start + reach))
+    return attributes.replaced(slice=tuple(new_ranges))

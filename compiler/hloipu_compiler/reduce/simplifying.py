@@ -22,24 +22,24 @@ SIMPLEST = frozenset({"parameter", "constant", "after-all", "tuple"})
 
 def not_zero(module: Module) -> list[Key]:
     """List instructions that are not yet what `to_zeros` makes."""
-    return instructions_of(module, lambda c, i, x: not is_zero(c, x))
+    return instructions_of(module, lambda c, i, instruction: not is_zero(c, instruction))
 
 
-def is_zero(computation: Computation, x: Instruction) -> bool:
+def is_zero(computation: Computation, instruction: Instruction) -> bool:
     """Whether an instruction is already what `to_zeros` makes."""
-    if x.opcode in SIMPLEST:
+    if instruction.opcode in SIMPLEST:
         return True
-    below = [computation.instructions[i] for i in x.operands]
-    return x.opcode == "broadcast" and all(y.opcode == "constant" for y in below)
+    below = [computation.instructions[i] for i in instruction.operands]
+    return instruction.opcode == "broadcast" and all(y.opcode == "constant" for y in below)
 
 
 def to_zeros(module: Module, keys: Sequence[Key]) -> Module:
     """Replace instructions by zeros."""
     for name, wanted in by_computation(keys).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted:
-                draft.place[i] = draft.zero(x.shape)
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted:
+                draft.place[i] = draft.zero(instruction.shape)
             else:
                 draft.copy(i)
         module = with_computation(module, draft.finish())
@@ -50,12 +50,12 @@ def operand_choices(module: Module) -> list[Key]:
     """List operands that have the shape of their user."""
     keys = []
     for computation in module.computations:
-        for x in reversed(computation.instructions):
-            shapes = [computation.instructions[i].shape for i in x.operands]
+        for instruction in reversed(computation.instructions):
+            shapes = [computation.instructions[i].shape for i in instruction.operands]
             keys += [
-                Key(computation.name, x.name, n)
+                Key(computation.name, instruction.name, n)
                 for n, shape in enumerate(shapes)
-                if compatible(shape, x.shape)
+                if compatible(shape, instruction.shape)
             ]
     return keys
 
@@ -64,9 +64,9 @@ def to_operands(module: Module, keys: Sequence[Key]) -> Module:
     """Replace instructions by one of their operands each, the first that is named."""
     for name, wanted in by_computation(tuple(reversed(keys))).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted:
-                draft.place[i] = draft.place[x.operands[wanted[x.name].choice]]
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted:
+                draft.place[i] = draft.place[instruction.operands[wanted[instruction.name].choice]]
             else:
                 draft.copy(i)
         module = with_computation(module, draft.finish())
@@ -76,7 +76,10 @@ def to_operands(module: Module, keys: Sequence[Key]) -> Module:
 def dead_instructions(module: Module) -> list[Key]:
     """List instructions that nothing uses."""
     return instructions_of(
-        module, lambda c, i, x: not c.users[i] and i != c.root and x.parameter_number < 0
+        module,
+        lambda c, i, instruction: (
+            not c.users[i] and i != c.root and instruction.parameter_number < 0
+        ),
     )
 
 
@@ -84,8 +87,8 @@ def drop_instructions(module: Module, keys: Sequence[Key]) -> Module:
     """Leave instructions out that nothing uses."""
     for name, wanted in by_computation(keys).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name not in wanted:
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name not in wanted:
                 draft.copy(i)
         module = with_computation(module, draft.finish())
     return module
@@ -118,23 +121,25 @@ def decorated(module: Module) -> list[Key]:
     """List instructions with metadata, backend configurations or attributes to spare."""
     return instructions_of(
         module,
-        lambda c, i, x: bool(x.metadata or x.backend_config or spare_attributes(x)),
+        lambda c, i, instruction: bool(
+            instruction.metadata or instruction.backend_config or spare_attributes(instruction)
+        ),
     )
 
 
-def spare_attributes(x: Instruction) -> list[str]:
+def spare_attributes(instruction: Instruction) -> list[str]:
     """Return which attributes an instruction can do without."""
-    required = OPS[x.opcode].required if x.opcode in OPS else frozenset()
-    return [key for key in DECORATIONS if key in x.attributes and key not in required]
+    required = OPS[instruction.opcode].required if instruction.opcode in OPS else frozenset()
+    return [key for key in DECORATIONS if key in instruction.attributes and key not in required]
 
 
 def drop_decorations(module: Module, keys: Sequence[Key]) -> Module:
     """Leave metadata and spare attributes out."""
     for name, wanted in by_computation(keys).items():
         draft = Draft(module.computation[name])
-        for i, x in enumerate(draft.old.instructions):
-            if x.name in wanted:
-                kept = without(x.attributes, spare_attributes(x))
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted:
+                kept = without(instruction.attributes, spare_attributes(instruction))
                 draft.copy(i, metadata="", backend_config="", attributes=kept)
             else:
                 draft.copy(i)

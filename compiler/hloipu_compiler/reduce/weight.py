@@ -44,14 +44,14 @@ def weight_of(module: Module, text: str) -> Weight:
     """Return the weight of a module, whose text is given."""
     computing = carried = reads = sizes = other_types = 0
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode == "while":
-                carried += sum(1 for _ in leaves(x.shape))
-            if x.opcode == "get-tuple-element":
+        for instruction in computation.instructions:
+            if instruction.opcode == "while":
+                carried += sum(1 for _ in leaves(instruction.shape))
+            if instruction.opcode == "get-tuple-element":
                 reads += 1
-            if x.opcode not in _HANDING and not is_zero(computation, x):
-                computing += 2 if x.opcode in ("while", "conditional") else 1
-            for _, leaf in leaves(x.shape):
+            if instruction.opcode not in _HANDING and not is_zero(computation, instruction):
+                computing += 2 if instruction.opcode in ("while", "conditional") else 1
+            for _, leaf in leaves(instruction.shape):
                 array = leaf.contents if isinstance(leaf, BufferShape) else leaf
                 sizes += sum(array.dimensions)
                 other_types += array.element_type not in _PLAIN_TYPES

@@ -57,14 +57,14 @@ class Attention:
 
     def scores(self) -> Value:
         """Return f32 scores; those that are not seen are very low."""
-        found = self.grouped(self.q).dotted(self.k, ((4,), (3,)), ((0, 2), (0, 2)), self.wide)
+        scores = self.grouped(self.q).dotted(self.k, ((4,), (3,)), ((0, 2), (0, 2)), self.wide)
         if self.bias is not None and self.bias_is_scaled:
-            found = (found + self._spread_bias(self.bias)) * self.scale
+            scores = (scores + self._spread_bias(self.bias)) * self.scale
         else:
-            found = found if self.scale == 1 else found * self.scale
-            found = found if self.bias is None else found + self._spread_bias(self.bias)
+            scores = scores if self.scale == 1 else scores * self.scale
+            scores = scores if self.bias is None else scores + self._spread_bias(self.bias)
         seen = self.seen()
-        return found if seen is None else seen.chosen(found, _HIDDEN, found)
+        return scores if seen is None else seen.chosen(scores, _HIDDEN, scores)
 
     @property
     def wide(self) -> str:
@@ -121,9 +121,9 @@ class Attention:
             total = sees.chosen(total, 1.0, total)
             statistics = sees.chosen(statistics, 0.0, statistics)
         narrow = self.dropped(powers).converted(self.v.kind)
-        made = narrow.dotted(self.v, ((4,), (1,)), ((0, 1), (0, 2)), self.wide)
-        made = made / total.spread(made.dims, (0, 1, 2, 3))
-        return self._ungrouped(made).converted(self.q.kind), self.as_statistics(statistics)
+        result = narrow.dotted(self.v, ((4,), (1,)), ((0, 1), (0, 2)), self.wide)
+        result = result / total.spread(result.dims, (0, 1, 2, 3))
+        return self._ungrouped(result).converted(self.q.kind), self.as_statistics(statistics)
 
     def _ungrouped(self, x: Value) -> Value:
         """Return [batch, groups, rows, heads of a group, size] as [batch, rows, heads, size]."""
@@ -204,10 +204,10 @@ def _of_bias(given: Attention, ds: Value) -> Value | None:
     split = (given.groups, given.each) if heads > 1 else (1, 1)
     sizes = (batch, split[0], rows, split[1], keys)
     over = [d for d, n in enumerate(sizes) if n == 1 and given.dims[d] > 1]
-    found = ds if not given.bias_is_scaled else ds * given.scale
+    gradient = ds if not given.bias_is_scaled else ds * given.scale
     if over:
-        found = found.reduced("add", over)
-    return found.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(given.bias.dims)
+        gradient = gradient.reduced("add", over)
+    return gradient.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(given.bias.dims)
 
 
 def _of_sink(given: Attention, mean: Value, statistics: Value | None) -> Value | None:
@@ -215,5 +215,5 @@ def _of_sink(given: Attention, mean: Value, statistics: Value | None) -> Value |
     if given.sink is None or statistics is None:
         return None
     shift = given._spread_sink(given.sink) - given.from_statistics(statistics)
-    found = -(shift.unary("exponential") * mean).reduced("add", [0, 2])
-    return found.shaped(given.sink.dims)
+    gradient = -(shift.unary("exponential") * mean).reduced("add", [0, 2])
+    return gradient.shaped(given.sink.dims)

@@ -40,7 +40,7 @@ class Whole:
     @property
     def arrays(self) -> tuple[Value, ...]:
         """What data it depends on."""
-        others = tuple(x for x in (self.bias, self.sink, self.seed) if x is not None)
+        others = tuple(array for array in (self.bias, self.sink, self.seed) if array is not None)
         return (self.q, self.k, self.v, *others, *self.mask.arrays())
 
     def of(self, arrays: Sequence[Value]) -> "Whole":
@@ -48,7 +48,8 @@ class Whole:
         given = iter(arrays)
         q, k, v = next(given), next(given), next(given)
         bias, sink, seed = (
-            None if x is None else next(given) for x in (self.bias, self.sink, self.seed)
+            None if optional is None else next(given)
+            for optional in (self.bias, self.sink, self.seed)
         )
         mask = self.mask.of(tuple(given))
         return replace(self, q=q, k=k, v=v, bias=bias, sink=sink, seed=seed, mask=mask)
@@ -71,15 +72,17 @@ class Whole:
         bias = self.bias
         if bias is not None and bias.dims[2] > 1:
             bias = taken_rows(bias, rows, 2)
-        found = Attention(
+        attention = Attention(
             taken_rows(self.q, rows, 1), self.k, self.v, self.scale, self.mask.visible(rows),
             self.mask.is_empty_for_some, bias, self.bias_is_scaled, self.sink, share=self.share,
         )  # fmt: skip
         if self.seed is None:
-            return found
+            return attention
         place = number.converted("u64").shaped((1,)) * float(_STREAM)
-        bits = numbered_bits(self.seed, math.prod(found.dims), place)
-        return replace(found, kept=fraction(bits).compared("LT", self.share).shaped(found.dims))
+        bits = numbered_bits(self.seed, math.prod(attention.dims), place)
+        return replace(
+            attention, kept=fraction(bits).compared("LT", self.share).shaped(attention.dims)
+        )
 
 
 class _Forward(Step):
@@ -90,10 +93,14 @@ class _Forward(Step):
         """Queries of a block, and of each before it."""
 
     def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        *arrays, made, statistics = given
+        *arrays, results, statistics = given
         first = iteration * float(self.size)
         part, numbers = self.whole.of(arrays).rows(iteration, first, self.count).forward()
-        return [*arrays, with_rows(made, part, first, 1), with_rows(statistics, numbers, first, 2)]
+        return [
+            *arrays,
+            with_rows(results, part, first, 1),
+            with_rows(statistics, numbers, first, 2),
+        ]
 
 
 def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
@@ -104,9 +111,9 @@ def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
     if size == queries:
         zero = text.number("s32", 0)
         return whole.rows(zero, zero, queries).forward()
-    made = text.full(whole.q.kind, (batch, queries, heads, whole.v.dims[3]), 0)
+    results = text.full(whole.q.kind, (batch, queries, heads, whole.v.dims[3]), 0)
     wide = "f64" if whole.q.kind == "f64" else "f32"
-    carried = [*whole.arrays, made, text.full(wide, (batch, heads, queries), 0)]
+    carried = [*whole.arrays, results, text.full(wide, (batch, heads, queries), 0)]
     carried = Loop(text, iterations).run(carried, _Forward(whole, size, size))
     if queries % size:
         last = _Forward(whole, queries % size, size)
@@ -129,15 +136,15 @@ class Given:
     @property
     def arrays(self) -> tuple[Value, ...]:
         """The values."""
-        found = (self.gradient, self.result, self.statistics, self.probabilities)
-        return tuple(x for x in found if x is not None)
+        optional = (self.gradient, self.result, self.statistics, self.probabilities)
+        return tuple(array for array in optional if array is not None)
 
     def of(self, arrays: Sequence[Value]) -> "Given":
         """Return the same in other places."""
         given = iter(arrays)
         gradient = next(given)
         parts = (self.result, self.statistics, self.probabilities)
-        return Given(gradient, *(None if x is None else next(given) for x in parts))
+        return Given(gradient, *(None if part is None else next(given) for part in parts))
 
     def rows(self, first: Value, count: int) -> "Given":
         """Return the part of so many queries."""
@@ -145,20 +152,20 @@ class Given:
         if count != self.gradient.dims[1]:
             rows = rows + first
         places = zip((self.result, self.statistics, self.probabilities), (1, 2, 2), strict=True)
-        others = (None if x is None else taken_rows(x, rows, d) for x, d in places)
+        others = (None if part is None else taken_rows(part, rows, d) for part, d in places)
         return Given(taken_rows(self.gradient, rows, 1), *others)
 
     def gradients(self, part: Attention) -> Gradients:
         """Return the gradients of a part with these rows."""
         if self.statistics is not None:
-            found = part.again(self.statistics)
+            probabilities = part.again(self.statistics)
         elif self.probabilities is not None:
             batch, groups, rows, each, keys = part.dims
-            found = self.probabilities.wide().shaped((batch, groups, each, rows, keys))
-            found = found.turned((0, 1, 3, 2, 4))
+            probabilities = self.probabilities.wide().shaped((batch, groups, each, rows, keys))
+            probabilities = probabilities.turned((0, 1, 3, 2, 4))
         else:
-            found = part.probabilities()
-        return backward(part, found, self.result, self.gradient, self.statistics)
+            probabilities = part.probabilities()
+        return backward(part, probabilities, self.result, self.gradient, self.statistics)
 
 
 class _Backward(Step):
@@ -172,16 +179,16 @@ class _Backward(Step):
         end = middle + len(self.given.arrays)
         first = iteration * float(self.size)
         part = self.whole.of(given[:middle]).rows(iteration, first, self.count)
-        made = self.given.of(given[middle:end]).rows(first, self.count).gradients(part)
+        block = self.given.of(given[middle:end]).rows(first, self.count).gradients(part)
         dq, dk, dv, *others = given[end:]
-        found = [with_rows(dq, made.q, first, 1), dk + made.k, dv + made.v]
-        if made.bias is not None:
+        sums = [with_rows(dq, block.q, first, 1), dk + block.k, dv + block.v]
+        if block.bias is not None:
             whole = others.pop(0)
             by_rows = whole.dims[2] > 1
-            found.append(with_rows(whole, made.bias, first, 2) if by_rows else whole + made.bias)
-        if made.sink is not None:
-            found.append(others.pop(0) + made.sink)
-        return [*given[:end], *found]
+            sums.append(with_rows(whole, block.bias, first, 2) if by_rows else whole + block.bias)
+        if block.sink is not None:
+            sums.append(others.pop(0) + block.sink)
+        return [*given[:end], *sums]
 
 
 def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
@@ -194,17 +201,17 @@ def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
         return given.gradients(whole.rows(zero, zero, queries))
     wide = "f64" if whole.q.kind == "f64" else "f32"
     sums = [text.full(whole.q.kind, whole.q.dims, 0)]
-    sums += [text.full(wide, x.dims, 0) for x in (whole.k, whole.v)]
+    sums += [text.full(wide, optional.dims, 0) for optional in (whole.k, whole.v)]
     has_sink = whole.sink is not None and given.statistics is not None
     others = (whole.bias, whole.sink if has_sink else None)
-    sums += [text.full(wide, x.dims, 0) for x in others if x is not None]
+    sums += [text.full(wide, optional.dims, 0) for optional in others if optional is not None]
     carried = [*whole.arrays, *given.arrays, *sums]
     carried = Loop(text, iterations).run(carried, _Backward(whole, given, size, size))
     if queries % size:
         last = _Backward(whole, given, queries % size, size)
         carried = list(last(text.number("s32", iterations), carried))
     dq, dk, dv, *more = carried[len(whole.arrays) + len(given.arrays) :]
-    bias, sink = (None if x is None else more.pop(0) for x in others)
+    bias, sink = (None if optional is None else more.pop(0) for optional in others)
     return Gradients(dq, dk, dv, bias, sink)
 
 

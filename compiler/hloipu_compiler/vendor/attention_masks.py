@@ -34,13 +34,13 @@ class Band:
 
     def within(self, distance: Value) -> Value | None:
         """Return where a key's position less its query's, and the shift, is within."""
-        found = None
+        is_within = None
         if self.right >= 0:
-            found = distance.compared("LE", self.right)
+            is_within = distance.compared("LE", self.right)
         if self.left >= 0:
             near = distance.compared("GE", -self.left)
-            found = near if found is None else found & near
-        return found
+            is_within = near if is_within is None else is_within & near
+        return is_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class Mask:
     def arrays(self) -> tuple[Value, ...]:
         """Return what data it depends on."""
         parts = self.segments
-        found = (
+        segments = (
             () if parts is None else (parts.query, parts.query_place, parts.key, parts.key_place)
         )
-        return (*(self.lengths or ()), *found)
+        return (*(self.lengths or ()), *segments)
 
     def of(self, arrays: Sequence[Value]) -> "Mask":
         """Return the mask with its data in other places."""
@@ -106,24 +106,24 @@ class Mask:
         dims = (queries.dims[0], rows.dims[0], self.keys)
         column = rows.text.iota("s32", dims, 2)
         row = rows.spread(dims, (1,))
-        found = row.compared("LT", queries.spread(dims, (0,)))
-        found = found & column.compared("LT", keys.spread(dims, (0,)))
+        visible = row.compared("LT", queries.spread(dims, (0,)))
+        visible = visible & column.compared("LT", keys.spread(dims, (0,)))
         if self.band.from_end:
             row = row + (keys - queries).spread(dims, (0,))
         near = None if self.band.is_whole else self.band.within(column - row)
-        return found if near is None else found & near
+        return visible if near is None else visible & near
 
     def _within_segments(self, segments: Segments, rows: Value) -> Value:
         batch = segments.query.dims[0]
         dims = (batch, rows.dims[0], self.keys)
         query = taken_rows(segments.query, rows, 1).spread(dims, (0, 1))
-        found = query.compared("EQ", segments.key.spread(dims, (0, 2)))
-        found = found & query.compared("GT", 0)
+        visible = query.compared("EQ", segments.key.spread(dims, (0, 2)))
+        visible = visible & query.compared("GT", 0)
         if self.band.is_whole:
-            return found
+            return visible
         place = taken_rows(segments.query_place, rows, 1).spread(dims, (0, 1))
         near = self.band.within(segments.key_place.spread(dims, (0, 2)) - place)
-        return found if near is None else found & near
+        return visible if near is None else visible & near
 
 
 def taken_rows(x: Value, rows: Value, dimension: int) -> Value:

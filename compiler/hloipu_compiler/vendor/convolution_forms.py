@@ -47,8 +47,8 @@ class Window:
     @property
     def text(self) -> str:
         """The window as HLO writes it."""
-        found = {"size": self.size, "stride": self.stride}
-        parts = [f"{key}={'x'.join(map(str, x))}" for key, x in found.items()]
+        numbers_by_key = {"size": self.size, "stride": self.stride}
+        parts = [f"{key}={'x'.join(map(str, numbers))}" for key, numbers in numbers_by_key.items()]
         parts.append(
             "pad=" + "x".join(f"{a}_{b}" for a, b in zip(self.low, self.high, strict=True))
         )
@@ -70,10 +70,10 @@ class Forward:
 
 def forward_of(call: Call) -> Forward:
     """Return the forward convolution of a call."""
-    found = _LABELS.fullmatch(str(call.said.get("dim_labels", "")).strip())
-    if found is None:
+    match = _LABELS.fullmatch(str(call.said.get("dim_labels", "")).strip())
+    if match is None:
         raise call.wrong("its dim_labels are missing")
-    labels = Labels(*found.groups())
+    labels = Labels(*match.groups())
     plain = sorted(labels.input) == sorted(labels.output) == sorted("bf" + labels.spatial)
     call.need(plain and sorted(labels.filter) == sorted("io" + labels.spatial),
               f"its dim_labels {labels.text} are those of no convolution")  # fmt: skip
@@ -89,21 +89,25 @@ def _window(call: Call, said: str, rank: int) -> Window:
     parts: Mapping[str, str] = dict(_PARTS.findall(said))
 
     def numbers(key: str, default: int) -> tuple[int, ...]:
-        found = tuple(int(n) for n in parts[key].split("x")) if key in parts else (default,) * rank
-        call.need(len(found) == rank, f"its window's {key} has no {rank} dimensions")
-        return found
+        values = tuple(int(n) for n in parts[key].split("x")) if key in parts else (default,) * rank
+        call.need(len(values) == rank, f"its window's {key} has no {rank} dimensions")
+        return values
 
     call.need(rank == 0 or "size" in parts, "its window is missing")
     pads = (
-        [x.split("_") for x in parts["pad"].split("x")] if "pad" in parts else [["0", "0"]] * rank
+        [pad.split("_") for pad in parts["pad"].split("x")]
+        if "pad" in parts
+        else [["0", "0"]] * rank
     )
-    call.need(len(pads) == rank and all(len(x) == 2 for x in pads), "its window's pad does not fit")
+    call.need(
+        len(pads) == rank and all(len(pad) == 2 for pad in pads), "its window's pad does not fit"
+    )
     turned = set(numbers("rhs_reversal", 0))
     if set(numbers("lhs_dilate", 1)) - {1} or len(turned) > 1:
         raise call.unsupported(
             "its input is dilated, or its filter turned in part", "write the convolution out in HLO"
         )
-    low, high = (tuple(int(x[side]) for x in pads) for side in (0, 1))
+    low, high = (tuple(int(pad[side]) for pad in pads) for side in (0, 1))
     return Window(numbers("size", 1), numbers("stride", 1), low, high, numbers("rhs_dilate", 1),
                   turned == {1})  # fmt: skip
 
@@ -168,13 +172,13 @@ def _outputs_to_inputs(kernel: Value, i: int, o: int, groups: int) -> Value:
     """Return a filter of groups with each group's outputs where its inputs were."""
     dims = list(kernel.dims)
     split = [*dims[:o], groups, dims[o] // groups, *dims[o + 1 :]]
-    found = kernel.shaped(split)
+    split_kernel = kernel.shaped(split)
     order = [d for d in range(len(split)) if d != o]
     at = i if i < o else i + 1
     order.insert(order.index(at), o)
     merged = dims.copy()
     merged[i], merged[o] = groups * dims[i], dims[o] // groups
-    return found.turned(order).shaped(merged)
+    return split_kernel.turned(order).shaped(merged)
 
 
 def gradient_of_filter(
@@ -196,5 +200,7 @@ def gradient_of_filter(
         labels.output.translate(str.maketrans("bf", "io")),
         labels.filter.translate(str.maketrans("io", "bf")),
     )
-    made = _written(x, gradient, kind, dims, back, swapped, f"batch_group_count={forward.groups}")
-    return turned_filter(forward, made) if window.is_reversed else made
+    filter_gradient = _written(
+        x, gradient, kind, dims, back, swapped, f"batch_group_count={forward.groups}"
+    )
+    return turned_filter(forward, filter_gradient) if window.is_reversed else filter_gradient

@@ -50,14 +50,17 @@ def _activated(name: str, x: Value) -> Value:
 def product_of(said: Call, a: Value, b: Value, kind: str) -> Value:
     """Return the product that dot_dimension_numbers say, its elements of a type."""
     numbers = said.section("dot_dimension_numbers")
-    found = []
+    dimensions = []
     for side in _SIDES:
         key = f"{side}_dimensions"
-        found.append(tuple(numbers.integers(key)) if numbers.has(key) else ())
-    contracting, batch = (found[0], found[1]), (found[2], found[3])
-    for x, used in ((a, (*found[0], *found[2])), (b, (*found[1], *found[3]))):
-        fits = len(set(used)) == len(used) and all(0 <= d < x.rank for d in used)
-        said.need(fits, f"its dimensions {used} are none of {x.dims}")
+        dimensions.append(tuple(numbers.integers(key)) if numbers.has(key) else ())
+    contracting, batch = (dimensions[0], dimensions[1]), (dimensions[2], dimensions[3])
+    for operand, used in (
+        (a, (*dimensions[0], *dimensions[2])),
+        (b, (*dimensions[1], *dimensions[3])),
+    ):
+        fits = len(set(used)) == len(used) and all(0 <= d < operand.rank for d in used)
+        said.need(fits, f"its dimensions {used} are none of {operand.dims}")
     for one, other in (contracting, batch):
         alike = [a.dims[d] for d in one] == [b.dims[d] for d in other]
         said.need(alike, "its operands differ in size where they meet")
@@ -85,8 +88,8 @@ def _gemm(call: Call) -> Sequence[Value]:
     a, b, *others = call.takes(3 if beta else 2)
     has_bias, name, _ = _epilogue(said)
     call.need(not has_bias and not name, "a product of cuBLAS has no epilogue")
-    made = _matrix(said, a, b, others[0] if beta else None, call.results[0][0])
-    return [made, *workspaces(call, 1)]
+    product = _matrix(said, a, b, others[0] if beta else None, call.results[0][0])
+    return [product, *workspaces(call, 1)]
 
 
 def _matrix(said: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
@@ -103,11 +106,11 @@ def _summed(said: Call, product: Value, c: Value | None, alpha: float, beta: flo
     if product.kind[0] == "s":
         whole = float(alpha).is_integer() and float(beta).is_integer()
         product = product if whole else product.converted("f32")
-    found = _scaled(product, alpha)
+    scaled = _scaled(product, alpha)
     if c is None:
-        return found
-    said.need(c.dims == found.dims, f"its third operand is no {found.dims}")
-    return found + _scaled(c.converted(found.kind), beta)
+        return scaled
+    said.need(c.dims == scaled.dims, f"its third operand is no {scaled.dims}")
+    return scaled + _scaled(c.converted(scaled.kind), beta)
 
 
 @formula("__cublas$lt$matmul")
@@ -122,14 +125,14 @@ def _lt(call: Call) -> Sequence[Value]:
     if not has_bias and not name:
         return [_matrix(said, a, b, c, kind), *workspaces(call, 1)]
     wide = _SUMS.get(a.kind, a.kind)
-    found = _summed(said, product_of(said, a, b, wide), c, said.number("alpha_real"), beta)
+    total = _summed(said, product_of(said, a, b, wide), c, said.number("alpha_real"), beta)
     if has_bias:
-        found = _with_bias(call, found, others[0])
-    made = [_activated(name, found).converted(kind)]
+        total = _with_bias(call, total, others[0])
+    results = [_activated(name, total).converted(kind)]
     if is_kept:
         call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
-        made.append(found.converted(call.results[1][0]))
-    return [*made, *workspaces(call, len(made))]
+        results.append(total.converted(call.results[1][0]))
+    return [*results, *workspaces(call, len(results))]
 
 
 def _with_bias(call: Call, x: Value, bias: Value) -> Value:
@@ -163,18 +166,18 @@ def _lt_f8(call: Call) -> Sequence[Value]:
         others = others[2:]
     elif is_narrow:
         out = others.pop()
-    found = product_of(said, a.converted("f16"), b.converted("f16"), "f32")
-    found = found * (one * other)
-    found = _summed(said, found, c, said.number("alpha_real"), beta)
+    product = product_of(said, a.converted("f16"), b.converted("f16"), "f32")
+    product = product * (one * other)
+    product = _summed(said, product, c, said.number("alpha_real"), beta)
     if has_bias:
-        found = _with_bias(call, found, others[0])
-    found = _activated(name, found)
-    made = [_rounded(found if out is None else found * _scalar(call, out), kind)]
+        product = _with_bias(call, product, others[0])
+    product = _activated(name, product)
+    results = [_rounded(product if out is None else product * _scalar(call, out), kind)]
     if said.flag("damax_output", default=False):
         call.need(len(call.results) > 1, "it gives its largest value, and does not say")
-        most = found.unary("abs").reduced("maximum", range(found.rank), 0)
-        made.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
-    return [*made, *workspaces(call, len(made))]
+        most = product.unary("abs").reduced("maximum", range(product.rank), 0)
+        results.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
+    return [*results, *workspaces(call, len(results))]
 
 
 def _scalar(call: Call, x: Value) -> Value:
@@ -202,5 +205,5 @@ def _triangular_solve(call: Call) -> Sequence[Value]:
          (("left_side", left), ("lower", lower), ("unit_diagonal", unit))]
         + [f"transpose_a={turned}"]
     )  # fmt: skip
-    made = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", said)
-    return [made, *workspaces(call, 1)]
+    solution = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", said)
+    return [solution, *workspaces(call, 1)]

@@ -65,9 +65,9 @@ def _forward(call: Call) -> Sequence[Value]:
     """Return a convolution and a workspace."""
     x, kernel = call.takes(2)
     kind, dims = _result(call)
-    made = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)
+    convolution = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)
     factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(made, factor, kind), *workspaces(call, 1)]
+    return [_scaled(convolution, factor, kind), *workspaces(call, 1)]
 
 
 @formula("__cudnn$convForwardGraph")
@@ -97,9 +97,9 @@ def _gradient(
 ) -> Sequence[Value]:
     one, other = call.takes(2)
     kind, dims = _result(call)
-    made = write(forward_of(call), one, other, kind, dims)
+    gradient = write(forward_of(call), one, other, kind, dims)
     factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(made, factor, kind), *workspaces(call, 1)]
+    return [_scaled(gradient, factor, kind), *workspaces(call, 1)]
 
 
 @formula("__cudnn$convBiasActivationForward")
@@ -113,16 +113,16 @@ def _fused(call: Call) -> Sequence[Value]:
         raise call.unsupported(f"it rounds to {kind}", "write the convolution out in HLO")
     forward = forward_of(call)
     wide = {"f16": "f32", "bf16": "f32"}.get(kind, kind)
-    made = convolved(forward, x, kernel, "s32" if x.kind in _INTEGERS else wide, dims)
-    made = _scaled(made.converted(wide), said.number("conv_result_scale", 1), wide)
+    total = convolved(forward, x, kernel, "s32" if x.kind in _INTEGERS else wide, dims)
+    total = _scaled(total.converted(wide), said.number("conv_result_scale", 1), wide)
     call.need(bool(others) or side == 0, "it scales a side input that is not there")
     if others:
         call.need(others[0].dims == dims, f"its side input is no {dims}")
-        made = made + _scaled(others[0].converted(wide), side, wide)
+        total = total + _scaled(others[0].converted(wide), side, wide)
     at = forward.labels.output.index("f")
     call.need(math.prod(bias.dims) == dims[at], f"its bias is no {dims[at]} numbers")
-    made = made + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
-    return [_activated(call, said, made).converted(kind), *workspaces(call, 1)]
+    total = total + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
+    return [_activated(call, said, total).converted(kind), *workspaces(call, 1)]
 
 
 def _activated(call: Call, said: Call, x: Value) -> Value:
@@ -168,21 +168,21 @@ def _norm(call: Call) -> Sequence[Value]:
         scaled = dy * factor
         dx = spread[1] * (scaled - mean(scaled) - white * mean(scaled * white))
         sums = [(dy * white).reduced("add", [0]), dy.reduced("add", [0])]
-        made = [dx.converted(x.kind)]
-        made += [a.shaped(scale.dims).converted(scale.kind) for a in sums]
-        return [*made, *workspaces(call, 3)]
+        results = [dx.converted(x.kind)]
+        results += [a.shaped(scale.dims).converted(scale.kind) for a in sums]
+        return [*results, *workspaces(call, 3)]
     average = mean(wide)
     centred = wide - average
     inverse = (mean(centred * centred) + said.number("epsilon")).unary("rsqrt")
     bias = others[0].converted(wide.kind)
     call.need(bias.dims == scale.dims, f"its bias is no {scale.dims}")
     shift = bias.shaped(x.dims[1:]).spread(x.dims, over)
-    made = [(centred * inverse * factor + shift).converted(_result(call)[0])]
+    results = [(centred * inverse * factor + shift).converted(_result(call)[0])]
     if kind == kinds[1]:
         call.need(len(call.results) > 2, "it gives no statistics")
         for a, (to, dims) in zip((average, inverse), call.results[1:3], strict=True):
             column = a
             for d in over:
                 column = column.sliced(d, 0, 1)
-            made.append(column.shaped(dims).converted(to))
-    return [*made, *workspaces(call, len(made))]
+            results.append(column.shaped(dims).converted(to))
+    return [*results, *workspaces(call, len(results))]

@@ -50,12 +50,12 @@ class _Parts:
     @property
     def mask_type(self) -> str:
         """Which mask the call has."""
-        found = self.said.word("mask_type", *_MASKS, default="NO_MASK")
-        if found == "ALIBI":
+        mask_type = self.said.word("mask_type", *_MASKS, default="NO_MASK")
+        if mask_type == "ALIBI":
             raise self.call.unsupported("its mask is ALIBI", _PLAIN)
         if self.said.flag("is_causal_mask", default=False):  # of versions without mask_type
             return "CAUSAL"
-        return found
+        return mask_type
 
     @property
     def band(self) -> Band:
@@ -80,10 +80,10 @@ class _Parts:
                 "sequences stand one behind the other, with several heads to one of keys", _PLAIN
             )
         count = batch * self.several
-        found = [self._first(x, count) for x in given]
-        starts = [x / float(heads * size) for x in found[2:]]
+        numbers = [self._first(lengths_or_starts, count) for lengths_or_starts in given]
+        starts = [lengths_or_starts / float(heads * size) for lengths_or_starts in numbers[2:]]
         return Sequences(
-            batch, queries, self.k.dims[1], (found[0], found[1]), (starts[0], starts[1])
+            batch, queries, self.k.dims[1], (numbers[0], numbers[1]), (starts[0], starts[1])
         )
 
     def _first(self, x: Value, count: int) -> Value:
@@ -156,11 +156,11 @@ def _forward(call: Call) -> Sequence[Value]:
     call.takes(3 + has_bias + parts.lengths_count)
     given = call.operands[3 + has_bias :]
     whole = parts.whole(call.operands[3] if has_bias else None, given)
-    made, statistics = forward_in_blocks(whole)
+    attention, statistics = forward_in_blocks(whole)
     sequences = parts.sequences(given)
     if sequences is not None:
-        made = sequences.checked(made)
-    found = [made.turned((0, 2, 1, 3))]
+        attention = sequences.checked(attention)
+    results = [attention.turned((0, 2, 1, 3))]
     if len(call.results) > 1 and call.results[1][0] == "f32":
         dims = call.results[1][1]
         count = math.prod(dims) // math.prod(statistics.dims)
@@ -170,8 +170,8 @@ def _forward(call: Call) -> Sequence[Value]:
                 "f32", ((count - 1) * statistics.dims[0], *statistics.dims[1:]), 0
             )
             statistics = statistics.joined([rest], 0)
-        found.append(statistics.shaped(dims))
-    return [*found, *workspaces(call, len(found))]
+        results.append(statistics.shaped(dims))
+    return [*results, *workspaces(call, len(results))]
 
 
 @formula(*_BACKWARD)
@@ -189,17 +189,21 @@ def _backward(call: Call) -> Sequence[Value]:
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
               f"its statistics are no f32 of {(batch, heads, queries)}")  # fmt: skip
     flat = statistics.shaped((math.prod(statistics.dims),)).sliced(0, 0, count)
-    made = [_ordered(call, x, parts.heads_first) for x in (gradient, result)]
+    gradient_and_result = [_ordered(call, array, parts.heads_first) for array in (gradient, result)]
     wanted = (batch, queries, heads, parts.v.dims[3])
-    call.need(all(x.dims == wanted for x in made), f"its result and gradient are no {wanted}")
-    found = backward_in_blocks(
-        whole, Given(made[0], made[1], flat.shaped((batch, heads, queries)))
-    )  # fmt: skip
+    call.need(
+        all(array.dims == wanted for array in gradient_and_result),
+        f"its result and gradient are no {wanted}",
+    )
+    statistics = flat.shaped((batch, heads, queries))
+    gradient_rows, result_rows = gradient_and_result
+    given_rows = Given(gradient_rows, result_rows, statistics)
+    gradients = backward_in_blocks(whole, given_rows)
     sequences = parts.sequences(given)
-    grads = [x.converted(parts.q.kind) for x in (found.q, found.k, found.v)]
+    grads = [array.converted(parts.q.kind) for array in (gradients.q, gradients.k, gradients.v)]
     if sequences is not None:
-        grads = [sequences.checked(x) for x in grads]
-    out = [x.turned((0, 2, 1, 3)) for x in grads]
-    if found.bias is not None and len(call.results) > 4:
-        out.append(found.bias.converted(call.results[3][0]))
+        grads = [sequences.checked(array) for array in grads]
+    out = [array.turned((0, 2, 1, 3)) for array in grads]
+    if gradients.bias is not None and len(call.results) > 4:
+        out.append(gradients.bias.converted(call.results[3][0]))
     return [*out, *workspaces(call, len(out))]

@@ -28,10 +28,10 @@ def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> M
     verifying a text raise.
     """
     targets = {
-        x.attributes.text("custom_call_target")
+        op.attributes.text("custom_call_target")
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "custom-call"
+        for op in c.instructions
+        if op.opcode == "custom-call"
     }
     for target in definitions:
         if target not in targets:
@@ -42,37 +42,45 @@ def with_definitions(module: Module, definitions: Mapping[str, Definition]) -> M
                 hint=did_you_mean(target, targets, f"it calls {known}"),
             )
 
-    def choose(x: Instruction) -> str:
-        target = x.attributes.text("custom_call_target") if x.opcode == "custom-call" else ""
+    def choose(instruction: Instruction) -> str:
+        target = (
+            instruction.attributes.text("custom_call_target")
+            if instruction.opcode == "custom-call"
+            else ""
+        )
         return target if target in definitions else ""
 
     return inlined(module, choose, partial(_written, module, definitions))
 
 
 def _written(
-    module: Module, definitions: Mapping[str, Definition], x: Instruction, target: str, given: Given
+    module: Module,
+    definitions: Mapping[str, Definition],
+    instruction: Instruction,
+    target: str,
+    given: Given,
 ) -> Source:
     """Return the text of a call's target, checked against the call."""
     arrays = tuple(array for one in given for array in one)
-    source = definitions[target](arrays, arrays_of(x.shape))
-    found = parse(source)
-    verify(found)
-    entry = found.entry
+    source = definitions[target](arrays, arrays_of(instruction.shape))
+    definition = parse(source)
+    verify(definition)
+    entry = definition.entry
     shapes = [entry.instructions[at].shape for at in entry.parameters]
     takes = tuple(array for shape in shapes for array in arrays_of(shape))
     results = arrays_of(entry.instructions[entry.root].shape)
     for what, here, there in (
         ("takes", takes, arrays),
-        ("gives", results, arrays_of(x.shape)),
+        ("gives", results, arrays_of(instruction.shape)),
     ):  # fmt: skip
         if here != there:
             raise FormulaError(
                 "E0532",
                 f"the definition of {target!r} {what} {_listed(here)}, and its call "
-                f"{x.name!r} {what} {_listed(there)}",
+                f"{instruction.name!r} {what} {_listed(there)}",
                 hint=f"correct the entry of {source.name}",
                 module=module,
-                x=x,
+                instruction=instruction,
             )
     if any(isinstance(shape, TupleShape) for shape in shapes):
         raise FormulaError(
@@ -80,7 +88,7 @@ def _written(
             f"the definition of {target!r} takes a tuple",
             hint=f"give the entry of {source.name} a parameter for each array",
             module=module,
-            x=x,
+            instruction=instruction,
         )
     return source
 
@@ -97,10 +105,10 @@ def opaque_call(cycles: int, operands: Sequence[Array], results: Sequence[Array]
     """
     text = Text()
     given = [text.parameter(n, *array) for n, array in enumerate(operands)]
-    numbers = ", ".join(_first(x).name for x in given if 0 not in x.dims)
+    numbers = ", ".join(_first(operand).name for operand in given if 0 not in operand.dims)
     said = f'custom_call_target="{OPAQUE}", backend_config="{cycles}"'
-    made = text.add("custom-call", "f32", (), numbers, said)
-    return Source(text.written([_filled(made, *array) for array in results]), "<opaque>")
+    opaque = text.add("custom-call", "f32", (), numbers, said)
+    return Source(text.written([_filled(opaque, *array) for array in results]), "<opaque>")
 
 
 def _first(x: Value) -> Value:

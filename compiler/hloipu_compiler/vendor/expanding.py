@@ -11,7 +11,7 @@ def expanded(module: Module) -> Module:
     left alone. Raises FormulaError: E0530 for those that have no meaning here, E0531 for those
     whose operands, results or attributes do not fit.
     """
-    everything = (x for c in module.computations for x in c.instructions)
+    everything = (instruction for c in module.computations for instruction in c.instructions)
     if "opaque[" not in module.source.text and not any(map(_may_have_formula, everything)):
         return module
     # Most modules have no such call: the formulas are many modules to import.
@@ -20,8 +20,8 @@ def expanded(module: Module) -> Module:
     return without_known_calls(module)
 
 
-def _may_have_formula(x: Instruction) -> bool:
-    if x.opcode != "custom-call":
+def _may_have_formula(instruction: Instruction) -> bool:
+    if instruction.opcode != "custom-call":
         return False
-    target = x.attributes.text("custom_call_target")
+    target = instruction.attributes.text("custom_call_target")
     return target not in REGISTRY and target not in LOWERED

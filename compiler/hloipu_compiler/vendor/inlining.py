@@ -32,13 +32,13 @@ def inlined(module: Module, choose: Choose, write: Write) -> Module:
     wanted = [
         c.name
         for c in module.computations
-        if c.name in reached and any(choose(x) for x in c.instructions)
+        if c.name in reached and any(choose(instruction) for instruction in c.instructions)
     ]
     if not wanted:
         return module
     writer = _Inlining(module, choose, write)
-    found = {name: writer.replaced(module.computation[name]) for name in wanted}
-    computations = [found.get(c.name, c) for c in module.computations]
+    replaced_by_name = {name: writer.replaced(module.computation[name]) for name in wanted}
+    computations = [replaced_by_name.get(c.name, c) for c in module.computations]
     entry = module.entry.name
     whole = (*writer.callees, *computations)
     position = next(n for n, c in enumerate(whole) if c.name == entry)
@@ -57,82 +57,108 @@ class _Inlining:
 
     def replaced(self, old: Computation) -> Computation:
         """Return a computation without the instructions that are replaced."""
-        names = Names(x.name for x in old.instructions)
-        made: list[Instruction] = []
+        names = Names(instruction.name for instruction in old.instructions)
+        instructions: list[Instruction] = []
         place: list[int] = []
-        for x in old.instructions:
-            operands = tuple(place[i] for i in x.operands)
-            target = self.choose(x)
+        for instruction in old.instructions:
+            operands = tuple(place[i] for i in instruction.operands)
+            target = self.choose(instruction)
             if target:
-                place.append(self._replaced(x, target, made, operands, names))
+                place.append(self._replaced(instruction, target, instructions, operands, names))
             else:
-                place.append(len(made))
-                made.append(x._replace(operands=operands))
-        return replace(old, instructions=tuple(made), root=place[old.root])
+                place.append(len(instructions))
+                instructions.append(instruction._replace(operands=operands))
+        return replace(old, instructions=tuple(instructions), root=place[old.root])
 
     def _replaced(
-        self, x: Instruction, target: str, made: list[Instruction], operands: Sequence[int],
-        names: Names,
+        self, instruction: Instruction, target: str, instructions: list[Instruction],
+        operands: Sequence[int], names: Names,
     ) -> int:  # fmt: skip
         """Append the ops of a custom call; return where its result is."""
-        entry = self._formula(x, target, tuple(arrays_of(made[at].shape) for at in operands))
-        said = _inherited(x)
-        leaves = self._leaves(x, made, operands, said, names)
+        entry = self._formula(
+            instruction, target, tuple(arrays_of(instructions[at].shape) for at in operands)
+        )
+        said = _inherited(instruction)
+        leaves = self._leaves(instruction, instructions, operands, said, names)
         place: dict[int, int] = {}
         results = entry.instructions[entry.root].operands
-        last = results[-1] if len(results) == 1 and not isinstance(x.shape, TupleShape) else -1
+        last = (
+            results[-1]
+            if len(results) == 1 and not isinstance(instruction.shape, TupleShape)
+            else -1
+        )
         for at, inner in enumerate(entry.instructions):
             if inner.parameter_number >= 0:
                 place[at] = leaves[inner.parameter_number]
             elif at != entry.root:
-                place[at] = len(made)
-                name = x.name if at == last else names.fresh(f"{x.name}.{inner.opcode}")
-                made.append(_taken(inner, name, x, tuple(place[i] for i in inner.operands), said))
-        found = tuple(place[i] for i in results)
-        if not isinstance(x.shape, TupleShape):
-            return found[0]
-        kept = Attributes({k: x.attributes[k] for k in _INHERITED if k in x.attributes})
-        made.append(x._replace(opcode="tuple", operands=found, attributes=kept, backend_config=""))
-        return len(made) - 1
+                place[at] = len(instructions)
+                name = (
+                    instruction.name
+                    if at == last
+                    else names.fresh(f"{instruction.name}.{inner.opcode}")
+                )
+                instructions.append(
+                    _taken(inner, name, instruction, tuple(place[i] for i in inner.operands), said)
+                )
+        operands_of_tuple = tuple(place[i] for i in results)
+        if not isinstance(instruction.shape, TupleShape):
+            return operands_of_tuple[0]
+        kept = Attributes(
+            {k: instruction.attributes[k] for k in _INHERITED if k in instruction.attributes}
+        )
+        instructions.append(
+            instruction._replace(
+                opcode="tuple", operands=operands_of_tuple, attributes=kept, backend_config=""
+            )
+        )
+        return len(instructions) - 1
 
     def _leaves(
-        self, x: Instruction, made: list[Instruction], operands: Sequence[int], said: Attributes,
-        names: Names,
+        self, instruction: Instruction, instructions: list[Instruction], operands: Sequence[int],
+        said: Attributes, names: Names,
     ) -> list[int]:  # fmt: skip
         """Return the arrays that are operands, tuples taken apart."""
-        found: list[int] = []
+        leaves: list[int] = []
         for at in operands:
-            shape = made[at].shape
+            shape = instructions[at].shape
             if not isinstance(shape, TupleShape):
-                found.append(at)
+                leaves.append(at)
                 continue
             for index, part in enumerate(shape.elements):
                 if not isinstance(part, ArrayShape):
                     raise FormulaError(
-                        "E0531", f"custom call {x.name!r} takes a tuple of tuples",
-                        hint="give it arrays", module=self.module, x=x,
+                        "E0531", f"custom call {instruction.name!r} takes a tuple of tuples",
+                        hint="give it arrays", module=self.module, instruction=instruction,
                     )  # fmt: skip
-                name = names.fresh(f"{x.name}.operand")
+                name = names.fresh(f"{instruction.name}.operand")
                 attributes = Attributes({"index": index, **said})
-                made.append(
-                    Instruction(name, "get-tuple-element", part, (at,), attributes, x.metadata,
-                                start=x.start, end=x.end)
+                instructions.append(
+                    Instruction(
+                        name, "get-tuple-element", part, (at,), attributes, instruction.metadata,
+                        start=instruction.start, end=instruction.end,
+                    )
                 )  # fmt: skip
-                found.append(len(made) - 1)
-        return found
+                leaves.append(len(instructions) - 1)
+        return leaves
 
-    def _formula(self, x: Instruction, target: str, given: Given) -> Computation:
+    def _formula(self, instruction: Instruction, target: str, given: Given) -> Computation:
         """Return the ops of an instruction, made once for all that are alike."""
-        key = (target, given, arrays_of(x.shape), x.attributes, x.backend_config)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._parsed(self.write(x, target, given))
-        return found
+        key = (
+            target,
+            given,
+            arrays_of(instruction.shape),
+            instruction.attributes,
+            instruction.backend_config,
+        )
+        entry = self.known.get(key)
+        if entry is None:
+            entry = self.known[key] = self._parsed(self.write(instruction, target, given))
+        return entry
 
     def _parsed(self, source: Source) -> Computation:
         """Return the entry of a text; what it calls is among the callees."""
-        found = self.parsed.get(source.text)
-        if found is None:
+        entry = self.parsed.get(source.text)
+        if entry is None:
             module = parse(source).without_places()
             names = {
                 c.name: self.names.fresh(c.name) for c in module.computations
@@ -141,43 +167,47 @@ class _Inlining:
             for computation in module.computations:
                 computation = _renamed(computation, names)
                 if computation.name == module.entry.name:
-                    found = computation
+                    entry = computation
                 else:
                     self.callees.append(replace(computation, name=names[computation.name]))
-            if found is None:
+            if entry is None:
                 raise TypeError("a text without entry")
-            found = self.parsed[source.text] = _with_tuple(found)
-        return found
+            entry = self.parsed[source.text] = _with_tuple(entry)
+        return entry
 
 
-def _inherited(x: Instruction) -> Attributes:
+def _inherited(instruction: Instruction) -> Attributes:
     """Return what the ops in the place of a custom call take over: marks, and its one device."""
-    found = {k: x.attributes[k] for k in _INHERITED if k in x.attributes}
-    text = x.attributes.text("sharding")
+    inherited = {k: instruction.attributes[k] for k in _INHERITED if k in instruction.attributes}
+    text = instruction.attributes.text("sharding")
     if text.startswith("{{"):
         devices = set(_MAXIMAL.findall(text))
-        found.pop("sharding")
+        inherited.pop("sharding")
         if len(devices) == 1:
-            found["sharding"] = Raw(f"{{{devices.pop()}}}")
-    return Attributes(found)
+            inherited["sharding"] = Raw(f"{{{devices.pop()}}}")
+    return Attributes(inherited)
 
 
 def _renamed(computation: Computation, names: dict[str, str]) -> Computation:
     instructions = tuple(
-        x._replace(attributes=renamed(x.attributes, names)) if x.attributes.called else x
-        for x in computation.instructions
+        op._replace(attributes=renamed(op.attributes, names)) if op.attributes.called else op
+        for op in computation.instructions
     )
     return replace(computation, instructions=instructions)
 
 
 def _taken(
-    inner: Instruction, name: str, x: Instruction, operands: tuple[int, ...], said: Attributes
+    inner: Instruction,
+    name: str,
+    instruction: Instruction,
+    operands: tuple[int, ...],
+    said: Attributes,
 ) -> Instruction:
     """Return an op of a formula in the place of the custom call."""
     attributes = Attributes({**inner.attributes, **said}, inner.attributes.called)
     return inner._replace(
-        name=name, operands=operands, attributes=attributes, metadata=x.metadata,
-        start=x.start, end=x.end,
+        name=name, operands=operands, attributes=attributes, metadata=instruction.metadata,
+        start=instruction.start, end=instruction.end,
     )  # fmt: skip
 
 
@@ -186,16 +216,20 @@ def _with_tuple(entry: Computation) -> Computation:
     root = entry.instructions[entry.root]
     if root.opcode == "tuple":
         return entry
-    names = Names(x.name for x in entry.instructions)
-    made = list(entry.instructions)
-    found = [entry.root]
+    names = Names(instruction.name for instruction in entry.instructions)
+    instructions = list(entry.instructions)
+    results = [entry.root]
     if isinstance(root.shape, TupleShape):
-        found = []
+        results = []
         for index, part in enumerate(root.shape.elements):
             attributes = Attributes({"index": index})
             name = names.fresh(f"{root.name}.result")
-            made.append(Instruction(name, "get-tuple-element", part, (entry.root,), attributes))
-            found.append(len(made) - 1)
-    shape = TupleShape(tuple(made[at].shape for at in found))
-    made.append(Instruction(names.fresh("results"), "tuple", shape, tuple(found), Attributes({})))
-    return replace(entry, instructions=tuple(made), root=len(made) - 1)
+            instructions.append(
+                Instruction(name, "get-tuple-element", part, (entry.root,), attributes)
+            )
+            results.append(len(instructions) - 1)
+    shape = TupleShape(tuple(instructions[at].shape for at in results))
+    instructions.append(
+        Instruction(names.fresh("results"), "tuple", shape, tuple(results), Attributes({}))
+    )
+    return replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)

@@ -105,22 +105,30 @@ def without_known_calls(module: Module) -> Module:
     return inlined(module, target_of, partial(_formula, module))
 
 
-def target_of(x: Instruction) -> str:
+def target_of(instruction: Instruction) -> str:
     """Return which target with a formula an instruction calls; empty: none."""
-    if x.opcode != "custom-call":
+    if instruction.opcode != "custom-call":
         return ""
-    target = x.attributes.text("custom_call_target")
+    target = instruction.attributes.text("custom_call_target")
     if target in REGISTRY or target in LOWERED:
         return ""
     return target if target in FORMULAS or target in WHY else ""
 
 
-def _formula(module: Module, x: Instruction, target: str, given: Given) -> Source:
+def _formula(module: Module, instruction: Instruction, target: str, given: Given) -> Source:
     """Return the formula of a custom call as a module's text."""
     text = Text()
     arrays_given = [array for one in given for array in one]
     values = tuple(text.parameter(n, *array) for n, array in enumerate(arrays_given))
-    call = Call(module, x, target, text, values, arrays_of(x.shape), attributes_of(x))
+    call = Call(
+        module,
+        instruction,
+        target,
+        text,
+        values,
+        arrays_of(instruction.shape),
+        attributes_of(instruction),
+    )
     if target in WHY:
         raise call.unsupported(*WHY[target])
     results = list(FORMULAS[target](call))
@@ -129,8 +137,8 @@ def _formula(module: Module, x: Instruction, target: str, given: Given) -> Sourc
 
 
 def _check_results(call: Call, results: Sequence[Value]) -> None:
-    made = tuple((value.kind, value.dims) for value in results)
-    if made != call.results:
+    written = tuple((value.kind, value.dims) for value in results)
+    if written != call.results:
         has = ", ".join(shape_text(*array) for array in call.results) or "nothing"
-        gives = ", ".join(shape_text(*array) for array in made)
+        gives = ", ".join(shape_text(*array) for array in written)
         raise call.wrong(f"it is declared as {has}, and gives {gives}", "correct its shape")

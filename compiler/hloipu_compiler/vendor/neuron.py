@@ -32,9 +32,9 @@ def _dimension(call: Call, rank: int) -> int:
     """Return the dimension that a call's configuration is."""
     text = call.configuration
     call.need(text.lstrip("-").isdigit(), f"its configuration {text[:20]!r} is no dimension")
-    found = int(text)
-    call.need(-rank <= found < rank, f"its dimension {found} is none of {rank}")
-    return found % rank
+    dimension = int(text)
+    call.need(-rank <= dimension < rank, f"its dimension {dimension} is none of {rank}")
+    return dimension % rank
 
 
 @formula("AwsNeuronSoftmax")
@@ -47,8 +47,8 @@ def _softmax(call: Call) -> Sequence[Value]:
 def _softmax_backward(call: Call) -> Sequence[Value]:
     gradient, out = call.takes(2)
     call.alike(gradient, out)
-    found = activations.slope_of_softmax(gradient.wide(), out.wide(), _dimension(call, out.rank))
-    return [found.converted(gradient.kind)]
+    slope = activations.slope_of_softmax(gradient.wide(), out.wide(), _dimension(call, out.rank))
+    return [slope.converted(gradient.kind)]
 
 
 @formula("AwsNeuronRmsNorm")
@@ -62,8 +62,8 @@ def _rms_norm(call: Call) -> Sequence[Value]:
     kept = tuple(d for d in range(x.rank) if d != at)
     mean = (wide * wide).reduced("add", [at]) / x.dims[at]
     scale = (mean + epsilon.shaped(()).converted(wide.kind)).unary("rsqrt").spread(x.dims, kept)
-    made = wide * scale * weight.converted(wide.kind).spread(x.dims, (at,))
-    return [made.converted(x.kind)]
+    normalised = wide * scale * weight.converted(wide.kind).spread(x.dims, (at,))
+    return [normalised.converted(x.kind)]
 
 
 @formula("AwsNeuronArgMax", "AwsNeuronArgMin")
@@ -71,8 +71,8 @@ def _arg(call: Call) -> Sequence[Value]:
     """Return where the largest or smallest along a dimension is, the first of equal ones."""
     (x,) = call.takes(1)
     call.need(len(call.results) == 1, "it gives one array")
-    found = largest_index(x, _dimension(call, x.rank), is_least=call.target.endswith("Min"))
-    return [found.converted(call.results[0][0])]
+    index = largest_index(x, _dimension(call, x.rank), is_least=call.target.endswith("Min"))
+    return [index.converted(call.results[0][0])]
 
 
 @formula("AwsNeuronTopK")

@@ -34,9 +34,9 @@ def _float_of_bits(number: int) -> float:
 def _steps(said: Call) -> tuple[list[str], Call]:
     """Return what is done with a result, and where the numbers for it are."""
     fusions = said.section("fusions") if said.has("fusions") else said
-    found = fusions.said.get("ops", fusions.said.get("fused_ops", []))
-    said.need(isinstance(found, list), "what it does with its result is no list")
-    return [str(x) for x in found], fusions
+    names = fusions.said.get("ops", fusions.said.get("fused_ops", []))
+    said.need(isinstance(names, list), "what it does with its result is no list")
+    return [str(name) for name in names], fusions
 
 
 def _fused(call: Call, said: Call, x: Value, given: Sequence[Value], feature: int) -> Value:
@@ -95,9 +95,9 @@ def _matmul(call: Call) -> Sequence[Value]:
               f"its operands {a.dims} and {b.dims} differ where they meet")  # fmt: skip
     kind, _ = call.results[0]
     wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
-    made = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
-    made = _fused(call, said, made, others, made.rank - 1)
-    return [made.converted(kind), *workspaces(call, 1)]
+    product = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
+    product = _fused(call, said, product, others, product.rank - 1)
+    return [product.converted(kind), *workspaces(call, 1)]
 
 
 @formula("__onednn$softmax")
@@ -125,12 +125,12 @@ def _layer_norm(call: Call) -> Sequence[Value]:
 
     centred = wide - mean(wide)
     epsilon = _float_of_bits(said.integer("epsilon_typecast"))
-    made = centred * (mean(centred * centred) + epsilon).unary("rsqrt")
+    normalised = centred * (mean(centred * centred) + epsilon).unary("rsqrt")
     if "SCALE" in rescale:
-        made = made * _spread(call, others.pop(0), made, last)
+        normalised = normalised * _spread(call, others.pop(0), normalised, last)
     if "SHIFT" in rescale:
-        made = made + _spread(call, others.pop(0), made, last)
-    return [made.converted(call.results[0][0])]
+        normalised = normalised + _spread(call, others.pop(0), normalised, last)
+    return [normalised.converted(call.results[0][0])]
 
 
 @formula("__onednn$convolution")
@@ -154,9 +154,9 @@ def _convolution(call: Call) -> Sequence[Value]:
     kind, dims = call.results[0]
     wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
     forward = Forward(call, labels, Window(size, stride, low, high, dilation), groups)
-    made = convolved(forward, x, kernel, wide, dims)
-    made = _fused(call, said, made, others, labels.output.index("f"))
-    return [made.converted(kind), *workspaces(call, 1)]
+    convolution = convolved(forward, x, kernel, wide, dims)
+    convolution = _fused(call, said, convolution, others, labels.output.index("f"))
+    return [convolution.converted(kind), *workspaces(call, 1)]
 
 
 def _labels(said: Call, rank: int) -> tuple[Labels, int]:
@@ -167,14 +167,14 @@ def _labels(said: Call, rank: int) -> tuple[Labels, int]:
         ("output", "data", (("batch_dim", "b"), ("feature_dim", "f"))),
     )
     for shift in (0, 1):
-        found = []
+        labels = []
         for side, form, keys in sides:
             part = said.section(side).section(form)
             places = {part.integer(key, 0): letter for key, letter in keys}
             spatial = part.integers("spatial_dims")
             places |= {n - shift: str(at) for at, n in enumerate(spatial)}
             whole = len(spatial) == rank - 2 and set(places) == set(range(rank))
-            found.append("".join(places[n] for n in range(rank)) if whole else "")
-        if all(found):
-            return Labels(*found), shift
+            labels.append("".join(places[n] for n in range(rank)) if whole else "")
+        if all(labels):
+            return Labels(*labels), shift
     raise said.wrong("its dimensions do not fit its operands")

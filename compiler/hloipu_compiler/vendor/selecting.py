@@ -82,15 +82,17 @@ def _radix_sort(call: Call) -> Sequence[Value]:
     """Return keys in order of the last dimension, values with them, and a workspace."""
     given = call.takes(1, 2)
     keys = given[0]
-    call.need(keys.rank > 0 and all(x.dims == keys.dims for x in given), "its operands differ")
+    call.need(
+        keys.rank > 0 and all(operand.dims == keys.dims for operand in given), "its operands differ"
+    )
     descending = call.flag("descending", default=False)
     text = keys.text
     name = f"order.{len(text.callees)}"
     order = ", type=TOTALORDER" if keys.kind[0] in "fb" and keys.kind != "pred" else ""
     lines = [f"{name} {{"]
-    for n, x in enumerate(given):
+    for n, operand in enumerate(given):
         for m, side in enumerate("ab"):
-            lines.append(f"  {side}{n} = {x.kind}[] parameter({2 * n + m})")
+            lines.append(f"  {side}{n} = {operand.kind}[] parameter({2 * n + m})")
     direction = "GT" if descending else "LT"
     lines += [f"  ROOT c = pred[] compare(a0, b0), direction={direction}{order}", "}", ""]
     text.callees[name] = "\n".join(lines)
@@ -98,13 +100,13 @@ def _radix_sort(call: Call) -> Sequence[Value]:
     if len(given) == 1:
         return [text.add("sort", keys.kind, keys.dims, keys.name, said), *workspaces(call, 1)]
     result = f"v{len(text.lines)}"
-    shapes = ", ".join(shape_text(x.kind, x.dims) for x in given)
+    shapes = ", ".join(shape_text(operand.kind, operand.dims) for operand in given)
     text.lines.append(f"  {result} = ({shapes}) sort({given[0].name}, {given[1].name}), {said}")
-    made = [
-        text.add("get-tuple-element", x.kind, x.dims, result, f"index={n}")
-        for n, x in enumerate(given)
+    columns = [
+        text.add("get-tuple-element", operand.kind, operand.dims, result, f"index={n}")
+        for n, operand in enumerate(given)
     ]
-    return [*made, *workspaces(call, 2)]
+    return [*columns, *workspaces(call, 2)]
 
 
 class _Swap(Step):
@@ -135,5 +137,5 @@ def _permutation(call: Call) -> Sequence[Value]:
     count = pivots.dims[-1]
     order = call.text.iota("s32", (batch, dims[-1]), 1)
     given = [pivots.converted("s32").shaped((batch, count)), order]
-    made = Loop(call.text, count).run(given, _Swap())
-    return [made[1].shaped(dims).converted(kind)]
+    carried = Loop(call.text, count).run(given, _Swap())
+    return [carried[1].shaped(dims).converted(kind)]

@@ -84,11 +84,11 @@ def _apart(call: Call, sizes: _Sizes, given: Sequence[Value]) -> list[Value]:
         alike = len({n[1:] for n in dims[first - 1 :]}) == 1
         call.need(sizes.arrays > 1 or alike, "packed queries, keys and values differ in size")
         call.need(sizes.size == v, "packed keys and values differ in size")
-    found = []
+    arrays = []
     for n in range(sizes.arrays):
         count = 3 - n if n == sizes.arrays - 1 else 1
-        found += _unpacked(call, given[n], dims[n], count)
-    return found
+        arrays += _unpacked(call, given[n], dims[n], count)
+    return arrays
 
 
 def _unpacked(call: Call, x: Value, dims: tuple[int, ...], count: int) -> list[Value]:
@@ -105,7 +105,7 @@ def _packed(parts: Sequence[Value], dims: Sequence[int]) -> Value:
     """Return gradients as the operand that held several."""
     if len(parts) == 1:
         return parts[0].shaped(dims)
-    rows = [x.shaped((*x.dims[:2], 1, *x.dims[2:])) for x in parts]
+    rows = [part.shaped((*part.dims[:2], 1, *part.dims[2:])) for part in parts]
     return rows[0].joined(rows[1:], 2).shaped(dims)
 
 
@@ -124,7 +124,7 @@ def _mask(call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[
     if not sizes.is_ragged:
         if kind not in _PADDED:
             return Mask(band, sizes.queries, sizes.keys)
-        counts = [_lengths(call, x, sizes.batch) for x in lengths]
+        counts = [_lengths(call, given, sizes.batch) for given in lengths]
         return Mask(band, sizes.queries, sizes.keys, (counts[0], counts[1]))
     call.need(kind in _PADDED, "sequences of several lengths need a mask with padding")
     return _sequences(call, sizes, lengths, starts).mask(band)
@@ -135,8 +135,8 @@ def _sequences(
 ) -> Sequences:
     """Return where sequences that stand one behind the other begin, and how long they are."""
     count = sizes.batch * sizes.segments
-    counts = [_lengths(call, x, count) for x in lengths]
-    begun = [_first(call, x, count) for x in starts]
+    counts = [_lengths(call, given, count) for given in lengths]
+    begun = [_first(call, given, count) for given in starts]
     return Sequences(
         sizes.batch, sizes.queries, sizes.keys, (counts[0], counts[1]), (begun[0], begun[1])
     )
@@ -144,15 +144,15 @@ def _sequences(
 
 def _first(call: Call, x: Value, count: int) -> Value:
     """Return the first of some whole numbers, s32[count]."""
-    found = math.prod(x.dims)
-    call.need(found >= count, f"it has {found} offsets for {count} sequences")
-    return x.shaped((found,)).sliced(0, 0, count).converted("s32")
+    size = math.prod(x.dims)
+    call.need(size >= count, f"it has {size} offsets for {count} sequences")
+    return x.shaped((size,)).sliced(0, 0, count).converted("s32")
 
 
 def _lengths(call: Call, x: Value, count: int) -> Value:
     """Return s32[count], the lengths of sequences whose sums are given."""
-    found = _first(call, x, count + 1)
-    return found.sliced(0, 1, count + 1) - found.sliced(0, 0, count)
+    sums = _first(call, x, count + 1)
+    return sums.sliced(0, 1, count + 1) - sums.sliced(0, 0, count)
 
 
 def _whole(
@@ -222,15 +222,15 @@ def _forward(call: Call) -> Sequence[Value]:
     mask = _mask(call, sizes, lengths, starts)
     whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), seed)
     is_whole = _holds_probabilities(call, sizes, *statistics)
-    made, numbers = forward_in_blocks(whole)
+    result_rows, numbers = forward_in_blocks(whole)
     if sizes.is_ragged:
-        made = _sequences(call, sizes, lengths, starts).checked(made)
+        result_rows = _sequences(call, sizes, lengths, starts).checked(result_rows)
     if is_whole:
         kept = whole_probabilities(call, whole)
     else:
         kept = _as_statistics(call, sizes, numbers, statistics[1])
     return [
-        made.shaped(result[1]), kept.shaped(statistics[1]), _state(call, seed, *state),
+        result_rows.shaped(result[1]), kept.shaped(statistics[1]), _state(call, seed, *state),
         _nothing(call, *workspace),
     ]  # fmt: skip
 
@@ -245,8 +245,8 @@ def whole_probabilities(call: Call, whole: Whole) -> Value:
     zero = call.text.number("s32", 0)
     part = whole.rows(zero, zero, whole.q.dims[1])
     batch, groups, rows, each, keys = part.dims
-    found = part.probabilities().turned((0, 1, 3, 2, 4))
-    return found.shaped((batch, groups * each, rows, keys)).converted(whole.q.kind)
+    probabilities = part.probabilities().turned((0, 1, 3, 2, 4))
+    return probabilities.shaped((batch, groups * each, rows, keys)).converted(whole.q.kind)
 
 
 def _holds_probabilities(call: Call, sizes: _Sizes, kind: str, dims: Sequence[int]) -> bool:
@@ -283,9 +283,9 @@ def _from_statistics(sizes: _Sizes, x: Value) -> Value:
     last = math.prod(x.dims) // (sizes.batch * sizes.heads * sizes.queries)
     order = (sizes.heads, sizes.queries)
     is_turned = _queries_first(sizes, x.dims)
-    found = x.shaped((sizes.batch, *(order[::-1] if is_turned else order), last))
-    found = found.sliced(3, 0, 1).shaped(found.dims[:3])
-    return found.turned((0, 2, 1)) if is_turned else found
+    columns = x.shaped((sizes.batch, *(order[::-1] if is_turned else order), last))
+    columns = columns.sliced(3, 0, 1).shaped(columns.dims[:3])
+    return columns.turned((0, 2, 1)) if is_turned else columns
 
 
 def _queries_first(sizes: _Sizes, dims: Sequence[int]) -> bool:
@@ -316,8 +316,8 @@ def _backward(call: Call) -> Sequence[Value]:
     mask = _mask(call, sizes, lengths, starts)
     whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), state)
     made_dims = (sizes.batch, sizes.queries, sizes.heads, sizes.value_size)
-    for x in (result, gradient):
-        call.need(math.prod(x.dims) == math.prod(made_dims), f"a result is no {made_dims}")
+    for array in (result, gradient):
+        call.need(math.prod(array.dims) == math.prod(made_dims), f"a result is no {made_dims}")
     is_whole = _holds_probabilities(call, sizes, kept.kind, kept.dims)
     if is_whole and whole.seed is not None:
         whole_probabilities(call, whole)
@@ -327,20 +327,20 @@ def _backward(call: Call) -> Sequence[Value]:
         None if is_whole else _from_statistics(sizes, kept),
         kept.shaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
     )
-    found = backward_in_blocks(whole, given)
-    parts = [found.q, *(x.converted(q.kind) for x in (found.k, found.v))]
+    gradients = backward_in_blocks(whole, given)
+    parts = [gradients.q, *(array.converted(q.kind) for array in (gradients.k, gradients.v))]
     if sizes.is_ragged:
         sequences = _sequences(call, sizes, lengths, starts)
-        parts = [sequences.checked(x) for x in parts]
+        parts = [sequences.checked(array) for array in parts]
     first = sizes.arrays - 1
     packed = [*parts[:first], _packed(parts[first:], (q, k, v)[first].dims)]
-    made = [x.shaped(dims) for x, (_, dims) in zip(packed, call.results, strict=False)]
-    for kind, dims in call.results[len(made) : 3]:
-        made.append(_nothing(call, kind, dims))
-    made.append(_or_nothing(call, found.bias, *call.results[3]))
+    results = [array.shaped(dims) for array, (_, dims) in zip(packed, call.results, strict=False)]
+    for kind, dims in call.results[len(results) : 3]:
+        results.append(_nothing(call, kind, dims))
+    results.append(_or_nothing(call, gradients.bias, *call.results[3]))
     if has_sink:
-        made.append(_or_nothing(call, found.sink, *call.results[4]))
-    return [*made, _nothing(call, *call.results[-1])]
+        results.append(_or_nothing(call, gradients.sink, *call.results[4]))
+    return [*results, _nothing(call, *call.results[-1])]
 
 
 def _or_nothing(call: Call, x: Value | None, kind: str, dims: Sequence[int]) -> Value:

@@ -39,8 +39,8 @@ def _rows(x: Value, size: int) -> Value:
 def _gamma(call: Call, gamma: Value, x: Value) -> Value:
     size = math.prod(gamma.dims)
     call.need(size > 0 and math.prod(x.dims) % size == 0, f"its gamma is no {x.dims[-1:]}")
-    found = gamma.wide().shaped((size,))
-    return found + 1.0 if call.flag("zero_centered_gamma", default=False) else found
+    factor = gamma.wide().shaped((size,))
+    return factor + 1.0 if call.flag("zero_centered_gamma", default=False) else factor
 
 
 def _is_layer(call: Call) -> bool:
@@ -63,21 +63,21 @@ def _norm(call: Call) -> Sequence[Value]:
     centred = rows if mean is None else rows - mean.spread(rows.dims, (0,))
     square = (centred * centred).reduced("add", [1]) / rows.dims[1]
     inverse = (square + call.number("epsilon")).unary("rsqrt")
-    made = centred * inverse.spread(rows.dims, (0,)) * factor.spread(rows.dims, (1,))
+    normalised = centred * inverse.spread(rows.dims, (0,)) * factor.spread(rows.dims, (1,))
     if mean is not None:
         call.need(math.prod(beta.dims) == rows.dims[1], "its beta is not as long as its gamma")
-        made = made + beta.wide().shaped((rows.dims[1],)).spread(rows.dims, (1,))
+        normalised = normalised + beta.wide().shaped((rows.dims[1],)).spread(rows.dims, (1,))
     out, *spare, largest, mu, sigma, workspace = call.results
-    most = _largest(call, made, amax, largest)
+    most = _largest(call, normalised, amax, largest)
     means = _zeros(call, [mu])[0] if mean is None else mean.converted(mu[0]).shaped(mu[1])
     return [
-        made.shaped(out[1]).converted(out[0]), *_zeros(call, spare), most, means,
+        normalised.shaped(out[1]).converted(out[0]), *_zeros(call, spare), most, means,
         inverse.converted(sigma[0]).shaped(sigma[1]), *_zeros(call, [workspace]),
     ]  # fmt: skip
 
 
 def _largest(
-    call: Call, made: Value, before: Value | None, result: tuple[str, Sequence[int]]
+    call: Call, output: Value, before: Value | None, result: tuple[str, Sequence[int]]
 ) -> Value:
     """Return the largest absolute value where it is asked for, else what was there."""
     kind, dims = result
@@ -85,7 +85,7 @@ def _largest(
         return _zeros(call, [result])[0]
     if not call.flag("output_amax_when_no_scaling", default=False):
         return before.converted(kind).shaped(dims)
-    most = made.unary("abs").reduced("maximum", range(made.rank), 0).converted(kind)
+    most = output.unary("abs").reduced("maximum", range(output.rank), 0).converted(kind)
     call.need(math.prod(dims) == 1, "its largest value is one number")
     return most.shaped(dims).combined("maximum", before.converted(kind).shaped(dims))
 
@@ -111,14 +111,14 @@ def _norm_backward(call: Call) -> Sequence[Value]:
         rows = rows - mu.wide().shaped((count,)).spread(rows.dims, (0,))
     white = rows * inverse
     scaled = dy * factor.spread(rows.dims, (1,))
-    found = scaled - white * mean_of(scaled * white)
-    dx = inverse * (found - mean_of(scaled) if is_layer else found)
+    centred = scaled - white * mean_of(scaled * white)
+    dx = inverse * (centred - mean_of(scaled) if is_layer else centred)
     (_, wide), weight, bias, workspace = call.results
-    made = [dx.shaped(wide).converted(call.results[0][0])]
-    made.append((dy * white).reduced("add", [0]).converted(weight[0]).shaped(weight[1]))
-    made.append(dy.reduced("add", [0]).converted(bias[0]).shaped(bias[1]) if is_layer
+    results = [dx.shaped(wide).converted(call.results[0][0])]
+    results.append((dy * white).reduced("add", [0]).converted(weight[0]).shaped(weight[1]))
+    results.append(dy.reduced("add", [0]).converted(bias[0]).shaped(bias[1]) if is_layer
                 else _zeros(call, [bias])[0])  # fmt: skip
-    return [*made, *_zeros(call, [workspace])]
+    return [*results, *_zeros(call, [workspace])]
 
 
 # -- softmaxes -------------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ def _masked_softmax(call: Call) -> Sequence[Value]:
     scores = x.wide().shaped(dims) * call.number("scale_factor")
     scores = hidden.chosen(_MASKED, scores, scores)
     most = scores.reduced("maximum", [3], -math.inf)
-    made = activations.softmax(scores, 3)
+    softmax = activations.softmax(scores, 3)
     sees = most.compared("NE", _MASKED).spread(dims, (0, 1, 2))
-    return [sees.chosen(made, 0.0, made).shaped(x.dims).converted(x.kind)]
+    return [sees.chosen(softmax, 0.0, softmax).shaped(x.dims).converted(x.kind)]
 
 
 @formula(
@@ -163,8 +163,8 @@ def _masked_softmax(call: Call) -> Sequence[Value]:
 def _softmax_backward(call: Call) -> Sequence[Value]:
     gradient, out = call.takes(2)
     call.alike(gradient, out)
-    found = activations.slope_of_softmax(gradient.wide(), out.wide(), out.rank - 1)
-    return [(found * call.number("scale_factor")).converted(gradient.kind)]
+    slope = activations.slope_of_softmax(gradient.wide(), out.wide(), out.rank - 1)
+    return [(slope * call.number("scale_factor")).converted(gradient.kind)]
 
 
 # -- activations -----------------------------------------------------------------------------------
@@ -215,15 +215,15 @@ def _act(call: Call) -> Sequence[Value]:
     _plain(call)
     wide = x.wide()
     (function, _), is_gated = _activation(call, x)
-    made = function(_part(wide, 0))
-    made = made * _part(wide, 1) if is_gated else made
+    activated = function(_part(wide, 0))
+    activated = activated * _part(wide, 1) if is_gated else activated
     kind, dims = call.results[0]
-    first = made.shaped(dims).converted(kind)
+    first = activated.shaped(dims).converted(kind)
     if len(call.results) == 1:
         return [first]
     *spare, largest = call.results[1:]
     return [first, *_zeros(call, spare),
-            _largest(call, made, others[1] if others else None, largest)]  # fmt: skip
+            _largest(call, activated, others[1] if others else None, largest)]  # fmt: skip
 
 
 @formula("te_dact_lu_ffi")
@@ -244,6 +244,6 @@ def _dact(call: Call) -> Sequence[Value]:
         else [dz * slope(first)]
     )
     rows = [p.shaped((*x.dims[:-2], 1, x.dims[-1])) for p in parts]
-    made = rows[0].joined(rows[1:], x.rank - 2)
+    input_gradient = rows[0].joined(rows[1:], x.rank - 2)
     kind, dims = call.results[0]
-    return [made.shaped(dims).converted(kind)]
+    return [input_gradient.shaped(dims).converted(kind)]

@@ -33,15 +33,15 @@ def check_aliases(module: Module, report: Report) -> None:
 
 def _interface(module: Module) -> ProgramShape:
     said = module.attributes.get("entry_computation_layout")
-    found = module.entry.program_shape
-    if isinstance(said, ProgramShape) and len(said.parameters) == len(found.parameters):
+    program_shape = module.entry.program_shape
+    if isinstance(said, ProgramShape) and len(said.parameters) == len(program_shape.parameters):
         return said
-    return found
+    return program_shape
 
 
 def _array_at(shape: Shape, index: Index) -> Shape | None:
-    found = subshape(shape, index)
-    return None if found is None or isinstance(found, TupleShape) else found
+    part = subshape(shape, index)
+    return None if part is None or isinstance(part, TupleShape) else part
 
 
 def _shown(index: Index) -> str:
@@ -59,15 +59,15 @@ def _parameter_at(
             expected=f"one of the {len(program.parameters)} parameters of {module.entry.name}",
         )
         return None
-    found = _array_at(program.parameters[number], index)
-    if found is None:
+    array = _array_at(program.parameters[number], index)
+    if array is None:
         report.add(
             "E0327",
             f"{key} names {_shown(index)} of parameter {number}",
             header_span(module, key),
             expected=f"the index of an array in {program.parameters[number]}",
         )
-    return found
+    return array
 
 
 def _check_alias(

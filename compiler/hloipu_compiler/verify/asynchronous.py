@@ -175,8 +175,8 @@ def _may_be_wrapped(place: Place, computation: Computation) -> bool:
         return True
     root = computation.root
     instructions = computation.instructions
-    if all(x.opcode in _TRANSFER_PARTS for x in instructions):
+    if all(instruction.opcode in _TRANSFER_PARTS for instruction in instructions):
         return True
-    if all(x.opcode in _BARRIER_PARTS or i == root for i, x in enumerate(instructions)):
+    if all(op.opcode in _BARRIER_PARTS or i == root for i, op in enumerate(instructions)):
         return True  # includes parameters and one operation
     return frontend_value(place.instruction, "_collectives_group") is not None

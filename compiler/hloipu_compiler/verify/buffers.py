@@ -182,14 +182,18 @@ class _Checker:
     def passed_on(self, place: Place, aliases: object) -> None:
         """Check that each buffer operand is aliased with one buffer result."""
         instruction = place.instruction
-        entries = [x for x in aliases if isinstance(x, Alias)] if isinstance(aliases, tuple) else []
+        entries = (
+            [pair for pair in aliases if isinstance(pair, Alias)]
+            if isinstance(aliases, tuple)
+            else []
+        )
         taken = [
             (number, path)
             for number, shape in enumerate(place.operand_shapes)
             for path in _buffers(shape)
         ]
-        operands = Counter((x.parameter, x.parameter_index) for x in entries)
-        results = Counter(x.output_index for x in entries)
+        operands = Counter((entry.parameter, entry.parameter_index) for entry in entries)
+        results = Counter(entry.output_index for entry in entries)
         wanted = "output_to_operand_aliasing for each buffer"
         for alias in entries:
             if not 0 <= alias.parameter < len(place.operand_shapes):
@@ -199,9 +203,9 @@ class _Checker:
             if isinstance(source, BufferShape) != isinstance(target, BufferShape):
                 self.fault(instruction, "aliases a buffer with a value", "Pin or Unpin for that")
                 return
-        if any(operands[x] != 1 for x in taken):
+        if any(operands[buffer] != 1 for buffer in taken):
             self.fault(instruction, "takes a buffer and does not give it back once", wanted)
-        elif any(results[x] != 1 for x in _buffers(instruction.shape)):
+        elif any(results[place_of_buffer] != 1 for place_of_buffer in _buffers(instruction.shape)):
             self.fault(instruction, "gives a buffer that it did not take", wanted)
         else:
             self.single_writers(place)

@@ -39,7 +39,7 @@ def check_names(module: Module, report: Report) -> None:
             )
     for computation in module.computations:
         instructions = computation.instructions
-        if len({x.name for x in instructions}) == len(instructions):
+        if len({instruction.name for instruction in instructions}) == len(instructions):
             continue
         for earlier, later in _repeats(instructions):
             _report(

@@ -81,7 +81,7 @@ def _check_mode(module: Module, place: Place, report: Report) -> Mode | None:
 def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> None:
     instruction = place.instruction
     groups = instruction.attributes.replica_groups()
-    found = groups.participant_count
+    participants = groups.participant_count
     problem = "" if groups.text else _group_problem(groups.groups)
     if problem:
         report.add(
@@ -91,13 +91,13 @@ def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> N
             expected="ids from 0 on without gaps, each in one group",
         )
         return
-    if not found:
+    if not participants:
         return
     wanted = participant_count(module, mode)
-    if wanted not in (1, found):
+    if wanted not in (1, participants):
         report.add(
             "E0314",
-            f"the groups of {instruction.name} name {found} ids",
+            f"the groups of {instruction.name} name {participants} ids",
             attribute_span(module, instruction, "replica_groups"),
             expected=f"{wanted} ids, the number of {mode.value} in the header",
         )

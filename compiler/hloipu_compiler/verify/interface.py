@@ -144,8 +144,8 @@ def layout_problem(shape: Shape) -> Problem | None:
 
 def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
     if set(layout.minor_to_major) != set(range(array.rank)):
-        found = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
-        return f"{found} is no order of dimensions", f"0 to {array.rank - 1}, each once"
+        what = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
+        return f"{what} is no order of dimensions", f"0 to {array.rank - 1}, each once"
     if not layout.extension:
         return None
     try:

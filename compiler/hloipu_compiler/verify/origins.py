@@ -23,12 +23,12 @@ def check_origin(module: Module, place: Place, report: Report) -> None:
         raw = instruction.attributes.get(key)
         if not isinstance(raw, str) or "synthetic_call" in raw:
             continue
-        found = origin_indices(raw)
+        paths = origin_indices(raw)
         wanted = {path for path, _ in leaves(instruction.shape)}
-        if found is not None and found != wanted:
+        if paths is not None and paths != wanted:
             report.add(
                 "E0334",
-                f"the {key} of {instruction.name} has {len(found)} leaves",
+                f"the {key} of {instruction.name} has {len(paths)} leaves",
                 attribute_span(module, instruction, key),
                 expected=f"the {len(wanted)} leaves of {instruction.shape}",
             )
@@ -39,14 +39,14 @@ def origin_indices(raw: str) -> set[tuple[int, ...]] | None:
     text = raw.strip()
     if not (text.startswith("{") and text.endswith("}")):
         return None
-    found: set[tuple[int, ...]] = set()
+    paths: set[tuple[int, ...]] = set()
     path: list[int] = []
     braces = 0
     for match in _TOKEN.finditer(text, 1, len(text) - 1):
         token = match.group()
         if token == "{":
             if braces == 0:
-                found.add(tuple(path))
+                paths.add(tuple(path))
             braces += 1
         elif token == "}":
             braces -= 1
@@ -60,4 +60,4 @@ def origin_indices(raw: str) -> set[tuple[int, ...]] | None:
             if not path:
                 return None
             path.pop()
-    return found
+    return paths

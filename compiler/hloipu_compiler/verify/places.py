@@ -140,8 +140,8 @@ def opcode_span(module: Module, instruction: Instruction) -> Span | None:
 def operand_span(module: Module, instruction: Instruction, number: int) -> Span | None:
     """Return where an operand stands, or the statement when the text has not that many."""
     parts = _parts(module, instruction)
-    found = parts.operands if parts else ()
-    return _within(module, instruction, found[number] if 0 <= number < len(found) else None)
+    spans = parts.operands if parts else ()
+    return _within(module, instruction, spans[number] if 0 <= number < len(spans) else None)
 
 
 def attribute_span(module: Module, instruction: Instruction, key: str) -> Span | None:
@@ -159,7 +159,7 @@ def computation_span(module: Module, computation: Computation) -> Span | None:
     text = module.source.text
     brace = text.find("{", computation.start, max(computation.start, computation.end))
     line = text.find("\n", computation.start)
-    ends = [x for x in (brace, line, computation.end) if x > computation.start]
+    ends = [offset for offset in (brace, line, computation.end) if offset > computation.start]
     end = min(ends, default=computation.start)
     return module.source.span(
         computation.start, computation.start + len(text[computation.start : end].rstrip())
@@ -178,7 +178,7 @@ def header_span(module: Module, key: str) -> Span | None:
     if not text or first <= 0:
         return None
     header = text[:first]
-    found = _header_parts(header).get(key)
-    if found is None:
+    span = _header_parts(header).get(key)
+    if span is None:
         return module.source.span(0, header.find("\n") if "\n" in header else first)
-    return module.source.span(*found)
+    return module.source.span(*span)

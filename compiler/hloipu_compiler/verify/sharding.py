@@ -51,18 +51,20 @@ def check_sharding(module: Module, place: Place, report: Report) -> None:
         )
 
 
-def _without_every_ipu(x: Instruction) -> str:
+def _without_every_ipu(instruction: Instruction) -> str:
     """Return the text of a sharding, with device 0 for -1 where that is said of a stage.
 
     Graphcore's plugin has device -1 for all IPUs: on stages of several that run at once, and what
     is taken out of their results (graphcore/tensorflow:
     tensorflow/python/ipu/ops/pipelining_ops.py).
     """
-    text = x.attributes.text(_KEY)
+    text = instruction.attributes.text(_KEY)
     if "device=-1" not in text:
         return text
-    said = x.attributes.text("frontend_attributes") + x.backend_config
-    if x.opcode == "get-tuple-element" or (x.opcode == "call" and "PipelineStage" in said):
+    said = instruction.attributes.text("frontend_attributes") + instruction.backend_config
+    if instruction.opcode == "get-tuple-element" or (
+        instruction.opcode == "call" and "PipelineStage" in said
+    ):
         return text.replace("device=-1", "device=0")
     return text
 
@@ -152,7 +154,7 @@ def check_consistent_sharding(survey: Survey, report: Report) -> None:
             related += [condition.instructions[i] for i in condition.parameters[:1]]
         _check_same(module, related, report)
     for place in survey.places("conditional"):
-        branches = [module.computation.get(x) for x in place.instruction.attributes.called]
+        branches = [module.computation.get(name) for name in place.instruction.attributes.called]
         roots = [c.instructions[c.root] for c in branches if c is not None]
         _check_same(module, [place.instruction, *roots], report)
 

@@ -92,7 +92,7 @@ def normal_form(sharding: Sharding) -> tuple[object, ...]:
     if roles == (ShardingKind.REPLICATED,):
         size = sharding.tile_dimensions[-1]
         groups = zip(*[iter(devices)] * size, strict=True)
-        return (*group, tiles, roles, tuple(frozenset(x) for x in groups))
+        return (*group, tiles, roles, tuple(frozenset(members) for members in groups))
     return (*group, sharding.tile_dimensions, roles, devices)
 
 
@@ -101,10 +101,10 @@ def mean_the_same(a: Sharding, b: Sharding, shape: Shape) -> bool:
     first, second = leaf_shardings(a, shape), leaf_shardings(b, shape)
     if len(first) != len(second):
         return False
-    for x, y in zip(first, second, strict=True):
-        if (x.named is None) != (y.named is None) and effective_kind(x) not in WHOLE:
-            if x.data_tiles != y.data_tiles:
+    for one, other in zip(first, second, strict=True):
+        if (one.named is None) != (other.named is None) and effective_kind(one) not in WHOLE:
+            if one.data_tiles != other.data_tiles:
                 return False
-        elif normal_form(x) != normal_form(y):
+        elif normal_form(one) != normal_form(other):
             return False
     return True

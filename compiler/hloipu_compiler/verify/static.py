@@ -33,9 +33,9 @@ class NotStaticError(UnsupportedError):
 
 def require_static(module: Module) -> None:
     """Raise NotStaticError, exit code 4, if a module has sizes known only while running."""
-    found = unsupported(module)
-    if found:
-        raise NotStaticError(found)
+    faults = unsupported(module)
+    if faults:
+        raise NotStaticError(faults)
 
 
 def unsupported(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
@@ -64,8 +64,8 @@ def _dynamism(shape: Shape, known: dict[int, bool | None]) -> bool | None:
     # Shapes live as long as the module, so their identities are stable keys.
     if id(shape) in known:
         return known[id(shape)]
-    found = _dynamic_leaf(shape)
-    known[id(shape)] = None if found is None else UNBOUNDED not in found.shape.dimensions
+    leaf = _dynamic_leaf(shape)
+    known[id(shape)] = None if leaf is None else UNBOUNDED not in leaf.shape.dimensions
     return known[id(shape)]
 
 
@@ -98,15 +98,15 @@ def _report_source(
         return
     if instruction.opcode == "parameter" and computation is not module.entry:
         return  # its callers' operands are the source
-    found = _dynamic_leaf(instruction.shape)
-    if found is None:
+    leaf = _dynamic_leaf(instruction.shape)
+    if leaf is None:
         return
-    which = next(i for i, dynamic in enumerate(found.shape.dynamic or ()) if dynamic)
-    size = found.shape.dimensions[which]
-    where = f" of element {{{','.join(map(str, found.path))}}}" if found.path else ""
+    which = next(i for i, dynamic in enumerate(leaf.shape.dynamic or ()) if dynamic)
+    size = leaf.shape.dimensions[which]
+    where = f" of element {{{','.join(map(str, leaf.path))}}}" if leaf.path else ""
     bound = "no bound" if size == UNBOUNDED else f"only a bound, {size}"
     report.add(
-        UNBOUNDED_SIZE if UNBOUNDED in found.shape.dimensions else BOUNDED,
+        UNBOUNDED_SIZE if UNBOUNDED in leaf.shape.dimensions else BOUNDED,
         f"{instruction.name} ({instruction.opcode}) has {bound}, for dimension {which}{where}",
         shape_span(module, instruction),
         expected="sizes that are known when compiling",
@@ -123,7 +123,9 @@ def _report_resizing(
     report: Report,
 ) -> None:
     shapes = [computation.instructions[i].shape for i in instruction.operands]
-    everything_static = all(_dynamism(x, known) is None for x in (instruction.shape, *shapes))
+    everything_static = all(
+        _dynamism(shape, known) is None for shape in (instruction.shape, *shapes)
+    )
     if instruction.opcode == "set-dimension-size" and everything_static:
         return  # sets a size to what it is
     report.add(

@@ -33,9 +33,9 @@ Key = tuple[object, ...]
 
 def verify(module: Module) -> None:
     """Raise VerifyError with every fault, in text order, if a module is not valid."""
-    found = faults_of(module)
-    if found:
-        raise VerifyError(found)
+    faults = faults_of(module)
+    if faults:
+        raise VerifyError(faults)
 
 
 def faults_of(module: Module, *, most: int = MOST_FAULTS) -> list[Fault]:
@@ -95,9 +95,9 @@ _IN_ONE_PIECE = frozenset("parameter fusion while conditional call custom-call".
 def check_operands(module: Module, report: Report) -> None:
     """Report operands that do not stand before their user; every other check relies on it."""
     for computation in module.computations:
-        lists = [x.operands for x in computation.instructions]
+        lists = [user.operands for user in computation.instructions]
         lowest = min(chain.from_iterable(lists), default=0)
-        if lowest >= 0 and all(not x or max(x) < i for i, x in enumerate(lists)):
+        if lowest >= 0 and all(not numbers or max(numbers) < i for i, numbers in enumerate(lists)):
             continue
         for position, operands in enumerate(lists):
             wrong = [i for i in operands if not 0 <= i < position]

@@ -45,7 +45,7 @@ def judge(
     element = shape.element_type
     if not (element.is_float or element.is_complex):
         return _judge_exact(ours, value, samples)
-    a, exact, drawn = _wide(ours), _wide(value), [_wide(x) for x in samples]
+    a, exact, drawn = _wide(ours), _wide(value), [_wide(sample) for sample in samples]
     with np.errstate(all="ignore"):
         return _judge_floats(element, a, None if theirs is None else _wide(theirs), exact, drawn)
 
@@ -107,10 +107,10 @@ def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding
     off = ours != value
     if not off.any():
         return Finding(True, f"all {off.size} elements are equal")
-    apart = [x != value for x in samples]
+    apart = [sample != value for sample in samples]
     known = np.any(apart, axis=0)
     allowed_new = FACTOR * _most_new(apart)
-    allowed = FACTOR * max(int(np.count_nonzero(x)) for x in apart)
+    allowed = FACTOR * max(int(np.count_nonzero(is_off)) for is_off in apart)
     new, count = int(np.count_nonzero(off & ~known)), int(np.count_nonzero(off))
     index = tuple(map(int, np.argwhere(off & ~known if new else off)[0]))
     said = (
@@ -123,7 +123,7 @@ def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding
 def _most_new(apart: Sequence[Array]) -> int:
     """Return the most elements that are off in one sample and in no other."""
     times = np.sum(apart, axis=0, dtype=np.int64)
-    return max(int(np.count_nonzero(x & (times == 1))) for x in apart)
+    return max(int(np.count_nonzero(is_off & (times == 1))) for is_off in apart)
 
 
 def _judge_floats(
@@ -140,11 +140,11 @@ def _judge_floats(
         index = tuple(map(int, np.argwhere(unlike)[0]))
         return Finding(False, f"at {list(index)}: {ours[index]} against {exact[index]}")
     judged = np.isfinite(ours) & np.isfinite(exact)
-    for x in samples:
-        judged &= np.isfinite(x)
+    for sample in samples:
+        judged &= np.isfinite(sample)
     if judged.size and not judged.any():
         return _nothing_finite(judged)
-    errors = [np.where(judged, np.abs(x - exact), 0.0) for x in samples]
+    errors = [np.where(judged, np.abs(sample - exact), 0.0) for sample in samples]
     error = np.where(judged, np.abs(ours - exact), 0.0)
     steps = _steps(element, np.where(judged, exact, 0.0))
     largest_norm = max(map(_norm, errors))
@@ -152,8 +152,8 @@ def _judge_floats(
     beyond = error > bound
     # As many may be beyond as lie beyond what the other samples say in one sample.
     allowed_beyond = FACTOR * max(
-        int(np.count_nonzero(x > FACTOR * np.maximum(_bounds(others), steps)))
-        for x, others in _each_and_others(errors)
+        int(np.count_nonzero(error_of_sample > FACTOR * np.maximum(_bounds(others), steps)))
+        for error_of_sample, others in _each_and_others(errors)
     )
     count, norm = int(np.count_nonzero(beyond)), _norm(error)
     allowed_norm = FACTOR * largest_norm
@@ -179,7 +179,7 @@ def _bounds(errors: Sequence[Array]) -> Array:
 
 
 def _each_and_others(errors: Sequence[Array]) -> list[tuple[Array, list[Array]]]:
-    return [(x, [y for y in errors if y is not x]) for x in errors]
+    return [(one, [other for other in errors if other is not one]) for one in errors]
 
 
 def _steps(element: ElementType, values: Array) -> Array:

@@ -81,30 +81,30 @@ def _sums(user: Instruction, is_summed: bool) -> bool:
 
 
 def freedom_of(
-    module: Module, computation: Computation, x: Instruction, summed: frozenset[str]
+    module: Module, computation: Computation, instruction: Instruction, summed: frozenset[str]
 ) -> Freedom:
     """Return the freedom of an instruction whose result is made of floats or complex numbers.
 
     `summed`: what `summed_products` says of the computation.
     """
-    element = array_leaves(x.shape)[0].element_type
+    element = array_leaves(instruction.shape)[0].element_type
     bits = _computed_bits(element)
-    if x.opcode == "custom-call":
-        count = max((_elements(computation, i) for i in x.operands), default=2)
+    if instruction.opcode == "custom-call":
+        count = max((_elements(computation, i) for i in instruction.operands), default=2)
         return _sum_freedom(bits, LIBRARY_FACTOR, count)
-    if x.opcode in FACTORS:
-        if x.opcode in REDUCING and not _adds(module, x):
+    if instruction.opcode in FACTORS:
+        if instruction.opcode in REDUCING and not _adds(module, instruction):
             return NO_FREEDOM
-        if x.opcode == "scatter" and element.is_float and element.mantissa_bits < bits:
+        if instruction.opcode == "scatter" and element.is_float and element.mantissa_bits < bits:
             # Implementations may round after each update, of which an element gets so many.
-            updates = _elements(computation, x.operands[-1])
-            each = ceil(updates / max(1, array_leaves(x.shape)[0].element_count))
-            return _sum_freedom(element.mantissa_bits, FACTORS[x.opcode], each + 1)
-        return _sum_freedom(bits, FACTORS[x.opcode], _terms(computation, x))
+            updates = _elements(computation, instruction.operands[-1])
+            each = ceil(updates / max(1, array_leaves(instruction.shape)[0].element_count))
+            return _sum_freedom(element.mantissa_bits, FACTORS[instruction.opcode], each + 1)
+        return _sum_freedom(bits, FACTORS[instruction.opcode], _terms(computation, instruction))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
-    steps = table.get(x.opcode, 0)
-    if x.name in summed or (table is ULPS_F32 and x.opcode == "divide"):
-        steps = max(steps, COMPILED_ULPS.get(x.opcode, 0))
+    steps = table.get(instruction.opcode, 0)
+    if instruction.name in summed or (table is ULPS_F32 and instruction.opcode == "divide"):
+        steps = max(steps, COMPILED_ULPS.get(instruction.opcode, 0))
     return Freedom(_bits_within(bits, steps)) if steps else NO_FREEDOM
 
 
@@ -125,9 +125,9 @@ def _sum_freedom(bits: int, factor: float, terms: int) -> Freedom:
     return Freedom(certain, certain)
 
 
-def _adds(module: Module, x: Instruction) -> bool:
+def _adds(module: Module, instruction: Instruction) -> bool:
     """Whether what a reduction combines with depends on the order, or rounds."""
-    name = x.attributes.text("scatter") or x.attributes.text("to_apply")
+    name = instruction.attributes.text("scatter") or instruction.attributes.text("to_apply")
     combiner = monoid_of(module, name)
     if combiner in MONOIDS:
         return combiner in ORDER_DEPENDENT
@@ -142,23 +142,27 @@ def _rounds(module: Module, name: str) -> bool:
     )
 
 
-def _terms(computation: Computation, x: Instruction) -> int:
+def _terms(computation: Computation, instruction: Instruction) -> int:
     """Return the length of the longest sum behind one element, or a bound of it."""
-    first = computation.instructions[x.operands[0]].shape
-    if x.opcode == "dot" and isinstance(first, ArrayShape):
-        return prod(first.dimensions[d] for d in x.attributes.integers("lhs_contracting_dims"))
-    if x.opcode == "convolution":
-        kernel = computation.instructions[x.operands[1]].shape
-        labels = x.attributes.get("dim_labels")
+    first = computation.instructions[instruction.operands[0]].shape
+    if instruction.opcode == "dot" and isinstance(first, ArrayShape):
+        return prod(
+            first.dimensions[d] for d in instruction.attributes.integers("lhs_contracting_dims")
+        )
+    if instruction.opcode == "convolution":
+        kernel = computation.instructions[instruction.operands[1]].shape
+        labels = instruction.attributes.get("dim_labels")
         if isinstance(kernel, ArrayShape) and isinstance(labels, ConvolutionLabels):
             return kernel.element_count // max(1, kernel.dimensions[labels.rhs.index("o")])
-    if x.opcode == "reduce":
-        return _elements(computation, x.operands[0]) // max(
-            1, array_leaves(x.shape)[0].element_count
+    if instruction.opcode == "reduce":
+        return _elements(computation, instruction.operands[0]) // max(
+            1, array_leaves(instruction.shape)[0].element_count
         )
-    if x.opcode == "reduce-window":
-        return prod(d.size for d in x.attributes.window().dimensions)
-    return _elements(computation, x.operands[-1 if x.opcode == "scatter" else 0])
+    if instruction.opcode == "reduce-window":
+        return prod(d.size for d in instruction.attributes.window().dimensions)
+    return _elements(
+        computation, instruction.operands[-1 if instruction.opcode == "scatter" else 0]
+    )
 
 
 def _elements(computation: Computation, position: int) -> int:

@@ -32,14 +32,14 @@ def perturbed(module: Module) -> Module | None:
     if any(
         isinstance(leaf, ArrayShape) and leaf.dynamic
         for c in module.computations
-        for x in c.instructions
-        for _, leaf in leaves(x.shape)
+        for op in c.instructions
+        for _, leaf in leaves(op.shape)
     ):
         return None
     forms = _Forms(module)
     name = forms.written(module.entry.name, "entry")
-    position = next(i for i, c in enumerate(forms.made) if c.name == name)
-    return with_computations(module, tuple(forms.made), position)
+    position = next(i for i, c in enumerate(forms.computations) if c.name == name)
+    return with_computations(module, tuple(forms.computations), position)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Forms:
     """Writes each computation in the forms that its callers need, callees first."""
 
     module: Module
-    made: list[Computation] = field(default_factory=list)
+    computations: list[Computation] = field(default_factory=list)
     _names: Names = field(default_factory=lambda: Names(()))
     _known: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class _Forms:
         if key not in self._known:
             computation = _Writing(self, self.module.computation[name], form).finished()
             self._known[key] = self._names.fresh(name)
-            self.made.append(replace(computation, name=self._known[key]))
+            self.computations.append(replace(computation, name=self._known[key]))
         return self._known[key]
 
 
@@ -87,11 +87,11 @@ class _Writing:
             writer.made[spread] = writer.made[spread]._replace(parameter_number=number)
             self._take(spread)
         place: list[int] = []
-        for x in old.instructions:
-            if x.opcode == "parameter" and self._form in ("branch", "body"):
-                place.append(self._parameter_of_tuple(x))
+        for instruction in old.instructions:
+            if instruction.opcode == "parameter" and self._form in ("branch", "body"):
+                place.append(self._parameter_of_tuple(instruction))
             else:
-                place.append(self._written(x, [place[i] for i in x.operands]))
+                place.append(self._written(instruction, [place[i] for i in instruction.operands]))
         root = place[old.root]
         if self._form == "body":
             root = self._with_spread(root)
@@ -101,14 +101,14 @@ class _Writing:
         self._spread = spread
         self._ops = RoundingOps(self._writer, spread)
 
-    def _parameter_of_tuple(self, x: Instruction) -> int:
+    def _parameter_of_tuple(self, instruction: Instruction) -> int:
         writer = self._writer
-        shape = TupleShape((wide_shape(x.shape), F64_SCALAR))
-        own = without(x.attributes, DESCRIBES_LEAVES)
-        writer.made.append(x._replace(shape=shape, attributes=own))
+        shape = TupleShape((wide_shape(instruction.shape), F64_SCALAR))
+        own = without(instruction.attributes, DESCRIBES_LEAVES)
+        writer.made.append(instruction._replace(shape=shape, attributes=own))
         at = len(writer.made) - 1
         self._take(writer.element("spread", at, 1))
-        return writer.element(x.name, at, 0)
+        return writer.element(instruction.name, at, 0)
 
     def _with_spread(self, at: int) -> int:
         shape = TupleShape((self._writer.made[at].shape, F64_SCALAR))
@@ -117,45 +117,56 @@ class _Writing:
     def _spreads(self) -> tuple[int, ...]:
         return () if self._spread is None else (self._spread,)
 
-    def _written(self, x: Instruction, operands: list[int]) -> int:
-        if x.attributes.called:
-            if self._spread is not None and x.opcode in ("call", "fusion", "while", "conditional"):
-                return self._call(x, operands)
-            adds = OPS[x.opcode].traits & Trait.APPLIER and x.opcode not in ("map", "sort")
+    def _written(self, instruction: Instruction, operands: list[int]) -> int:
+        if instruction.attributes.called:
+            if self._spread is not None and instruction.opcode in (
+                "call",
+                "fusion",
+                "while",
+                "conditional",
+            ):
+                return self._call(instruction, operands)
+            adds = OPS[instruction.opcode].traits & Trait.APPLIER and instruction.opcode not in (
+                "map",
+                "sort",
+            )
             form = "region" if adds or self._form == "region" else "mapped"
-            x = self._calling(x, form)
-        kinds = [leaf.element_type for leaf in array_leaves(x.shape)]
+            instruction = self._calling(instruction, form)
+        kinds = [leaf.element_type for leaf in array_leaves(instruction.shape)]
         rounds = self._form != "region" and any(k.is_float or k.is_complex for k in kinds)
-        if not rounds or x.opcode in EXACT or is_identity(x):
-            return self._writer.widen(x, operands)
-        if x.opcode == "convert":
-            return self._ops.rounded(self._writer.widen(x, operands), x.shape)
-        freedom = freedom_of(self._forms.module, self._old, x, self._summed)
+        if not rounds or instruction.opcode in EXACT or is_identity(instruction):
+            return self._writer.widen(instruction, operands)
+        if instruction.opcode == "convert":
+            return self._ops.rounded(self._writer.widen(instruction, operands), instruction.shape)
+        freedom = freedom_of(self._forms.module, self._old, instruction, self._summed)
         if freedom.operand_bits is not None:
             operands = [self._ops.moved(at, freedom.operand_bits) for at in operands]
-        position = self._writer.widen(x, operands)
+        position = self._writer.widen(instruction, operands)
         if freedom.result_bits is not None:
             position = self._ops.moved(position, freedom.result_bits)
-        return self._ops.rounded(position, x.shape)
+        return self._ops.rounded(position, instruction.shape)
 
-    def _call(self, x: Instruction, operands: Sequence[int]) -> int:
+    def _call(self, instruction: Instruction, operands: Sequence[int]) -> int:
         writer = self._writer
-        if x.opcode in ("call", "fusion"):
-            return writer.widen(self._calling(x, "called"), [*operands, *self._spreads()])
-        if x.opcode == "conditional":
+        if instruction.opcode in ("call", "fusion"):
+            return writer.widen(self._calling(instruction, "called"), [*operands, *self._spreads()])
+        if instruction.opcode == "conditional":
             given = [operands[0], *map(self._with_spread, operands[1:])]
-            return writer.widen(self._calling(x, "branch"), given)
-        condition = self._forms.written(x.attributes.text("condition"), "branch")
-        body = self._forms.written(x.attributes.text("body"), "body")
-        names = {x.attributes.text("condition"): condition, x.attributes.text("body"): body}
+            return writer.widen(self._calling(instruction, "branch"), given)
+        condition = self._forms.written(instruction.attributes.text("condition"), "branch")
+        body = self._forms.written(instruction.attributes.text("body"), "body")
+        names = {
+            instruction.attributes.text("condition"): condition,
+            instruction.attributes.text("body"): body,
+        }
         state = self._with_spread(operands[0])
-        loop = writer.add(x.name, "while", writer.made[state].shape, (state,))
+        loop = writer.add(instruction.name, "while", writer.made[state].shape, (state,))
         writer.made[loop] = writer.made[loop]._replace(
-            attributes=without(renamed(x.attributes, names), DESCRIBES_LEAVES),
-            backend_config=x.backend_config,
+            attributes=without(renamed(instruction.attributes, names), DESCRIBES_LEAVES),
+            backend_config=instruction.backend_config,
         )
-        return writer.element(x.name, loop, 0)
+        return writer.element(instruction.name, loop, 0)
 
-    def _calling(self, x: Instruction, form: str) -> Instruction:
-        names = {name: self._forms.written(name, form) for name in x.attributes.called}
-        return x._replace(attributes=renamed(x.attributes, names))
+    def _calling(self, instruction: Instruction, form: str) -> Instruction:
+        names = {name: self._forms.written(name, form) for name in instruction.attributes.called}
+        return instruction._replace(attributes=renamed(instruction.attributes, names))

@@ -134,7 +134,7 @@ class DiffersTest:
         refuse_infeeds(module)
         ours = _on_tiles(module, leaves, self.setup)
         theirs = evaluate_everywhere(module, *nested(module, leaves))
-        truth = truth_of(lambda work: [in_f64(m, x) for m, x in work], module, leaves)
+        truth = truth_of(lambda work: [in_f64(m, arrays) for m, arrays in work], module, leaves)
         return any(not report.agrees for report in compare_outputs(module, ours, theirs, truth))
 
 
@@ -166,13 +166,13 @@ def error_test(code: str, module: Module, setup: Setup) -> ErrorTest:
     seen: dict[str, str] = {}
     for name, stage in STAGES.items():
         try:
-            found = codes_of(lambda: stage(setup, module))  # noqa: B023 - called at once
+            codes = codes_of(lambda: stage(setup, module))  # noqa: B023 - called at once
         except Exception as crash:
-            found = frozenset({type(crash).__name__})
-        if wanted in found:
+            codes = frozenset({type(crash).__name__})
+        if wanted in codes:
             return ErrorTest(wanted, name, setup)
-        seen |= {met: name for met in sorted(found) if met not in seen}
-        if name == "verifying it" and found:
+        seen |= {met: name for met in sorted(codes) if met not in seen}
+        if name == "verifying it" and codes:
             break
     said = ", ".join(f"{met} while {name}" for met, name in seen.items())
     raise UsageError(
@@ -187,8 +187,8 @@ def differs_test(module: Module, setup: Setup) -> DiffersTest:
 
     Raises what compiling and running the module do: then there are no values to compare.
     """
-    made = DiffersTest(setup)
-    if not made.differs(module):
+    differing = DiffersTest(setup)
+    if not differing.differs(module):
         raise UsageError(
             "E3115",
             "the module has the same values compiled as evaluated op by op",
@@ -196,7 +196,7 @@ def differs_test(module: Module, setup: Setup) -> DiffersTest:
             "for kernels that both are wrong in use "
             "--test 'sh -c \"hloipu check {}; test $? = 6\"'",
         )
-    return made
+    return differing
 
 
 def codes_of(action: Callable[[], Any]) -> frozenset[str]:

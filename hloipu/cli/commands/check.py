@@ -163,11 +163,12 @@ def bounded(seconds: float | None) -> Iterator[Working]:
 def refuse_infeeds(module: Module) -> None:
     """Raise UsageError E2041 for a module that takes data from queues: no reference can."""
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode == "infeed":
+        for instruction in computation.instructions:
+            if instruction.opcode == "infeed":
                 raise UsageError(
                     "E2041",
-                    f"infeed {printable(x.name)!r} takes values from a queue, which XLA:CPU and "
+                    f"infeed {printable(instruction.name)!r} takes values from a queue, which "
+                    "XLA:CPU and "
                     "f64 have none for: there is nothing to compare with",
                     hint="make its arrays parameters of the entry to check them, and feed those on "
                     "the device: hloipu run --loop N --feed data=N,…",

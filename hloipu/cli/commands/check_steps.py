@@ -195,7 +195,7 @@ class _Checked:
                     shapes[n][0],
                     cut[n],
                     plain[n],
-                    None if truth is None else leaf_truth(truth, lambda x, n=n: x[n]),  # type: ignore[misc]
+                    None if truth is None else leaf_truth(truth, lambda results, n=n: results[n]),  # type: ignore[misc]
                 )
                 for n in sorted(plain)
             ]

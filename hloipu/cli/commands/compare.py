@@ -105,14 +105,14 @@ def command(
         raise click.UsageError("Missing argument 'FIRST' or 'SECOND'.")
     asking = [condition_of(text) for text in conditions]
     records = [record_of(path, limits, asked) for path in (first, second)]
-    found = figures(*records)
+    compared = figures(*records)
     names = [Path(path).stem for path in (first, second)]
     names = names if names[0] != names[1] else [first, second]
     if output is not None:
-        _write_page(output, records, names, found)
-    failing = [text for each in asking if (text := failed(each, found["figures"]))]
+        _write_page(output, records, names, compared)
+    failing = [text for each in asking if (text := failed(each, compared["figures"]))]
     if as_json:
-        say(json.dumps(found | ({"failed": failing} if asking else {})))
+        say(json.dumps(compared | ({"failed": failing} if asking else {})))
     else:
         say(comparison(*records, names=names, most_rows=most_rows))
     for text in failing:
@@ -122,14 +122,14 @@ def command(
 
 
 def _write_page(
-    output: str, records: Sequence[Record], names: Sequence[str], found: Mapping[str, Any]
+    output: str, records: Sequence[Record], names: Sequence[str], figures: Mapping[str, Any]
 ) -> None:
     """Write the page of two profiles."""
     from hloipu.report.page import write_page
     from hloipu.report.record import of_profile
 
     first, second = (of_profile(record, "", "") for record in records)
-    compared = {"names": names, "profile": first["profile"], "figures": found["figures"]}
+    compared = {"names": names, "profile": first["profile"], "figures": figures["figures"]}
     write_page({**second, "compared": compared}, Path(output))
 
 
@@ -215,11 +215,11 @@ def comparison(
     most_rows: int = MOST_ROWS,
 ) -> str:
     """Return two profiles side by side as text, and the instructions that differ most."""
-    found = figures(first, second)
+    compared = figures(first, second)
     head = ("", *(shortened(name, _WIDTH) for name in names), "difference", "ratio")
-    rows = [_row(name, *pair) for name, pair in found["figures"].items()]
+    rows = [_row(name, *pair) for name, pair in compared["figures"].items()]
     parts = [table(head, rows)]
-    origins = [(name, pair) for name, pair in found["origins"].items() if pair[0] != pair[1]]
+    origins = [(name, pair) for name, pair in compared["origins"].items() if pair[0] != pair[1]]
     if origins and most_rows:
         shown = [_row(shortened(name, _WIDTH), *pair) for name, pair in origins[:most_rows]]
         parts.append(table(("cycles by instruction", *head[1:]), shown))

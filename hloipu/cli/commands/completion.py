@@ -22,6 +22,6 @@ def command(shell: str) -> None:
 
     from hloipu.cli.application import application
 
-    found = get_completion_class(shell)
-    if found is not None:  # click has all of them
-        say(found(application, {}, "hloipu", COMPLETE_VARIABLE).source())
+    completion = get_completion_class(shell)
+    if completion is not None:  # click has all of them
+        say(completion(application, {}, "hloipu", COMPLETE_VARIABLE).source())

@@ -85,10 +85,10 @@ def _tabulate(
 
 def _values(asked_for: tuple[str, ...]) -> dict[str, list[str]]:
     """Return the values of each key; UsageError E3012 for a key that is there twice."""
-    found: dict[str, list[str]] = {}
+    values_by_key: dict[str, list[str]] = {}
     for text in asked_for:
         key, _, values = text.partition("=")
-        if key in found:
+        if key in values_by_key:
             raise UsageError("E3012", f"--sweep says {key} twice", hint="leave one of them out")
-        found[key] = values.split(",")
-    return found
+        values_by_key[key] = values.split(",")
+    return values_by_key

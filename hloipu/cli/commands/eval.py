@@ -89,7 +89,7 @@ def command(
 
 def check_names(module: Module, watched: Sequence[str]) -> None:
     """Raise UsageError where an instruction to watch does not exist."""
-    names = {x.name for computation in module.computations for x in computation.instructions}
+    names = {op.name for computation in module.computations for op in computation.instructions}
     for name in watched:
         if name.lstrip("%") not in names:
             raise UsageError(
@@ -111,7 +111,9 @@ class Watcher:
         if instruction.name in self.names:
             for leaf in leaves:
                 say(f"{printable(instruction.name)} = {shown(leaf)}")
-        if self.stop_on_nan and any(x.dtype.kind in "fc" and np.isnan(x).any() for x in leaves):
+        if self.stop_on_nan and any(
+            array.dtype.kind in "fc" and np.isnan(array).any() for array in leaves
+        ):
             raise MismatchError(
                 "E6001",
                 f"instruction {instruction.name!r} ({instruction.opcode}) made a NaN",

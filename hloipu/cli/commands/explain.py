@@ -79,31 +79,34 @@ def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_js
     for line in lines:
         say(line, err=True)
     module = ready_to_divide(module)
-    found = explained(module, shardings_of(module), op)
-    if not found:
-        known = [x.name for c in module.computations for x in c.instructions]
+    explanations = explained(module, shardings_of(module), op)
+    if not explanations:
+        known = [instruction.name for c in module.computations for instruction in c.instructions]
         raise UsageError(
             "E0478",
             f"no instruction that runs is named {op!r}, or it has no result",
             hint=did_you_mean(op, known, "`hloipu emit --stage=shardings` prints them all"),
         )
     if as_json:
-        record = {"schema": "hloipu.shardings/1", "values": [each.record() for each in found]}
+        record = {
+            "schema": "hloipu.shardings/1",
+            "values": [each.record() for each in explanations],
+        }
         say(json.dumps(record, ensure_ascii=False))
     else:
-        say("".join(each.text() for each in found), nl=False)
+        say("".join(each.text() for each in explanations), nl=False)
 
 
 def records_of(records: Sequence[Record], op: str) -> list[Record]:
     """Return the records of an op; UsageError E0490 where there are none."""
     wanted = op.removeprefix("%")
 
-    def name(x: Record) -> str:
-        return x.op if isinstance(x, PlannedOp) else x.value
+    def name(record: Record) -> str:
+        return record.op if isinstance(record, PlannedOp) else record.value
 
-    wanted_records = [x for x in records if name(x) == wanted]
+    wanted_records = [record for record in records if name(record) == wanted]
     if not wanted_records:
-        known = sorted({name(x) for x in records})
+        known = sorted({name(record) for record in records})
         near = nearest(wanted, known, _NEAREST) or known[:_NEAREST]
         raise UsageError(
             "E0490",

@@ -100,9 +100,9 @@ def feeds_of(program: CompiledProgram) -> list[ElementSpec]:
 def batched_for(source: Source, feeds: list[ElementSpec]) -> Source:
     """Return rows put together to batches where an infeed takes such batches."""
     for spec in feeds:
-        found = batched(source, spec)
-        if found is not source:
-            return found
+        batches = batched(source, spec)
+        if batches is not source:
+            return batches
     return source
 
 
@@ -114,24 +114,24 @@ def matching(element: Any, feeds: list[ElementSpec]) -> ElementSpec:
         except StreamError:
             continue
         return spec
-    found = spec_of(element)
+    own = spec_of(element)
     if feeds:
         taken = " or ".join(map(str, feeds))
         raise UsageError(
             "E2064",
-            f"the executable takes {taken}; elements of the file are {found}",
+            f"the executable takes {taken}; elements of the file are {own}",
             hint="choose --arrays and --batch, or convert the file's arrays",
         )
-    return found
+    return own
 
 
 def record(rates: list[EpochRate], need: dict[str, Any] | None) -> dict[str, Any]:
     """Return the report as JSON data; the epochs have the keys of `ipu.dataset_benchmark`."""
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "schema": "hloipu.feed_bench/1",
         "epochs": [rate._asdict() for rate in rates],
     }
-    return found if need is None else found | {"required": need}
+    return report if need is None else report | {"required": need}
 
 
 def required(

@@ -84,12 +84,12 @@ def command(
         say(timing_text(watcher.runs), err=True)
     if shows_plan:
         say(json.dumps(plan.record(), ensure_ascii=False), err=output is None)
-    made = print_module(module)
+    hlo_text = print_module(module)
     if output is None:
-        say_hlo(made)
+        say_hlo(hlo_text)
         return
     with replacing(output) as stream:
-        stream.write(made.encode("utf-8", errors="surrogateescape"))
+        stream.write(hlo_text.encode("utf-8", errors="surrogateescape"))
 
 
 def check_named(pipeline: Pipeline, names: tuple[str, ...]) -> None:

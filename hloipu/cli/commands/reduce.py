@@ -98,7 +98,7 @@ def command(
     trials = Trials(tester, timeout, time_limit)
     progress = ReduceProgress(module.instruction_count)
     try:
-        found = reduce_module(
+        reduced = reduce_module(
             module,
             trials.holds,
             most_tests=most_tests,
@@ -125,7 +125,7 @@ def command(
         tester.close()
     progress.end_of_pass()
     result.finish()
-    say(_summary(module, found, progress.seconds, time_limit), err=True)
+    say(_summary(module, reduced, progress.seconds, time_limit), err=True)
     if trials.too_late:
         say(f"{trials.too_late} candidates were given up: they took too long", err=True)
 
@@ -204,15 +204,15 @@ class _Result:
             self._written = self.best[1]
 
 
-def _summary(module: Module, found: Reduced, seconds: float, time_limit: float | None) -> str:
+def _summary(module: Module, reduced: Reduced, seconds: float, time_limit: float | None) -> str:
     endings = {
         "smallest": "",
         "tests": "; --most-tests ended it early",
         "time": f"; --time-limit {time_limit} ended it early",
     }
     return (
-        f"{module.instruction_count} -> {found.module.instruction_count} instructions, "
-        f"{found.tests} tests, {seconds:.1f} s{endings[found.ending]}"
+        f"{module.instruction_count} -> {reduced.module.instruction_count} instructions, "
+        f"{reduced.tests} tests, {seconds:.1f} s{endings[reduced.ending]}"
     )
 
 

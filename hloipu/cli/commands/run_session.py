@@ -47,9 +47,9 @@ def needs_session(module: Module, options: Options) -> bool:
     """Whether a module's program will keep state or have queues."""
     asks = wrapping_request(options).asks or pipeline_request(options).asks
     return asks or any(
-        x.opcode in _HOST_OPS
+        op.opcode in _HOST_OPS
         for computation in module.computations
-        for x in computation.instructions
+        for op in computation.instructions
     )
 
 
@@ -95,7 +95,7 @@ def run_in_session(
     with _opened(program, asked, given) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
-            queue.name: [x.element for x in session.arrived(queue.name)]
+            queue.name: [arrived.element for arrived in session.arrived(queue.name)]
             for queue in program.program.queues
             if not queue.to_device
         }
@@ -121,22 +121,22 @@ def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[s
     A rate that is measured is that of this machine now, of the file's first elements; of several
     hosts' files, the lowest.
     """
-    found: dict[str, float] = {}
+    rate_by_infeed: dict[str, float] = {}
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     for name, text in asked.rates.items():
         if text != MEASURED:
-            found[name] = _rate(name, text)
+            rate_by_infeed[name] = _rate(name, text)
             continue
         files = [file for fed, file in asked.infeeds.items() if fed.partition("@")[0] == name]
         if not files:
             continue  # the session says what is missing
-        found[name] = min(
+        rate_by_infeed[name] = min(
             _measured(queues[name], source_of_file(queues[name], file, repeats=True, seed=seed),
                       asked.timeout)
             for file in files
         )  # fmt: skip
-        say(f"{name}: this host makes {found[name]:,.4g} elements/s", err=True)
-    return found
+        say(f"{name}: this host makes {rate_by_infeed[name]:,.4g} elements/s", err=True)
+    return rate_by_infeed
 
 
 def _measured(queue: Queue, source: Source, timeout: float) -> float:
@@ -210,12 +210,12 @@ def check_queue_names(program: Program, asked: SessionOptions) -> None:
     """Raise UsageError E3155 for a queue that the program has not."""
     for path in asked.outfeeds.values():
         check_writable(path)
-    for flag, names, way in (
+    for flag, names, to_device in (
         ("--infeed", asked.infeeds, True),
         ("--producer-rate", asked.rates, True),
         ("--outfeed-to", asked.outfeeds, False),
     ):
-        known = [queue.name for queue in program.queues if queue.to_device is way]
+        known = [queue.name for queue in program.queues if queue.to_device is to_device]
         if flag == "--infeed":
             known += [f"{name}@{host}" for name in known for host in range(program.hosts)]
         for name in names:
@@ -234,7 +234,7 @@ def numbers_asked(program: CompiledProgram, asked: SessionOptions) -> dict[int, 
     """
     in_a_run = program.program.steps_per_run
     calls = max(1, (in_a_run if asked.steps is None else asked.steps) // in_a_run)
-    found: dict[int, list[Any]] = {}
+    values_by_number: dict[int, list[Any]] = {}
     for port, text in ports_named(program, asked.inputs):
         values = _values(port, text)
         if len(values) not in (1, calls):
@@ -243,8 +243,8 @@ def numbers_asked(program: CompiledProgram, asked: SessionOptions) -> dict[int, 
                 f"--input gives {len(values)} values for {calls} calls of {in_a_run} steps",
                 hint="give one for all, or one for each call; --steps says how many steps are done",
             )
-        found[number_of(port)] = values
-    return found
+        values_by_number[number_of(port)] = values
+    return values_by_number
 
 
 def ports_named(program: CompiledProgram, given: Mapping[str, str]) -> list[tuple[Port, str]]:
@@ -301,25 +301,27 @@ def _all_steps(
 
 def _folder(path: str) -> Path:
     """Return a folder that is there from now on; UsageError E3004 where it cannot be."""
-    found = Path(path)
+    folder = Path(path)
     try:
-        found.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             "E3004",
             f"cannot make the folder {path!r}: {error.strerror}",
             hint="name a folder that can be written to, not a file",
         ) from error
-    return found
+    return folder
 
 
 def _by_result(session: "Session | HostsSession", outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
     seen = seen_by_users(session.program)
-    found = {number_of(port): array for port, array in zip(seen.results, outputs, strict=False)}
+    array_by_result = {
+        number_of(port): array for port, array in zip(seen.results, outputs, strict=False)
+    }
     state = session.state()
-    found |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
-    return dict(sorted(found.items()))
+    array_by_result |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
+    return dict(sorted(array_by_result.items()))
 
 
 def show_session(
@@ -360,7 +362,9 @@ def _columns(name: str, elements: Sequence[Any]) -> dict[str, Any]:
     if not elements:
         return {}
     if isinstance(elements[0], dict):
-        return {f"{name}/{key}": np.stack([x[key] for x in elements]) for key in elements[0]}
+        return {
+            f"{name}/{key}": np.stack([element[key] for element in elements]) for key in elements[0]
+        }
     if not isinstance(elements[0], tuple):
         return {name: np.stack(elements)}
     return {f"{name}.{k}": np.stack(column) for k, column in enumerate(zip(*elements, strict=True))}

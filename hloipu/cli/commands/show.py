@@ -195,16 +195,18 @@ def cost_cells(cost: OpCost, exact: bool) -> tuple[str, str, str]:
 def loops_section(summary: Summary, most: int) -> str:
     """Return the loops whose trip count the text does not tell, the costliest trips first."""
     unknown = summary.tally.unknown_loops
-    loops = sorted(unknown, key=lambda x: (-x.cost_per_trip.flops, x.instruction.name))[:most]
+    loops = sorted(unknown, key=lambda loop: (-loop.cost_per_trip.flops, loop.instruction.name))[
+        :most
+    ]
     if not loops:
         return ""
     rows = [
         (
-            printable(x.instruction.name),
-            printable(x.computation.name),
-            *cost_cells(x.cost_per_trip, True),
+            printable(loop.instruction.name),
+            printable(loop.computation.name),
+            *cost_cells(loop.cost_per_trip, True),
         )
-        for x in loops
+        for loop in loops
     ]
     head = ("loop of unknown trip count", "in", "FLOP a trip", "transc.", "bytes")
     more = f"… and {len(unknown) - len(loops)} more\n" if len(loops) < len(unknown) else ""

@@ -50,7 +50,7 @@ def command(name: str | None, settings: tuple[str, ...], as_json: bool, as_toml:
 
 def split_settings(settings: tuple[str, ...]) -> dict[str, str]:
     """Return `KEY=VALUE` texts as a dictionary; raises MachineError E3209 for any other form."""
-    found: dict[str, str] = {}
+    value_by_key: dict[str, str] = {}
     for setting in settings:
         key, mark, value = setting.partition("=")
         if not mark or not key.strip() or not value.strip():
@@ -59,10 +59,10 @@ def split_settings(settings: tuple[str, ...]) -> dict[str, str]:
                 f"--set takes KEY=VALUE, not {shown(setting)}",
                 hint="for example --set tiles_per_ipu=64",
             )
-        if key.strip() in found:
+        if key.strip() in value_by_key:
             raise MachineError("E3209", f"{shown(key.strip())} is set twice", place="--set")
-        found[key.strip()] = value
-    return found
+        value_by_key[key.strip()] = value
+    return value_by_key
 
 
 def list_text(machines: list[Machine]) -> str:

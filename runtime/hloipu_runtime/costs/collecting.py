@@ -113,13 +113,13 @@ def _chosen(
     """Return the phases that a collective takes, round a ring or by levels, and what they cost."""
     sizes = _bytes_by_ipu(program, step)
 
-    def priced(found: tuple[Phase, ...]) -> tuple[tuple[Phase, ...], _Cost]:
+    def priced(phases_taken: tuple[Phase, ...]) -> tuple[tuple[Phase, ...], _Cost]:
         spent, links = FREE, NO_LINK_CYCLES
-        for phase in found:
+        for phase in phases_taken:
             cost = _phase_cost(program, machine, phase, sizes, tiles)
             spent = spent.plus(cost.spent.times(phase.times))
             links = links.plus(cost.links, phase.times)
-        return found, _Cost(spent, links)
+        return phases_taken, _Cost(spent, links)
 
     ipu = min(sizes, default=0)
     places = [program.place(ipu, p) for p in range(program.participants)]
@@ -129,10 +129,10 @@ def _chosen(
     if step.form.kind in _ROUND_RINGS:
         forms.append(replace(step.form, groups=_folded_groups(step.form.groups, places)))
     ways = [tuple(phases(form)) for form in forms]
-    ways += [way for form in forms if (way := tuple(phases_by_level(form, domains)))]
-    ways += [way for way in short_ways(step.form, domains) if way]
-    found = [priced(way) for way in dict.fromkeys(ways)]
-    return min(found, key=lambda each: each[1].spent.total.cycles)
+    ways += [candidate for form in forms if (candidate := tuple(phases_by_level(form, domains)))]
+    ways += [candidate for candidate in short_ways(step.form, domains) if candidate]
+    candidates = [priced(candidate) for candidate in dict.fromkeys(ways)]
+    return min(candidates, key=lambda each: each[1].spent.total.cycles)
 
 
 _ROUND_RINGS = (c.ALL_REDUCE, c.REDUCE_SCATTER, c.ALL_GATHER)
@@ -218,7 +218,7 @@ def phases_by_level(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[
     """
     split = [_by_domain(group, domains) for group in form.groups if len(group) > 1]
     sizes = {(len(parts), len(parts[0])) for parts in split}
-    if len(sizes) != 1 or any(len(x) != len(parts[0]) for parts in split for x in parts):
+    if len(sizes) != 1 or any(len(part) != len(parts[0]) for parts in split for part in parts):
         return
     ((count, within),) = sizes
     if count < 2 or within < 2:
@@ -237,15 +237,15 @@ def phases_by_level(form: c.CollectiveForm, domains: Sequence[int]) -> Iterator[
     elif form.kind == c.BROADCAST:
         # First those that are alone in their domain: few copies go over gateways.
         yield from _broadcast(
-            [tuple(x for same in zip(*p, strict=True) for x in same) for p in split]
+            [tuple(member for same in zip(*p, strict=True) for member in same) for p in split]
         )
 
 
 def _by_domain(group: Sequence[int], domains: Sequence[int]) -> list[tuple[int, ...]]:
-    found: dict[int, list[int]] = {}
+    members_by_domain: dict[int, list[int]] = {}
     for member in group:
-        found.setdefault(domains[member], []).append(member)
-    return [tuple(members) for members in found.values()]
+        members_by_domain.setdefault(domains[member], []).append(member)
+    return [tuple(members) for members in members_by_domain.values()]
 
 
 def _rings(groups: Iterable[Sequence[int]]) -> tuple[tuple[int, int], ...]:
@@ -295,11 +295,11 @@ def _phase_flows(program: Program, phase: Phase, sizes: dict[int, int]) -> list[
 def _bytes_by_ipu(program: Program, step: c.Collective) -> dict[int, int]:
     """Return the bytes that a participant brings, by its IPUs."""
     brought = step.inputs[:1] if step.form.kind == c.RAGGED else step.inputs
-    found: Counter[int] = Counter()
+    bytes_by_ipu: Counter[int] = Counter()
     for moved in brought:
         variable = program.variables[moved.variable]
-        found[variable.ipu] += bytes_of(variable)
-    return dict(found)
+        bytes_by_ipu[variable.ipu] += bytes_of(variable)
+    return dict(bytes_by_ipu)
 
 
 def bytes_of(variable: Variable) -> int:

@@ -155,13 +155,13 @@ def _waiting(
 
 def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[int]:
     """Return the cycles of all executions of each block with what is inside."""
-    found: list[int] = []
+    cycles_by_block: list[int] = []
     for number, block in enumerate(costs.blocks):
         total = block.spent.total.cycles * counts[number]
         for inner in block.inner:
             times = _times(inner, counts[number], decide)
             parts = [
-                _part(found[b], count, counts[b])
+                _part(cycles_by_block[b], count, counts[b])
                 for b, count in zip(blocks_inside(inner), times, strict=True)
             ]
             if isinstance(inner, Together):
@@ -172,8 +172,8 @@ def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[
                 total += round(sum(slots * sum(each[n] for n in on) for slots, on in found_slots))
             else:
                 total += sum(parts)
-        found.append(total)
-    return found
+        cycles_by_block.append(total)
+    return cycles_by_block
 
 
 def _part(total: int, share: int, whole: int) -> int:

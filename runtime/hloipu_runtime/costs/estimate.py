@@ -98,16 +98,16 @@ def estimate(
     A loop that data ends is unknown unless `assume_trips` has it; a choice is unknown unless its
     branches cost the same. At least, such a loop runs 0 times and the cheapest branch is taken.
     """
-    found = _Sums(costs or step_charges(program, machine), assume_trips)
-    counts = count_blocks(found.costs, found.decide)
-    spent, unknown = spent_of(found.costs, counts), found.unknown[found.costs.root]
+    sums = _Sums(costs or step_charges(program, machine), assume_trips)
+    counts = count_blocks(sums.costs, sums.decide)
+    spent, unknown = spent_of(sums.costs, counts), sums.unknown[sums.costs.root]
     cycles = spent.total.cycles
     return Estimate(
         spent,
         cycles,
         None if unknown else cycles,
         None if unknown else seconds(machine, cycles),
-        tuple(found.unknowns) if unknown else (),
+        tuple(sums.unknowns) if unknown else (),
         counts,
     )
 

@@ -115,7 +115,7 @@ def exchange_forms(
         receives.append(
             _rearranged(machine, traffic.received_bytes, traffic.messages, traffic.fragments)
         )
-    found = []
+    forms = []
     for sending in sends:
         for receiving in receives:
             if sending.buffer_bytes and receiving.buffer_bytes:
@@ -123,8 +123,8 @@ def exchange_forms(
                 receiving = _rearranged(
                     machine, traffic.message_bytes, traffic.messages, traffic.fragments
                 )
-            found.append(_form(machine, sending, receiving))
-    return tuple(found)
+            forms.append(_form(machine, sending, receiving))
+    return tuple(forms)
 
 
 def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:

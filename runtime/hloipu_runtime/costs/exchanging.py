@@ -57,12 +57,12 @@ def cycles_by_tile(
     What links take, and further rounds, is nobody's tile.
     """
     moved = _moved_by(program, step.transfers, machine, forms)
-    tiles, found = machine.chip.tiles_per_ipu, {}
+    tiles, cycles_by_ipu = machine.chip.tiles_per_ipu, {}
     for ipu, loads in moved.loads.items():
         traffic = TileTraffic(*_sums_by_tile(loads.traffic, len(TileTraffic._fields), tiles))
         copying = _sums_by_tile(loads.before + loads.after, len(Charge._fields), tiles)[0]
-        found[ipu] = np.asarray(exchange_cycles(machine, traffic) + copying)
-    return found
+        cycles_by_ipu[ipu] = np.asarray(exchange_cycles(machine, traffic) + copying)
+    return cycles_by_ipu
 
 
 def _sums_by_tile(loads: Iterable[Load], amounts: int, tiles: int) -> NDArray[np.int64]:
@@ -102,19 +102,19 @@ class SlotCopies:
         active = frozenset(positions)
         parts = [moved for producer, moved in self._made.items() if producer in active]
         on_ipus = [
-            self._on(ipu, tuple([x for x in makers if x in active]))
+            self._on(ipu, tuple([producer for producer in makers if producer in active]))
             for ipu, makers in self._makers.items()
         ]
         return _cost_of(self._program, self._machine, parts, on_ipus)
 
     def _on(self, ipu: int, makers: tuple[int, ...]) -> "_OnIpu":
-        found = self._found.get((ipu, *makers))
-        if found is None:
+        on_ipu = self._found.get((ipu, *makers))
+        if on_ipu is None:
             loads = _Loads()
             for producer in makers:
                 loads.add(self._made[producer].loads[ipu])
-            found = self._found[ipu, *makers] = _spent_on(self._machine, loads)
-        return found
+            on_ipu = self._found[ipu, *makers] = _spent_on(self._machine, loads)
+        return on_ipu
 
 
 class _Loads:
@@ -154,45 +154,45 @@ class _Moved:
 
     def on(self, ipu: int) -> _Loads:
         """Return the loads on an IPU, to be added to."""
-        found = self.loads.get(ipu)
-        if found is None:
-            found = self.loads[ipu] = _Loads()
-        return found
+        loads = self.loads.get(ipu)
+        if loads is None:
+            loads = self.loads[ipu] = _Loads()
+        return loads
 
 
 def _moved_by(
     program: Program, transfers: Iterable[Transfer], machine: Machine, forms: Forms
 ) -> _Moved:
     """Return what transfers move, and which loads that makes."""
-    made = _Moved()
+    moved = _Moved()
     for transfer in transfers:
         source, target = program.variables[transfer.source], program.variables[transfer.destination]
-        made.ipus.update((source.ipu, target.ipu))
+        moved.ipus.update((source.ipu, target.ipu))
         carried = forms.of(transfer)
         if carried is None:
             continue
-        found, form = carried
-        made.receivers.setdefault(target.ipu, []).append(found.receivers)
-        if found.copied_bytes:
-            charge = copy_charge(machine, found.copied_bytes, found.copied_runs)
-            made.on(target.ipu).before.append(_load(found.receivers, tuple(charge)))
-        if not found.received_bytes:
+        traffic, form = carried
+        moved.receivers.setdefault(target.ipu, []).append(traffic.receivers)
+        if traffic.copied_bytes:
+            charge = copy_charge(machine, traffic.copied_bytes, traffic.copied_runs)
+            moved.on(target.ipu).before.append(_load(traffic.receivers, tuple(charge)))
+        if not traffic.received_bytes:
             continue
-        made.size_bytes += found.total_bytes
-        made.rounds = max(made.rounds, form.rounds)
-        received = received_by_tile(found, form)
-        made.on(target.ipu).traffic.append(_traffic_load(found.receivers, received))
-        made.on(source.ipu).traffic.append(_sent(found, program, transfer.source, machine))
+        moved.size_bytes += traffic.total_bytes
+        moved.rounds = max(moved.rounds, form.rounds)
+        received = received_by_tile(traffic, form)
+        moved.on(target.ipu).traffic.append(_traffic_load(traffic.receivers, received))
+        moved.on(source.ipu).traffic.append(_sent(traffic, program, transfer.source, machine))
         if form.sending.buffer_bytes:
             amounts = tuple(form.sending.rearranging)
-            made.on(source.ipu).before.append(_load(found.senders, amounts))
+            moved.on(source.ipu).before.append(_load(traffic.senders, amounts))
         if form.receiving.buffer_bytes:
             amounts = tuple(form.receiving.rearranging)
-            made.on(target.ipu).after.append(_load(found.receivers, amounts))
+            moved.on(target.ipu).after.append(_load(traffic.receivers, amounts))
         if source.ipu != target.ipu:
-            way = program.place(source.ipu), program.place(target.ipu)
-            made.flows[way] += found.total_bytes
-    return made
+            ends = program.place(source.ipu), program.place(target.ipu)
+            moved.flows[ends] += traffic.total_bytes
+    return moved
 
 
 def _spent_on(machine: Machine, loads: _Loads) -> _OnIpu:
@@ -209,14 +209,16 @@ def _cost_of(
 ) -> ExchangeCost:
     """Return the cost of moving all parts in one exchange, from what it costs on each IPU."""
     exchanging = slowest(each.exchanging for each in on_ipus)
-    copying = slowest(x.before for x in on_ipus).plus(slowest(x.after for x in on_ipus))
+    copying = slowest(on_ipu.before for on_ipu in on_ipus).plus(
+        slowest(on_ipu.after for on_ipu in on_ipus)
+    )
     flows: Counter[tuple[int, int]] = Counter()
     ipus: set[int] = set()
     for part in parts:
         ipus |= part.ipus
         flows.update(part.flows)
     system = program.system_ipus or program.ipus
-    links, by_kind = link_price(machine, (Flow(*way, n) for way, n in flows.items()), system)
+    links, by_kind = link_price(machine, (Flow(*ends, n) for ends, n in flows.items()), system)
     starting, syncs = more_rounds(machine, max((part.rounds for part in parts), default=1))
     receivers: dict[int, list[TileRange]] = {}
     for part in parts:
@@ -261,14 +263,14 @@ def _slowest(loads: list[Load]) -> Charge:
     return slowest(Charge(*peak.amounts) for peak in peaks(loads))
 
 
-def _sent(found: TransferTraffic, program: Program, source: int, machine: Machine) -> Load:
+def _sent(traffic: TransferTraffic, program: Program, source: int, machine: Machine) -> Load:
     """Return what the senders send; those of paired data take whole buses."""
     tiles = program.variables[source].mapping.tiles
-    first, last, count = found.senders
-    if found.is_paired:
+    first, last, count = traffic.senders
+    if traffic.is_paired:
         bus = machine.chip.tiles_per_exchange_bus
         first, last = first // bus * bus, last // bus * bus + bus - 1
-    return _traffic_load(TileRange(first, last, count), sent_by_tile(machine, found, tiles))
+    return _traffic_load(TileRange(first, last, count), sent_by_tile(machine, traffic, tiles))
 
 
 @lru_cache(1 << 14)

@@ -44,7 +44,9 @@ def room_for_exchanges(program: Program, machine: Machine) -> list[int]:
                 vertices = over(count, machine.chip.tiles_per_ipu)
                 others[ipu] += vertices * vertex_call_bytes(machine)
         else:
-            ends = {v for x in step.transfers for v in (x.source, x.destination)}
+            ends = {
+                v for transfer in step.transfers for v in (transfer.source, transfer.destination)
+            }
             at_work = {variables[v].ipu for v in ends}
         for ipu in at_work:
             others[ipu] += memory.step_code_bytes + memory.instruction_bytes
@@ -105,10 +107,10 @@ class Forms:
 
     def _choice(self, transfer: Transfer) -> _Choice | None:
         # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
-        found = self._choices.get(id(transfer))
-        if found is None:
-            found = self._choices[id(transfer)] = (transfer, self._found(transfer))
-        return found[1]
+        kept = self._choices.get(id(transfer))
+        if kept is None:
+            kept = self._choices[id(transfer)] = (transfer, self._found(transfer))
+        return kept[1]
 
     def _found(self, transfer: Transfer) -> _Choice | None:
         variables = self._program.variables
@@ -122,28 +124,30 @@ class Forms:
 
     def _affordable(self) -> int:
         """Return the lowest price at which exchanges keep to their room in the memory for code."""
-        found: list[tuple[int, int, _Choice]] = []
+        choices: list[tuple[int, int, _Choice]] = []
         variables = self._program.variables
-        steps = (x for x in phases(self._program) if isinstance(x, Exchange))
+        steps = (inner for inner in phases(self._program) if isinstance(inner, Exchange))
         for transfer in (t for step in steps for t in step.transfers):
             choice = self._choice(transfer)
             if choice is not None and choice.traffic.fragments:
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
-                found.append((*ends, choice))
-        if not found:
+                choices.append((*ends, choice))
+        if not choices:
             return 0
         room = room_for_exchanges(self._program, self._machine)
-        if _kept_in_all(found) <= min(room) or self._has_room(found, 0, room):
+        if _kept_in_all(choices) <= min(room) or self._has_room(choices, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
-        number = bisect_left(_PRICES, True, key=lambda price: self._has_room(found, price, room))
+        number = bisect_left(_PRICES, True, key=lambda price: self._has_room(choices, price, room))
         return _PRICES[min(number, len(_PRICES) - 1)]
 
-    def _has_room(self, found: list[tuple[int, int, _Choice]], price: int, room: list[int]) -> bool:
+    def _has_room(
+        self, choices: list[tuple[int, int, _Choice]], price: int, room: list[int]
+    ) -> bool:
         """Whether what exchanges take for good has room on the tiles where they take most."""
         on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
         kept_of: dict[int, tuple[int, int]] = {}
-        for source, destination, (traffic, forms) in found:
+        for source, destination, (traffic, forms) in choices:
             kept = kept_of.get(id(forms))
             if kept is None:
                 form = exchange_form(forms, price)
@@ -161,11 +165,11 @@ class Forms:
         )
 
 
-def _kept_in_all(found: list[tuple[int, int, _Choice]]) -> int:
+def _kept_in_all(choices: list[tuple[int, int, _Choice]]) -> int:
     """Return the bytes that exchanges take on all tiles together, at no price: no tile has more."""
     kept_of: dict[int, int] = {}
     total = 0
-    for _, _, (_, forms) in found:
+    for _, _, (_, forms) in choices:
         kept = kept_of.get(id(forms))
         if kept is None:
             kept = kept_of[id(forms)] = exchange_form(forms, 0).kept_bytes

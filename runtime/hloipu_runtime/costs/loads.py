@@ -29,7 +29,7 @@ def peaks(loads: Sequence[Load]) -> list[Peak]:
         return [Peak(loads[0].first, loads[0].amounts)]
     starting = sorted(range(len(loads)), key=lambda k: loads[k].first)
     ending = sorted(range(len(loads)), key=lambda k: loads[k].last)
-    found: list[Peak] = []
+    peaks_by_tile: list[Peak] = []
     sums = [0] * max((len(load.amounts) for load in loads), default=0)
     ended = 0
     for place, number in enumerate(starting):
@@ -41,5 +41,5 @@ def peaks(loads: Sequence[Load]) -> list[Peak]:
         for k, amount in enumerate(loads[number].amounts):
             sums[k] += amount
         if place + 1 == len(starting) or loads[starting[place + 1]].first != tile:
-            found.append(Peak(tile, tuple(sums)))
-    return found
+            peaks_by_tile.append(Peak(tile, tuple(sums)))
+    return peaks_by_tile

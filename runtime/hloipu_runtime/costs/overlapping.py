@@ -75,11 +75,13 @@ class SetApart:
                     continue
                 for ipu in self._ipus(step):
                     chassis = ipu // self.ipus_per_chassis
-                    found = [Transferring(*each, ipu) for each in (*before, placed)]
+                    placed_on_ipu = [Transferring(*each, ipu) for each in (*before, placed)]
                     if isinstance(step, Exchange):
-                        handing.setdefault(chassis, set()).update(each.path for each in found)
+                        handing.setdefault(chassis, set()).update(
+                            each.path for each in placed_on_ipu
+                        )
                     else:
-                        transfers.setdefault(chassis, []).extend(found)
+                        transfers.setdefault(chassis, []).extend(placed_on_ipu)
                 before = []
         return [
             Hosted(chassis, tuple(transfers[chassis]), frozenset(handing.get(chassis, ())))
@@ -90,9 +92,13 @@ class SetApart:
         """Return the pipelines of a body whose positions transfer, by their places in it."""
         if not self.buffers:
             return {}
-        found = {n: x for n, x in enumerate(body.steps) if isinstance(x, Pipeline)}
+        pipelines = {
+            n: pipeline for n, pipeline in enumerate(body.steps) if isinstance(pipeline, Pipeline)
+        }
         return {
-            n: x for n, x in found.items() if any(self.hosted(stage.body, "") for stage in x.stages)
+            n: pipeline
+            for n, pipeline in pipelines.items()
+            if any(self.hosted(stage.body, "") for stage in pipeline.stages)
         }
 
     def _ipus(self, step: Step) -> list[int]:
@@ -101,7 +107,11 @@ class SetApart:
             case StreamIn() | StreamOut():
                 touched = {step.variable}
             case Exchange():
-                touched = {v for x in step.transfers for v in (x.source, x.destination)}
+                touched = {
+                    v
+                    for transfer in step.transfers
+                    for v in (transfer.source, transfer.destination)
+                }
             case _:
                 return []
         variables = self.program.variables
@@ -113,7 +123,11 @@ def longest(spent: Iterable[tuple[int, Spent]]) -> Spent:
     by_chassis: dict[int, list[Spent]] = {}
     for chassis, each in spent:
         by_chassis.setdefault(chassis, []).append(each)
-    return max(map(sum_of, by_chassis.values()), key=lambda x: x.total.cycles, default=FREE)
+    return max(
+        map(sum_of, by_chassis.values()),
+        key=lambda spent_by_one: spent_by_one.total.cycles,
+        default=FREE,
+    )
 
 
 def _sequences(body: Sequence, path: str) -> Iterator[tuple[Sequence, str]]:

@@ -39,7 +39,7 @@ def whole_sent(shape: Sizes, source: Mapping, destination: Mapping) -> Sent:
 def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape: Sizes) -> Sent:
     """Return what is sent where the source keeps its shape; the box is the source's."""
     pieces, messages, joined = 1, 1, True
-    for sent, size, (low, high), moved, held in zip(
+    for sent, size, (low, high), moved, receiving in zip(
         reversed(source.spans),
         reversed(shape),
         reversed(box),
@@ -48,7 +48,7 @@ def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape
         strict=True,
     ):
         length = min(sent.size, high - low)
-        receivers = _receivers(length, sent, held, low, moved, size)
+        receivers = _receivers(length, sent, receiving, low, moved, size)
         messages *= receivers
         if not joined:
             pieces *= length
@@ -58,15 +58,15 @@ def _pieces(source: Mapping, destination: Mapping, box: Box, shift: Sizes, shape
     return Sent(pieces, min(pieces, messages))
 
 
-def _receivers(length: int, sent: Span, held: Span, low: int, shift: int, size: int) -> int:
+def _receivers(length: int, sent: Span, receiving: Span, low: int, shift: int, size: int) -> int:
     """Return into how many pieces the parts of the destination cut what a tile sends, at most."""
-    step = _step(held, size)
+    step = _step(receiving, size)
     if step >= size:
         return 1
-    grain = gcd(step, _step(sent, size), shift, low, length, sent.offset, held.offset)
+    grain = gcd(step, _step(sent, size), shift, low, length, sent.offset, receiving.offset)
     pieces = (length + step - 2 * grain) // step + 1
     # Where parts overlap, each begins and ends inside of others.
-    return min(length, pieces if held.size <= held.step else 2 * pieces)
+    return min(length, pieces if receiving.size <= receiving.step else 2 * pieces)
 
 
 def _cuts_no_part(span: Span, low: int, high: int, size: int) -> bool:
@@ -98,14 +98,14 @@ def _reshaped_pieces(
     ]
     pieces, messages, joined = 1, 1, True
     for targets, sources in reversed(dimension_groups(view, shape)):
-        held, sizes = [lengths[d] for d in sources], [shape[d] for d in sources]
+        run_lengths, sizes = [lengths[d] for d in sources], [shape[d] for d in sources]
         seen = [view[d] for d in targets]
         spans = [destination.spans[d] for d in targets]
-        messages *= _receivers_of_run(destination.tiles, spans, seen, _run(held, sizes))
+        messages *= _receivers_of_run(destination.tiles, spans, seen, _run(run_lengths, sizes))
         if not joined:
-            pieces *= prod(held)
+            pieces *= prod(run_lengths)
             continue
-        row, rows = _rows(held, sizes)
+        row, rows = _rows(run_lengths, sizes)
         received_row, _ = _rows([wanted[d] for d in targets], seen)
         # Where parts overlap, each begins and ends inside of others.
         overlapping = 2 if any(span.axis >= 0 and span.size > span.step for span in spans) else 1

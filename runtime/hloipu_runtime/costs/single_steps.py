@@ -109,8 +109,8 @@ def exchanging(
         definition = step.definitions[0]
         name = program.values[definition.value].origin
         name = name or program.variables[definition.variable].origin
-    found = plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-    return found._replace(step=step, links=cost.links)
+    step_cost = plain(path, "exchange", name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    return step_cost._replace(step=step, links=cost.links)
 
 
 def collecting(program: Program, step: Collective, machine: Machine, path: str) -> StepCost:
@@ -119,8 +119,8 @@ def collecting(program: Program, step: Collective, machine: Machine, path: str) 
 
     cost = collective_cost(program, step, machine)
     kind = step.form.kind
-    found = plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
-    return found._replace(step=step, links=cost.links)
+    step_cost = plain(path, kind, step.name, cost.spent, cost.tiles, cost.ipus, cost.moved_bytes)
+    return step_cost._replace(step=step, links=cost.links)
 
 
 def plain(

@@ -28,15 +28,15 @@ def slot_ends(
     meeting = Spent(sync=sync(machine, len(ipus)))
     iteration = branches(machine, 1)
     total, moved, links = Spent(), 0, NO_LINK_CYCLES
-    made = SlotCopies(program, step, machine, forms)
+    slot_copies = SlotCopies(program, step, machine, forms)
     for pattern in patterns:
-        copies = made.cost(pattern.positions)
+        copies = slot_copies.cost(pattern.positions)
         total = total.plus(copies.spent.plus(meeting).plus(iteration).times(pattern.slots))
         moved += pattern.slots * copies.moved_bytes
         links = links.plus(copies.links, pattern.slots)
     tiles = len(ipus) * machine.chip.tiles_per_ipu
-    found = plain(path, "slots", step.name, total, tiles, ipus, moved)
-    return found._replace(step=step, links=links)
+    step_cost = plain(path, "slots", step.name, total, tiles, ipus, moved)
+    return step_cost._replace(step=step, links=links)
 
 
 def stored(

@@ -29,7 +29,7 @@ class _Meeting(NamedTuple):
     """One dimension on every tile, as arrays that broadcast to the grid."""
 
     needed: Array
-    held: Array
+    on_own_tile: Array
     """Of what is needed, on the tile itself."""
     sendable: Array
     """Of what is transferred, on the tile."""
@@ -48,9 +48,9 @@ def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved, c
         return Moved(everything.received, 0, 0, 0)
     met = [_meeting(a, tiles) for a in along]
     needed = _product([m.needed for m in met])
-    held = _product([m.held for m in met])
-    received = int(np.max(needed - held))
-    copied = int(np.max(held))
+    own_elements = _product([m.on_own_tile for m in met])
+    received = int(np.max(needed - own_elements))
+    copied = int(np.max(own_elements))
     if not received:
         return Moved(copied, 0, 0, 0)
     if not copied:
@@ -71,21 +71,23 @@ def stay_or_move(along: tuple[Along, ...], source: Mapping, everything: Moved, c
 
 
 def _runs_left(met: list[_Meeting]) -> int:
-    """Return in how many runs at most what is not held lies, where one sender has all of it.
+    """Return in how many runs at most what is not on the tile lies, where one sender has all of it.
 
     Taking the own part out of the last dimension that has one leaves a run on either side.
     """
-    last = max(n for n, m in enumerate(met) if bool(np.any(m.held < m.needed)))
+    last = max(n for n, m in enumerate(met) if bool(np.any(m.on_own_tile < m.needed)))
     return 2 * prod(int(np.max(m.needed)) for m in met[:last])
 
 
 def _fragments(met: list[_Meeting], fragments: int, cut: int) -> int:
     """Return the fragments received, without the own ones where all of a row's are alike."""
-    if cut < 0 or any(bool(np.any(m.held < m.needed)) for n, m in enumerate(met) if n != cut):
+    if cut < 0 or any(
+        bool(np.any(m.on_own_tile < m.needed)) for n, m in enumerate(met) if n != cut
+    ):
         return fragments
     pieces = met[cut].pieces
     most = int(np.max(pieces))
-    return fragments // most * int(np.max(pieces - (met[cut].held > 0)))
+    return fragments // most * int(np.max(pieces - (met[cut].on_own_tile > 0)))
 
 
 def _meeting(a: Along, tiles: Tiles) -> _Meeting:
@@ -101,10 +103,12 @@ def _meeting(a: Along, tiles: Tiles) -> _Meeting:
         left[1:] = ends[:-1]
         right[:-1] = starts[1:]
     needed_starts, needed_ends, left, right, pieces = (
-        _on_grid(x, a.receiver, tiles) for x in (starts, ends, left, right, pieces)
+        _on_grid(ends_or_starts, a.receiver, tiles)
+        for ends_or_starts in (starts, ends, left, right, pieces)
     )
     held_starts, held_ends = (
-        _on_grid(x, sender, tiles) for x in bounds(sender, extent_of(tiles, sender), a.low, a.high)
+        _on_grid(ends_or_starts, sender, tiles)
+        for ends_or_starts in bounds(sender, extent_of(tiles, sender), a.low, a.high)
     )
     own_starts = np.maximum(np.maximum(needed_starts, held_starts), left)
     own_ends = np.minimum(np.minimum(needed_ends, held_ends), right)

@@ -107,7 +107,7 @@ class _Walk:
         new_block.sequence(body, path)
         if closing is not None:
             new_block.add(closing(frozenset(new_block.ipus)))
-        self.blocks.append(new_block.made(path))
+        self.blocks.append(new_block.cost(path))
         return len(self.blocks) - 1
 
     def function(self, name: str, path: str) -> BlockNumber:
@@ -140,7 +140,7 @@ class _Walk:
         for place, channels in taken_before(self.program, step, number).items():
             copies = popped(self.program, channels, name=stage.name)
             new_block.add(self.exchanging(copies, f"{path}/taken/{place}"))
-        self.blocks.append(new_block.made(path))
+        self.blocks.append(new_block.cost(path))
         return len(self.blocks) - 1
 
     def around_loop(self, path: str, *, is_iteration: bool) -> list[Apart]:
@@ -151,7 +151,7 @@ class _Walk:
 
     def begin_beside(self, hosted: Iterable[Hosted]) -> int:
         """Leave transfers out of what they stand in; return the number of the next step."""
-        self.beside.update(x.path for each in hosted for x in each.transfers)
+        self.beside.update(transferring.path for each in hosted for transferring in each.transfers)
         return len(self.steps)
 
     def apart(self, position: int, hosted: Hosted, begin: int, path: str) -> Apart:
@@ -162,13 +162,18 @@ class _Walk:
             self.here = (each.ipu,)
             new_block.timed(each.step, each.path)
         self.here = around
-        handed = [x for x in self.steps[begin:] if x.path in hosted.handing_over]
-        spent, name = sum_of(x.spent for x in handed), handed[-1].shares[0][0] if handed else ""
+        handed = [
+            step_cost for step_cost in self.steps[begin:] if step_cost.path in hosted.handing_over
+        ]
+        spent, name = (
+            sum_of(step_cost.spent for step_cost in handed),
+            handed[-1].shares[0][0] if handed else "",
+        )
         place = f"{path}/beside/{hosted.chassis}"
         new_block.add(
             plain(f"{place}/handing", "exchange", name, spent, 0, tuple(sorted(new_block.ipus)))
         )
-        self.blocks.append(new_block.made(place))
+        self.blocks.append(new_block.cost(place))
         return Apart(position, hosted.chassis, len(self.blocks) - 1)
 
     def shared_in_turn(self, beside: Iterable[Apart], path: str) -> list[BlockNumber]:
@@ -184,13 +189,13 @@ class _Walk:
             block = _Block(self)
             for each in several:
                 block.add_inner(Called(each.block))
-            self.blocks.append(block.made(f"{path}|{number}"))
+            self.blocks.append(block.cost(f"{path}|{number}"))
             numbers.append(len(self.blocks) - 1)
         return numbers
 
     def fill_and_drain(self, beside: Iterable[Apart], path: str, name: str) -> StepCost:
         """Return what transfers take that have nothing to go on beside: the first and the last."""
-        transfers = ((x.chassis, self.blocks[x.block].steps[:-1]) for x in beside)
+        transfers = ((apart.chassis, self.blocks[apart.block].steps[:-1]) for apart in beside)
         spent = longest(
             (chassis, sum_of(self.steps[n].spent for n in steps)) for chassis, steps in transfers
         )
@@ -203,7 +208,7 @@ class _Walk:
         copies = (*paged(stage, comes=True), *paged(stage, comes=False))
         for place, copy in enumerate(copies):
             new_block.add(new_block.transfers.remote_copy(copy, f"{path}/paged/{place}"))
-        self.blocks.append(new_block.made(path))
+        self.blocks.append(new_block.cost(path))
         return len(self.blocks) - 1
 
     def branch(self, body: Sequence, path: str) -> BlockNumber:
@@ -229,7 +234,7 @@ class _Block:
         self.ipus: set[int] = set()
         self.transfers = Transfers(walk.program, walk.machine)
 
-    def made(self, path: str) -> BlockCost:
+    def cost(self, path: str) -> BlockCost:
         spent = sum_of(self.walk.steps[number].spent for number in self.steps)
         return BlockCost(path, spent, tuple(self.steps), tuple(self.inner), frozenset(self.ipus))
 
@@ -297,24 +302,26 @@ class _Block:
         """
         walk, place = self.walk, f"{path}/repeat"
         pipelines = walk.set_apart.pipelines(step.body)
-        several = [n for n, x in pipelines.items() if x.timetable.slots > 1]
+        several = [n for n, pipeline in pipelines.items() if pipeline.timetable.slots > 1]
         around = {
             n: walk.around_loop(f"{place}/{n}", is_iteration=n not in several) for n in pipelines
         }
         begin = walk.begin_beside(hosted)
         rest = _Block(walk)
         rest.some(step.body, place, (n for n in range(len(step.body.steps)) if n not in several))
-        walk.blocks.append(rest.made(f"{place}|0"))
+        walk.blocks.append(rest.cost(f"{place}|0"))
         branches = [len(walk.blocks) - 1]
         beside = [walk.apart(-1, each, begin, place) for each in hosted]
-        beside += (x for n, found in around.items() if n not in several for x in found)
+        beside += (
+            apart for n, apart_steps in around.items() if n not in several for apart in apart_steps
+        )
         branches += walk.shared_in_turn(beside, place)
         outer = _Block(walk)
         outer.some(step.body, place, several)
         outer.add_inner(Together(place, tuple(branches)))
         outer.add(iteration)
-        walk.blocks.append(outer.made(place))
-        beside += (x for n in several for x in around[n])
+        walk.blocks.append(outer.cost(place))
+        beside += (apart for n in several for apart in around[n])
         self.add(walk.fill_and_drain(beside, path, step.name))
         return len(walk.blocks) - 1
 
@@ -347,13 +354,13 @@ class _Block:
                 )
                 self.add_inner(DataLoop(path, step.name, condition, body))
             case If() | Switch():
-                found = tuple(walk.block(b, f"{path}?{n}") for n, b in enumerate(step.branches))
-                ipus = frozenset().union(*(walk.blocks[b].ipus for b in found))
+                blocks = tuple(walk.block(b, f"{path}?{n}") for n, b in enumerate(step.branches))
+                ipus = frozenset().union(*(walk.blocks[b].ipus for b in blocks))
                 kind = "if" if isinstance(step, If) else "switch"
                 what = step.predicate if isinstance(step, If) else step.index
                 place = plain(path, kind, step.name)._replace(step=step)
                 self.add(deciding(walk.program, what, ipus, walk.machine, place))
-                self.add_inner(Choice(path, step.name, found))
+                self.add_inner(Choice(path, step.name, blocks))
 
     def pipeline(self, step: Pipeline, path: str) -> None:
         """Add a pipeline: its bodies with what they take in, and the copies that end its slots."""

@@ -34,8 +34,11 @@ class StepTimes(NamedTuple):
 
 def step_times(costs: Costs) -> StepTimes:
     """Return the times of a program's steps."""
-    found = estimate(costs.program, costs.machine, None, costs)
-    total, is_exact = spent_of(costs, found.counts).total.cycles, found.total_cycles is not None
+    estimated = estimate(costs.program, costs.machine, None, costs)
+    total, is_exact = (
+        spent_of(costs, estimated.counts).total.cycles,
+        estimated.total_cycles is not None,
+    )
     round_trip = host_call(costs.machine).cycles if costs.program.is_resident else 0
     iterations = costs.program.steps_per_run
     for inner in costs.blocks[costs.root].inner:

@@ -91,8 +91,8 @@ def whole_traffic(
         return None
     along = tuple(
         [
-            Along(size, held, 0, size, 0, size, sent)
-            for size, held, sent in zip(shape, destination.spans, source.spans, strict=True)
+            Along(size, receiving, 0, size, 0, size, sent)
+            for size, receiving, sent in zip(shape, destination.spans, source.spans, strict=True)
         ]
     )
     return _traffic(

@@ -92,23 +92,23 @@ class Facts:
     @cached_property
     def works(self) -> dict[str, Work]:
         """What each instruction costs."""
-        found: defaultdict[str, Work] = defaultdict(Work)
+        work_by_name: defaultdict[str, Work] = defaultdict(Work)
         for row in self.profile.steps:
             if row.name == NO_ORIGIN or not row.cycles:
                 continue
             if row.kind == "compute":
-                work = found[row.name]
+                work = work_by_name[row.name]
                 work.compute += row.cycles
                 work.tile_cycles += row.cycles * row.tiles
         for row, exchange in self.exchanging:
             if row.name == NO_ORIGIN or not row.cycles:
                 continue
-            work = found[row.name]
+            work = work_by_name[row.name]
             work.exchange += row.cycles
             work.bytes_moved += row.moved_bytes * row.executions
             if self._is_conversion(exchange):
                 work.conversions += row.cycles
-        return dict(found)
+        return dict(work_by_name)
 
     def _is_conversion(self, exchange: Exchange) -> bool:
         """Whether an exchange only copies values as they are, and each element about once.
@@ -121,8 +121,8 @@ class Facts:
             if definition.pieces[0].value != definition.value:
                 return False
             variable = self.program.variables[definition.variable]
-            held = prod(variable.mapping.block) * variable.mapping.tiles.count
-            if held > _ABOUT_ONCE * prod(variable.shape):
+            elements_on_tiles = prod(variable.mapping.block) * variable.mapping.tiles.count
+            if elements_on_tiles > _ABOUT_ONCE * prod(variable.shape):
                 return False
         return bool(exchange.definitions)
 
@@ -146,10 +146,10 @@ class Facts:
 
     @cached_property
     def _steps(self) -> tuple[tuple[str, Step], ...]:
-        found = list(_leaves(self.program.body, "body"))
+        steps = list(_leaves(self.program.body, "body"))
         for name, body in self.program.functions.items():
-            found += _leaves(body, function_path(name))
-        return tuple(found)
+            steps += _leaves(body, function_path(name))
+        return tuple(steps)
 
 
 def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
@@ -160,7 +160,7 @@ def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
         path, step = stack.pop()
         match step:
             case Sequence():
-                inside = [(f"{path}/{n}", x) for n, x in enumerate(step.steps)]
+                inside = [(f"{path}/{n}", inner) for n, inner in enumerate(step.steps)]
                 stack += reversed(inside)
             case Repeat():
                 stack.append((f"{path}/repeat", step.body))
@@ -172,8 +172,8 @@ def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
                 stack.append((f"{path}/condition", step.condition))
                 stack.append((f"{path}/while", step.body))
             case If() | Switch():
-                stack += ((f"{path}?{n}", x) for n, x in enumerate(step.branches))
+                stack += ((f"{path}?{n}", inner) for n, inner in enumerate(step.branches))
             case Parallel():
-                stack += ((f"{path}|{n}", x) for n, x in enumerate(step.branches))
+                stack += ((f"{path}|{n}", inner) for n, inner in enumerate(step.branches))
             case _:
                 yield path, step

@@ -31,11 +31,15 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     for rule in RULES:
         for finding in rule(facts):
             kinds.setdefault(finding.kind, []).append(finding)
-    found = [
+    joined = [
         _at_most(_together(sorted(members, key=rank)), facts.device_cycles)
         for members in kinds.values()
     ]
-    worth = [x for x in found if x.gain_bytes or x.gain_cycles >= facts.least_cycles]
+    worth = [
+        finding
+        for finding in joined
+        if finding.gain_bytes or finding.gain_cycles >= facts.least_cycles
+    ]
     return tuple(sorted(worth, key=rank))
 
 
@@ -51,14 +55,14 @@ def _together(members: list[Finding]) -> Finding:
     first = members[0]
     if len(members) == 1:
         return first
-    cycles = sum(x.gain_cycles for x in members)
-    size = max(x.gain_bytes for x in members)
+    cycles = sum(finding.gain_cycles for finding in members)
+    size = max(finding.gain_bytes for finding in members)
     evidence = {
         "instructions": len(members),
         "of_the_dearest": dict(first.evidence),
         "dearest": [
-            {"name": x.name, "source": x.source, "gain_cycles": x.gain_cycles}
-            for x in members[:MOST_NAMED]
+            {"name": finding.name, "source": finding.source, "gain_cycles": finding.gain_cycles}
+            for finding in members[:MOST_NAMED]
         ],
     }
     return first._replace(

@@ -151,10 +151,10 @@ def _by_loop(facts: Facts) -> dict[str, list[int]]:
         path = "" if row.kind in _OF_HOST else row.path
         while path:
             path = path.rpartition("/")[0]
-            found = spent.get(path)
-            if found is not None:
-                found[0] += row.cycles
-                found[1] += row.cycles * (row.kind == "compute")
+            cycles = spent.get(path)
+            if cycles is not None:
+                cycles[0] += row.cycles
+                cycles[1] += row.cycles * (row.kind == "compute")
     return spent
 
 

@@ -148,20 +148,21 @@ def repeated_work(facts: Facts) -> Iterator[Finding]:
         if key not in first:
             first[key] = row.name
             continue
-        found = again[first[key]]
-        found.cycles += row.cycles
-        found.times += 1
-    for name, found in again.items():
+        repeated = again[first[key]]
+        repeated.cycles += row.cycles
+        repeated.times += 1
+    for name, repeated in again.items():
         yield Finding(
             "repeated-work",
             name,
             facts.source_of.get(name, ""),
-            f"the values of {name} are computed {found.times} more times from the same operands: "
-            f"{found.cycles:,} cycles",
+            f"the values of {name} are computed {repeated.times} more times from the same "
+            "operands: "
+            f"{repeated.cycles:,} cycles",
             "use its result again; --recompute=none where recomputation made the copies",
-            found.cycles,
+            repeated.cycles,
             0,
-            {"cycles": found.cycles, "times": found.times},
+            {"cycles": repeated.cycles, "times": repeated.times},
             (("recompute", "none"),),
         )
 

@@ -22,13 +22,15 @@ def wide_products(facts: Facts) -> Iterator[Finding]:
         for group in step.groups:
             if group.codelet.name not in _PRODUCTS or not row.cycles:
                 continue
-            kinds = {facts.program.variables[x.variable].element_type for x in group.inputs}
+            kinds = {
+                facts.program.variables[operand.variable].element_type for operand in group.inputs
+            }
             if kinds != {"f32"}:
                 continue
             now, then = (_cycles(facts, group, kind) for kind in ("f32", "f16"))
-            found = saved[row.name]
-            found[0] += now * row.executions
-            found[1] += max(0, now - then) * row.executions
+            totals = saved[row.name]
+            totals[0] += now * row.executions
+            totals[1] += max(0, now - then) * row.executions
     for name, (now, gain) in saved.items():
         # Half of the bytes travel: what is exchanged for it halves at most.
         exchange = facts.works[name].exchange // 2 if name in facts.works else 0
@@ -50,11 +52,11 @@ def wide_products(facts: Facts) -> Iterator[Finding]:
 
 def _cycles(facts: Facts, group: VertexGroup, kind: str) -> int:
     """Return the cycles of a group with its floats of 32 bits in another type."""
-    narrowed: Callable[[Tensor], Tensor] = lambda x: (  # noqa: E731
-        x._replace(element_type=kind) if x.element_type == "f32" else x
+    narrowed: Callable[[Tensor], Tensor] = lambda tensor: (  # noqa: E731
+        tensor._replace(element_type=kind) if tensor.element_type == "f32" else tensor
     )
-    operands = tuple(narrowed(operand_part(facts.program, x)) for x in group.inputs)
-    results = tuple(operand_part(facts.program, x) for x in group.outputs)
+    operands = tuple(narrowed(operand_part(facts.program, operand)) for operand in group.inputs)
+    results = tuple(operand_part(facts.program, operand) for operand in group.outputs)
     work = codelet_work(group.codelet, facts.machine, operands, results)
     return work_charge(facts.machine, work).cycles
 
@@ -84,7 +86,7 @@ def _adds_up_wide(facts: Facts, group: VertexGroup) -> bool:
     variables = facts.program.variables
     return (
         group.codelet.name in _PRODUCTS
-        and {variables[x.variable].element_type for x in group.inputs} == {"f16"}
+        and {variables[operand.variable].element_type for operand in group.inputs} == {"f16"}
         and getattr(group.codelet, "element_type", "") == "f32"
     )
 

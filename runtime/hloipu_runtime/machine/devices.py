@@ -72,7 +72,7 @@ def places_of(machine: Machine, ids: Sequence[int]) -> tuple[int, ...]:
     Raises MachineError E0554 for an id that the system has not, or IPUs that two devices share.
     """
     known = list(devices_of(machine))
-    found: list[int] = []
+    places: list[int] = []
     for number in ids:
         if not 0 <= number < len(known):
             raise MachineError(
@@ -82,16 +82,16 @@ def places_of(machine: Machine, ids: Sequence[int]) -> tuple[int, ...]:
                 key="links.system_ipus",
                 hint="`hloipu targets MACHINE` lists them; --set system_ipus=N counts in another",
             )
-        found += known[number].places
-    if len(set(found)) < len(found):
-        shared = next(place for place in found if found.count(place) > 1)
+        places += known[number].places
+    if len(set(places)) < len(places):
+        shared = next(place for place in places if places.count(place) > 1)
         ipu = ipus_along_links(machine)[shared]
         raise MachineError(
             "E0554",
             f"IPU {ipu} is in two of the devices {', '.join(map(str, ids))}",
             hint="name devices that are apart",
         )
-    return tuple(found)
+    return tuple(places)
 
 
 def in_order(order: str, ipus: int) -> tuple[int, ...]:

@@ -56,10 +56,10 @@ def link_loads(machine: Machine, flows: Iterable[Flow], ipus: int) -> LinkLoads:
     for flow in flows:
         if flow.size_bytes <= 0 or flow.source == flow.target:
             continue
-        way = _way(machine, flow.source, flow.target, ipus)
-        for segment in way.segments:
+        path = _way(machine, flow.source, flow.target, ipus)
+        for segment in path.segments:
             load[segment] += flow.size_bytes
-        hops, gateways = max(hops, way.hops), max(gateways, way.gateways)
+        hops, gateways = max(hops, path.hops), max(gateways, path.gateways)
     return LinkLoads(load, hops, gateways)
 
 
@@ -135,8 +135,12 @@ def _price(machine: Machine, loads: LinkLoads) -> tuple[Charge, LinkCycles]:
         return NOTHING, NO_LINK_CYCLES
     links = machine.links
     data, keys, fullest = max(
-        (cycles_at_rate(machine, size, segment_rate(machine, x)), _rate_keys(x), x)
-        for x, size in load.items()
+        (
+            cycles_at_rate(machine, size, segment_rate(machine, segment)),
+            _rate_keys(segment),
+            segment,
+        )
+        for segment, size in load.items()
     )
     hop_cycles = cycles_of_nanoseconds(machine, hops * links.hop_nanoseconds)
     gateway_cycles = cycles_of_nanoseconds(machine, gateways * links.gateway_nanoseconds)
@@ -162,11 +166,11 @@ class _Way(NamedTuple):
 
 @lru_cache(1 << 14)
 def _way(machine: Machine, source: int, target: int, ipus: int) -> _Way:
-    way = tuple(route(machine, source, target, ipus))
+    segments = tuple(route(machine, source, target, ipus))
     return _Way(
-        tuple(dict.fromkeys(way)),
-        sum(not segment.kind.startswith("gateway") for segment in way),
-        sum(segment.kind == "gateway out" for segment in way),
+        tuple(dict.fromkeys(segments)),
+        sum(not segment.kind.startswith("gateway") for segment in segments),
+        sum(segment.kind == "gateway out" for segment in segments),
     )
 
 

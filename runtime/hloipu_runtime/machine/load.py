@@ -71,8 +71,8 @@ def _built_in(name: str, overrides: tuple[tuple[str, str], ...]) -> Machine:
 def read_file(path: Path) -> bytes:
     """Return the bytes of a file of bounded size; a pipe or a device is none."""
     try:
-        found = path.stat()
-        if not S_ISREG(found.st_mode):
+        status = path.stat()
+        if not S_ISREG(status.st_mode):
             raise MachineError("E3201", f"{shown(str(path))} is not a file")
         with path.open("rb") as stream:
             data = stream.read(MOST_FILE_BYTES + 1)
@@ -111,7 +111,7 @@ def parse(data: bytes, place: str) -> tuple[str, dict[str, Any]]:
 
 def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Given]:
     """Return overrides by dotted key; raises MachineError E3203, or E3205 for no integer."""
-    found: dict[str, Given] = {}
+    given_by_key: dict[str, Given] = {}
     for name, text in overrides.items():
         key = full_key(name.strip(), place="--set")
         if not _OVERRIDE.fullmatch(text.strip()):
@@ -122,7 +122,7 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Given]:
                 place="--set",
                 hint=f"for example --set {name.strip()}=64",
             )
-        if key in found:
+        if key in given_by_key:
             raise MachineError("E3209", f"{key} is set twice", key=key, place="--set")
-        found[key] = Given(int(text), f"assumed: set to {int(text)} by the user", "--set")
-    return found
+        given_by_key[key] = Given(int(text), f"assumed: set to {int(text)} by the user", "--set")
+    return given_by_key

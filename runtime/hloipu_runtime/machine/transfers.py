@@ -42,18 +42,22 @@ def host_transfer(
         return NOTHING
     host = machine.host
     if to_device:
-        way, rate, packet_bytes = "to", host.to_device_bytes_per_second, host.to_device_packet_bytes
+        direction, rate, packet_bytes = (
+            "to",
+            host.to_device_bytes_per_second,
+            host.to_device_packet_bytes,
+        )
         control = host.to_device_control_cycles_per_packet
     else:
-        way, rate = "from", host.from_device_bytes_per_second
+        direction, rate = "from", host.from_device_bytes_per_second
         packet_bytes = host.from_device_packet_bytes
         control = host.from_device_control_cycles_per_packet
     line = cycles_at_rate(machine, busiest, rate)
     packets = control * over(busiest_tile_bytes, packet_bytes)
     data: tuple[int, *tuple[str, ...]] = (
-        (line, f"host.{way}_device_bytes_per_second", "chip.clock_hz")
+        (line, f"host.{direction}_device_bytes_per_second", "chip.clock_hz")
         if line >= packets
-        else (packets, f"host.{way}_device_control_cycles_per_packet")
+        else (packets, f"host.{direction}_device_control_cycles_per_packet")
     )
     round_trip = 0 if is_connected else _round_trip(machine)
     return charge_of(

@@ -25,11 +25,11 @@ def tiles_record(plan: MemoryPlan) -> list[dict[str, Any]]:
     memory. `parts` has the bytes of each class by category; they add up to `needed_bytes`.
     """
     on_ipu = _variables_by_ipu(plan)
-    found = []
+    records = []
     for ipu in plan.ipus:
         parts = parts_by_class(plan, ipu, on_ipu[ipu.ipu])
         always = ipu.floor + ipu.always_bytes
-        found.append(
+        records.append(
             {
                 "ipu": ipu.ipu,
                 "classes": _runs(ipu.classes.of_tile),
@@ -38,7 +38,7 @@ def tiles_record(plan: MemoryPlan) -> list[dict[str, Any]]:
                 "parts": {category.value: parts[category].tolist() for category in Category},
             }
         )
-    return found
+    return records
 
 
 def liveness_record(
@@ -57,11 +57,11 @@ def liveness_record(
 
 
 def _variables_by_ipu(plan: MemoryPlan) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in plan.ipus]
+    numbers_by_ipu: list[list[int]] = [[] for _ in plan.ipus]
     for number, variable in enumerate(plan.program.variables):
         if plan.liveness.ranges[number]:
-            found[variable.ipu].append(number)
-    return found
+            numbers_by_ipu[variable.ipu].append(number)
+    return numbers_by_ipu
 
 
 def _live_on_fullest(
@@ -79,7 +79,10 @@ def _live_on_fullest(
     ranges = [plan.liveness.ranges[n] for n in here]
     messages = [message for message in ipu.messages if message.tiles in grids]
     sizes_of_messages = [rounded(message.size_bytes, plan.machine) for message in messages]
-    all_sizes, all_ranges = sizes + sizes_of_messages, ranges + [x.ranges for x in messages]
+    all_sizes, all_ranges = (
+        sizes + sizes_of_messages,
+        ranges + [message.ranges for message in messages],
+    )
     is_passing = [r != ((0, points - 1),) for r in all_ranges]
     starts, live = _curve(
         [size for size, passing in zip(all_sizes, is_passing, strict=True) if passing],

@@ -243,15 +243,15 @@ class _Walker:
                 self._end(step, source.ipu, sending, carried.form.sending, into)
                 self._end(step, destination.ipu, receiving, carried.form.receiving, into)
 
-    def _end(self, step: Exchange, ipu: int, tiles: Tiles, way: Way, into: VariableId) -> None:
+    def _end(self, step: Exchange, ipu: int, tiles: Tiles, end: Way, into: VariableId) -> None:
         """Count what one end of a transfer takes, besides control code."""
         charges = self.charges[ipu]
-        charges.exchange_code[tiles] += way.code_bytes
-        charges.exchanges.append((step.name, tiles, way.kept_bytes))
-        if way.buffer_bytes:
-            charges.messages.append((step, tiles, way.buffer_bytes, into))
-            charges.vertex_state[tiles] += way.state_bytes
-            charges.assumed_state[tiles] += way.state_bytes
+        charges.exchange_code[tiles] += end.code_bytes
+        charges.exchanges.append((step.name, tiles, end.kept_bytes))
+        if end.buffer_bytes:
+            charges.messages.append((step, tiles, end.buffer_bytes, into))
+            charges.vertex_state[tiles] += end.state_bytes
+            charges.assumed_state[tiles] += end.state_bytes
             charges.assumed_code.add(_REARRANGING)
             charges.vertex_code[(_REARRANGING, tiles)] = REARRANGING_CODE_BYTES
 

@@ -49,13 +49,13 @@ class Conflicts:
 
     def of(self, number: int) -> Numbers:
         """Return the requests that conflict with one, itself among them."""
-        found = self._kept.get(number)
-        if found is None:
-            found = self._found(number)
-            self._room -= len(found)
+        conflicting = self._kept.get(number)
+        if conflicting is None:
+            conflicting = self._found(number)
+            self._room -= len(conflicting)
             if self._room >= 0:
-                self._kept[number] = found
-        return found
+                self._kept[number] = conflicting
+        return conflicting
 
     def _found(self, number: int) -> Numbers:
         rows = self._rows_of[number]
@@ -68,8 +68,8 @@ class Conflicts:
             once = np.zeros(len(self._grid), np.bool_)
             once[near] = True
             near = once.nonzero()[0]
-        found: Numbers = near[self._meets(int(self._grid[number]), self._grid[near])]
-        return found
+        conflicting: Numbers = near[self._meets(int(self._grid[number]), self._grid[near])]
+        return conflicting
 
     def _overlapping(self, rows: list[int]) -> Marks:
         """Return which ranges overlap one of some that lie apart."""
@@ -78,15 +78,15 @@ class Conflicts:
         np.add.at(live, self._end[rows], -1)
         before = np.zeros(self._points + 1, np.int64)
         live[:-1].cumsum().cumsum(out=before[1:])
-        found: Marks = before[self._end] > before[self._begin]
-        return found
+        overlapping: Marks = before[self._end] > before[self._begin]
+        return overlapping
 
     def _meets(self, grid: int, others: Numbers) -> Marks:
         """Return which of other grids have a tile in common with a grid."""
         if len(self._marks) > MOST_GRIDS:
             here: Marks = (self._marks[others] & self._marks[grid]).any(axis=1)
             return here
-        found = self._meeting.get(grid)
-        if found is None:
-            found = self._meeting[grid] = (self._marks & self._marks[grid]).any(axis=1)
-        return found[others]
+        meeting = self._meeting.get(grid)
+        if meeting is None:
+            meeting = self._meeting[grid] = (self._marks & self._marks[grid]).any(axis=1)
+        return meeting[others]

@@ -52,9 +52,14 @@ class DoesNotFit(HloipuError):
             hint = f"keep less there (--offload off), or split the model over more IPUs; {_GO_ON}"
         else:
             code, peak = "E1002", report.code_peak
-            sizes = sorted(((peak.parts[x], x.value) for x in CODE), reverse=True)
+            sizes = sorted(
+                ((peak.parts[category], category.value) for category in CODE), reverse=True
+            )
             culprits = report.exchange_culprits[:1] if sizes[0][1] == _EXCHANGES else ()
-            added = "".join(f"; exchanges for {x.origin} take {x.size_bytes:,}" for x in culprits)
+            added = "".join(
+                f"; exchanges for {culprit.origin} take {culprit.size_bytes:,}"
+                for culprit in culprits
+            )
             message = (
                 f"tile {peak.tile} of IPU {peak.ipu} needs {report.code_bytes:,} bytes for code, "
                 f"{report.code_bytes - report.executable_bytes:,} more than the "

@@ -40,15 +40,15 @@ def liveness_of(program: Program) -> Liveness:
     """
     region = region_of(program)
     points = max(1, region.length)
-    found: list[list[Range]] = [[] for _ in program.variables]
-    _walk(region, 0, frozenset(), found)
+    ranges_by_variable: list[list[Range]] = [[] for _ in program.variables]
+    _walk(region, 0, frozenset(), ranges_by_variable)
     ranges = [
         ((0, points - 1),)
         if v.role in _ALWAYS_LIVE
         else ()
         if v.role is Role.REMOTE
         else merged(parts)
-        for v, parts in zip(program.variables, found, strict=True)
+        for v, parts in zip(program.variables, ranges_by_variable, strict=True)
     ]
     return Liveness(points, tuple(ranges), region)
 
@@ -84,26 +84,37 @@ def merged(parts: list[Range]) -> Ranges:
     if len(parts) < 2:
         return tuple(parts)
     parts.sort()
-    made = [parts[0]]
+    joined = [parts[0]]
     for first, last in parts[1:]:
-        if first <= made[-1][1] + 1:
-            made[-1] = (made[-1][0], max(made[-1][1], last))
+        if first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
         else:
-            made.append((first, last))
-    return tuple(made)
+            joined.append((first, last))
+    return tuple(joined)
 
 
 def _walk(
-    region: Region, base: int, live_after: frozenset[VariableId], found: list[list[Range]]
+    region: Region,
+    base: int,
+    live_after: frozenset[VariableId],
+    ranges_by_variable: list[list[Range]],
 ) -> None:
     """Add the ranges of all that a region touches, from what is live after it."""
     items = region.items
     alive: list[set[VariableId] | None] = [set() if item.children else None for item in items]
     for variable, numbers in region.items_by_variable(live_after).items():
-        _variable(region, base, variable, numbers, variable in live_after, alive, found[variable])
+        _variable(
+            region,
+            base,
+            variable,
+            numbers,
+            variable in live_after,
+            alive,
+            ranges_by_variable[variable],
+        )
     for item, after in zip(items, alive, strict=True):
         if after is not None:
-            _inside(item, base + item.offset, after, found)
+            _inside(item, base + item.offset, after, ranges_by_variable)
 
 
 def _variable(
@@ -138,16 +149,18 @@ def _variable(
         ranges.append((base, end))
 
 
-def _inside(item: Item, base: int, after: set[VariableId], found: list[list[Range]]) -> None:
+def _inside(
+    item: Item, base: int, after: set[VariableId], ranges_by_variable: list[list[Range]]
+) -> None:
     """Add the ranges within an item that has regions."""
     for variable in item.forced:
-        found[variable].append((base, base + item.length - 1))
+        ranges_by_variable[variable].append((base, base + item.length - 1))
     if item.repeats:
         after |= item.children[0][1].exposed
     for _, child in item.children:
         if not child.length:
             continue
         for variable in after - child.touched:  # which an alternative touches
-            found[variable].append((base, base + child.length - 1))
-        _walk(child, base, child.touched & after, found)
+            ranges_by_variable[variable].append((base, base + child.length - 1))
+        _walk(child, base, child.touched & after, ranges_by_variable)
         base += child.length

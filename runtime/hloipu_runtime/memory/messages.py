@@ -27,15 +27,18 @@ class Message(NamedTuple):
 
 def points_of(region: Region, steps: Mapping[int, Step]) -> dict[int, Ranges]:
     """Return the points of some leaves, by their identity; functions count at every call."""
-    found: dict[int, list[tuple[int, int]]] = {identity: [] for identity in steps}
+    points_by_step: dict[int, list[tuple[int, int]]] = {identity: [] for identity in steps}
     if steps:
         holds: dict[int, bool] = {}
-        _walk(region, 0, found, holds)
-    return {identity: merged(ranges) for identity, ranges in found.items()}
+        _walk(region, 0, points_by_step, holds)
+    return {identity: merged(ranges) for identity, ranges in points_by_step.items()}
 
 
 def _walk(
-    region: Region, base: int, found: dict[int, list[tuple[int, int]]], holds: dict[int, bool]
+    region: Region,
+    base: int,
+    points_by_step: dict[int, list[tuple[int, int]]],
+    holds: dict[int, bool],
 ) -> bool:
     """Add the points of a region's exchanges; regions that hold none are looked into once."""
     if not holds.get(id(region), True):
@@ -44,12 +47,12 @@ def _walk(
     for item in region.items:
         point = base + item.offset
         if not item.children:
-            points = found.get(id(item.step))
+            points = points_by_step.get(id(item.step))
             if points is not None:
                 points.append((point, point + item.length - 1))
                 any_here = True
         for _, child in item.children:
-            any_here |= _walk(child, point, found, holds)
+            any_here |= _walk(child, point, points_by_step, holds)
             point += child.length
     holds[id(region)] = any_here
     return any_here

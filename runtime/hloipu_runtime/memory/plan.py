@@ -236,17 +236,17 @@ def _plan_ipu(
     available = available_bytes(machine) // grain * grain
     table = Requests(requests)
     live = most_live(table, points, classes, floor)
-    found = place(table, classes, floor, live, available)
-    end = max(available, int((floor + found.extent).max()))
+    placed = place(table, classes, floor, live, available)
+    end = max(available, int((floor + placed.extent).max()))
     addresses = [
         end - address - request.size
-        for address, request in zip(found.addresses, requests, strict=True)
+        for address, request in zip(placed.addresses, requests, strict=True)
     ]
     return _Placed(
         addresses,
         code_bytes,
         floor,
-        found.extent,
+        placed.extent,
         live.always_bytes,
         live.most_bytes,
         live.peak_point,

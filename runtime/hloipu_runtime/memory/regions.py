@@ -87,14 +87,14 @@ class Region:
         for item in self.items:
             again |= once & item.touched
             once |= item.touched
-        found: dict[VariableId, list[int]] = {}
+        numbers_by_variable: dict[VariableId, list[int]] = {}
         for number, item in enumerate(self.items):
             touched = item.touched
             if item.children:
                 touched = (touched & again) | (touched & item.exposed) | (touched & live_after)
             for variable in touched:
-                found.setdefault(variable, []).append(number)
-        return found
+                numbers_by_variable.setdefault(variable, []).append(number)
+        return numbers_by_variable
 
 
 def region_of(program: Program) -> Region:
@@ -129,8 +129,12 @@ class _Builder:
             case Sequence():
                 return (_block(path, step, "", self.sequence(step, level + 1)),)
             case ComputeSet():
-                reads = frozenset(x.variable for group in step.groups for x in group.inputs)
-                writes = frozenset(x.variable for group in step.groups for x in group.outputs)
+                reads = frozenset(
+                    operand.variable for group in step.groups for operand in group.inputs
+                )
+                writes = frozenset(
+                    operand.variable for group in step.groups for operand in group.outputs
+                )
                 return (_leaf(path, step, reads, writes),)
             case Exchange():
                 return (_exchange(path, step),)
@@ -166,11 +170,11 @@ class _Builder:
                 return (self.parallel(path, step, level),)
 
     def function(self, name: str, level: int) -> Region:
-        found = self.functions.get(name)
-        if found is None:
+        region = self.functions.get(name)
+        if region is None:
             body = self.program.functions.get(name, Sequence())
-            found = self.functions[name] = self.sequence(body, level + 1)
-        return found
+            region = self.functions[name] = self.sequence(body, level + 1)
+        return region
 
     def pipeline(self, path: str, step: Pipeline, level: int) -> Item:
         """Return the slots of a turn in a loop, in each its positions, later ones first.
@@ -188,16 +192,16 @@ class _Builder:
             turn += _handed_on(self.program, step, positions) if step.group == 1 else []
         for number, stage in enumerate(stages):
             alone += [stage, *_handed_on(self.program, step, (number,))]
-        found = _loop(path, step, "/repeat", _joined(turn), surely=step.count > 0)
+        loop = _loop(path, step, "/repeat", _joined(turn), surely=step.count > 0)
         handed = frozenset(v for c in step.channels for v in (c.source, c.destination, *c.places))
         waiting = frozenset(
             v for c in step.channels if len(c.places) > 1 or step.group > 1 for v in c.places
         )
         carried = frozenset(item.variable for item in step.carried)
-        return found._replace(
-            touched=found.touched | handed,
+        return loop._replace(
+            touched=loop.touched | handed,
             exposed=_joined(alone).exposed | carried,
-            forced=found.forced | waiting,
+            forced=loop.forced | waiting,
         )
 
     def stage(self, step: Pipeline, number: int, level: int) -> Item:
@@ -274,7 +278,7 @@ class _Builder:
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         variables = self.program.variables
         ipus = [{variables[v].ipu for v in region.touched} for region in regions]
-        shared = {ipu for found in ipus for ipu in found if sum(ipu in x for x in ipus) > 1}
+        shared = {ipu for own in ipus for ipu in own if sum(ipu in others for others in ipus) > 1}
         items = [_block(f"|{n}", step, "", region) for n, region in enumerate(regions)]
         whole = _joined(items)
         forced = frozenset(v for v in whole.touched if variables[v].ipu in shared)

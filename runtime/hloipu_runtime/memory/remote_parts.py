@@ -24,7 +24,7 @@ RemoteParts = dict[RemoteCategory, int]
 
 def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
     """Return for each IPU the bytes of each kind in remote memory, of one participant."""
-    found: list[Counter[RemoteCategory]] = [Counter() for _ in range(program.ipus)]
+    bytes_by_ipu: list[Counter[RemoteCategory]] = [Counter() for _ in range(program.ipus)]
     remote = [n for n, v in enumerate(program.variables) if v.role is Role.REMOTE]
     if remote:
         categories = _categories(program)
@@ -33,23 +33,25 @@ def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
         for number in remote:
             variable = program.variables[number]
             category = categories.get(number, RemoteCategory.STATE)
-            found[variable.ipu][category] += bytes_of(variable)
-    return tuple({c: sizes[c] for c in RemoteCategory if sizes[c]} for sizes in found)
+            bytes_by_ipu[variable.ipu][category] += bytes_of(variable)
+    return tuple({c: sizes[c] for c in RemoteCategory if sizes[c]} for sizes in bytes_by_ipu)
 
 
 def _categories(program: Program) -> dict[VariableId, RemoteCategory]:
     """Return the kind of what pipelines use: what they add up, hand on, or only read."""
     kept = frozenset(port.variable for port in program.state)
-    found: dict[VariableId, RemoteCategory] = {}
+    category_by_variable: dict[VariableId, RemoteCategory] = {}
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):
             if not isinstance(step, Pipeline):
                 continue
             for block in (block for stage in step.stages for block in stage.blocks):
                 for variable in used(block, program):
-                    found.setdefault(variable, RemoteCategory.WEIGHTS)
+                    category_by_variable.setdefault(variable, RemoteCategory.WEIGHTS)
             for channel in step.channels:
-                found.update(dict.fromkeys(channel.places, RemoteCategory.ACTIVATIONS))
+                category_by_variable.update(
+                    dict.fromkeys(channel.places, RemoteCategory.ACTIVATIONS)
+                )
             carried = {item.variable for item in step.carried} - kept
-            found.update(dict.fromkeys(carried, RemoteCategory.ACCUMULATORS))
-    return found
+            category_by_variable.update(dict.fromkeys(carried, RemoteCategory.ACCUMULATORS))
+    return category_by_variable

@@ -39,7 +39,7 @@ def memory_report(
     fullest = max(plan.ipus, key=lambda ipu: (int(ipu.needed_bytes.max()), -ipu.ipu))
     most_code = max(plan.ipus, key=lambda ipu: (int(ipu.code_bytes.max()), -ipu.ipu))
     full_class, code_class = int(fullest.needed_bytes.argmax()), int(most_code.code_bytes.argmax())
-    found = _culprits(plan, fullest, full_class, on_ipu[fullest.ipu], sources or {})
+    largest = _culprits(plan, fullest, full_class, on_ipu[fullest.ipu], sources or {})
     counts = [np.bincount(ipu.classes.of_tile, minlength=ipu.classes.count) for ipu in plan.ipus]
     total = dict.fromkeys(Category, 0)
     for count, parts in zip(counts, parts_of, strict=True):
@@ -54,8 +54,8 @@ def memory_report(
         peak=_tile_peak(plan, fullest, parts_of[fullest.ipu], full_class),
         code_peak=_tile_peak(plan, most_code, parts_of[most_code.ipu], code_class),
         code_bytes=int(most_code.code_bytes[code_class]),
-        culprits=tuple(found[:culprits]),
-        culprits_left_out=max(0, len(found) - culprits),
+        culprits=tuple(largest[:culprits]),
+        culprits_left_out=max(0, len(largest) - culprits),
         exchange_culprits=_exchange_culprits(fullest, full_class, sources or {}, culprits)
         if plan.code_memory
         else (),
@@ -133,21 +133,21 @@ def _assumed(plan: MemoryPlan, ipu: IpuMemory, tile_class: int) -> dict[Category
     """Return what of a tile's bytes rests on sizes that no source tells, by what they are for."""
     charges, machine = ipu.charges, plan.machine
     here = ipu.classes.grids_of(tile_class)
-    found = {Category.VERTEX_STATE: sum(charges.assumed_state[tiles] for tiles in here)}
+    bytes_by_category = {Category.VERTEX_STATE: sum(charges.assumed_state[tiles] for tiles in here)}
     if plan.code_memory:
         codes = {
             key: size
             for (key, tiles), size in charges.vertex_code.items()
             if tiles in here and key in charges.assumed_code
         }
-        found[Category.VERTEX_CODE] = sum(codes.values())
+        bytes_by_category[Category.VERTEX_CODE] = sum(codes.values())
         for category, key in (
             (Category.CONTROL_CODE, "memory.step_code_bytes"),
             (Category.EXCHANGE_CODE, "memory.exchange_fragment_code_bytes"),
         ):
             is_assumed = machine.rests_on_assumption(key)
-            found[category] = int(ipu.fixed[category][tile_class]) if is_assumed else 0
-    return found
+            bytes_by_category[category] = int(ipu.fixed[category][tile_class]) if is_assumed else 0
+    return bytes_by_category
 
 
 def step_name(step: Step | None) -> str:
@@ -231,13 +231,14 @@ def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers, remote: RemoteParts) -> Ip
 def _histogram(plan: MemoryPlan, counts: list[Numbers]) -> tuple[Bin, ...]:
     """Return how many tiles need how much, in tenths of what there is, and those that need more."""
     edges = [plan.available_bytes * tenth // _BINS for tenth in range(_BINS + 1)]
-    found = np.zeros(_BINS + 1, np.int64)
+    tiles_by_bin = np.zeros(_BINS + 1, np.int64)
     for ipu, count in zip(plan.ipus, counts, strict=True):
         places = np.searchsorted(edges, ipu.needed_bytes, side="right") - 1
         # A tile that is full to the last byte still fits.
         places[ipu.needed_bytes == plan.available_bytes] = _BINS - 1
-        np.add.at(found, places, count)
+        np.add.at(tiles_by_bin, places, count)
     highs = [*edges[1:], -1]
     return tuple(
-        Bin(low, high, int(tiles)) for low, high, tiles in zip(edges, highs, found, strict=True)
+        Bin(low, high, int(tiles))
+        for low, high, tiles in zip(edges, highs, tiles_by_bin, strict=True)
     )

@@ -114,11 +114,11 @@ def most_live(requests: Requests, points: int, classes: TileClasses, taken: Numb
 
 def fullest_during(rows: LiveRows, live: Live, count: int) -> Numbers:
     """Return for each of `count` requests how full the fullest class is at most while it lives."""
-    found = np.zeros(count, np.int64)
+    fullest_bytes = np.zeros(count, np.int64)
     if len(live.starts):
         begin = np.searchsorted(live.starts, rows.first)
         end = np.searchsorted(live.starts, rows.last, side="right")
         bounds = np.stack([begin, end], axis=1).ravel()
         most = np.maximum.reduceat(np.append(live.fullest_bytes, 0), bounds)[::2]
-        np.maximum.at(found, rows.owner, most)
-    return found
+        np.maximum.at(fullest_bytes, rows.owner, most)
+    return fullest_bytes

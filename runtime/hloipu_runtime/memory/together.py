@@ -76,7 +76,7 @@ def require_room(programs: Sequence[tuple[Fitted, Layouts]], over_memory: str) -
         return
     need = together(plans, [layouts for _, layouts in programs])
     if not need.fits:
-        raise DeviceFull([x.program.name for x in plans], need, programs[-1][0].memory)
+        raise DeviceFull([program.program.name for program in plans], need, programs[-1][0].memory)
 
 
 def together(plans: Sequence[MemoryPlan], shared: Sequence[Layouts]) -> Together:
@@ -119,16 +119,18 @@ def _counted_before(
     plan: MemoryPlan, arrays: Layouts, first: int, known: set[tuple[Any, ...]], shape: Any
 ) -> Bytes:
     """Return the bytes of arrays that a program before has in the same place, and note the rest."""
-    found = np.zeros(shape, np.int64)
+    shared_bytes = np.zeros(shape, np.int64)
     mine = set()
     for name, variables in arrays.items():
         for v in variables:
             place = (name, first + v.ipu, v.element_type, v.shape, v.mapping)
             if place in known:
-                found[first + v.ipu, v.mapping.tiles.numbers.ravel()] += kept_bytes(v, plan.machine)
+                shared_bytes[first + v.ipu, v.mapping.tiles.numbers.ravel()] += kept_bytes(
+                    v, plan.machine
+                )
             mine.add(place)
     known |= mine
-    return found
+    return shared_bytes
 
 
 class DeviceFull(DoesNotFit):

@@ -55,9 +55,9 @@ class Blocks:
                 by_place[:, d] = by_place[:, d] * mesh[axis] + coordinates[axis]
         if not order:
             return by_place
-        found = np.zeros_like(by_place)
-        found[list(order)] = by_place
-        return found
+        by_partition = np.zeros_like(by_place)
+        by_partition[list(order)] = by_place
+        return by_partition
 
     @cached_property
     def first_holders(self) -> Any:
@@ -74,9 +74,9 @@ class Blocks:
         part = array[self._part(partition)]
         if part.shape == self.block_shape:
             return part
-        found = np.zeros(self.block_shape, array.dtype)
-        found[tuple(map(slice, part.shape))] = part
-        return found
+        padded = np.zeros(self.block_shape, array.dtype)
+        padded[tuple(map(slice, part.shape))] = part
+        return padded
 
     def joined(self, blocks: Sequence[Array], name: str) -> Array:
         """Return the whole array that the blocks of all partitions make up.
@@ -84,13 +84,13 @@ class Blocks:
         Raises MismatchError E6010 where partitions that have the same block do not agree on it, bit
         by bit; `name`: the array's, for that.
         """
-        found = np.empty(self.shape, blocks[0].dtype)
+        whole = np.empty(self.shape, blocks[0].dtype)
         for partition, (block, first) in enumerate(zip(blocks, self.first_holders, strict=True)):
             part = self._part(partition)
             own = block[tuple(slice(s.stop - s.start) for s in part)]
             if first == partition:
-                found[part] = own
-            elif not _same(found[part], own):
+                whole[part] = own
+            elif not _same(whole[part], own):
                 raise MismatchError(
                     "E6010",
                     f"partitions {first} and {partition} have the same block of {name!r} and do "
@@ -98,14 +98,18 @@ class Blocks:
                     hint="this is a fault of partitioning: `hloipu reduce FILE --error E6010` "
                     "makes the module small enough to report; --partition off compiles without",
                 )
-        return found
+        return whole
 
 
 def blocks_by_number(partitioning: Partitioning | None, kind: str) -> dict[int, Blocks]:
     """Return the blocks of all parameters, or of all results, by number."""
     if partitioning is None:
         return {}
-    return {x.number: Blocks(partitioning, x) for x in partitioning.arrays if x.kind == kind}
+    return {
+        array.number: Blocks(partitioning, array)
+        for array in partitioning.arrays
+        if array.kind == kind
+    }
 
 
 def _same(a: Array, b: Array) -> bool:

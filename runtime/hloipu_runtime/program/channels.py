@@ -92,10 +92,10 @@ def taken_before(
         here = waiting & used(inner, program)
         first.update(dict.fromkeys(here, number))
         waiting -= here
-    found: dict[int, list[Channel]] = {}
+    channels_by_step: dict[int, list[Channel]] = {}
     for channel in taken:
-        found.setdefault(first.get(channel.destination, 0), []).append(channel)
-    return {number: tuple(channels) for number, channels in sorted(found.items())}
+        channels_by_step.setdefault(first.get(channel.destination, 0), []).append(channel)
+    return {number: tuple(channels) for number, channels in sorted(channels_by_step.items())}
 
 
 def paged(stage: Stage, *, comes: bool) -> Iterator[RemoteCopy]:

@@ -100,10 +100,14 @@ def form_faults(
         if inputs or list(outputs) != [("u32", ())]:
             yield f"{form.kind} makes one u32[] of nothing"
         return
-    named = [x for group in form.groups for x in group] + [x for pair in form.pairs for x in pair]
-    if any(not 0 <= x < participants for x in named):
+    named = [participant for group in form.groups for participant in group] + [
+        participant for pair in form.pairs for participant in pair
+    ]
+    if any(not 0 <= participant < participants for participant in named):
         yield f"names participant {max(named)}; there are {participants}"
-    if len({x for group in form.groups for x in group}) != sum(map(len, form.groups)):
+    if len({participant for group in form.groups for participant in group}) != sum(
+        map(len, form.groups)
+    ):
         yield "names a participant in two places"
     if form.kind == PERMUTE:
         for ends in zip(*form.pairs, strict=True):

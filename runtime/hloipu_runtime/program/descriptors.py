@@ -21,20 +21,20 @@ from hloipu_runtime.program.mapping import (
 @lru_cache(1 << 14)
 def variable_faults(mapping: Mapping, shape: Sizes, tiles_per_ipu: int) -> tuple[str, ...]:
     """Return what is wrong with a mapping by itself."""
-    found = []
+    faults = []
     tiles = mapping.tiles
     if len(mapping.spans) != len(shape):
         return ("has a mapping of another rank",)
     if len(tiles.strides) != len(tiles.extents) or min(tiles.extents, default=2) < 2:
         return ("has a grid with an axis of one tile",)
     if tiles.first < 0 or tiles.last >= tiles_per_ipu or min(tiles.strides, default=1) < 1:
-        found.append(f"lies on tiles {tiles.first} to {tiles.last} of {tiles_per_ipu}")
+        faults.append(f"lies on tiles {tiles.first} to {tiles.last} of {tiles_per_ipu}")
     if not _are_distinct(tiles):
-        found.append("has two grid coordinates on one tile")
+        faults.append("has two grid coordinates on one tile")
     axes = [span.axis for span in mapping.spans if span.axis >= 0]
     if len(set(axes)) != len(axes) or any(axis >= len(tiles.extents) for axis in axes):
-        return (*found, "splits two dimensions along one grid axis")
-    return tuple(found)
+        return (*faults, "splits two dimensions along one grid axis")
+    return tuple(faults)
 
 
 def _are_distinct(tiles: Tiles) -> bool:
@@ -59,11 +59,11 @@ def is_complete(mapping: Mapping, shape: Sizes) -> bool:
 def _span_resident(mapping: Mapping, shape: Sizes, spans: Spans) -> str:
     if len(spans) != len(mapping.spans):
         return "is read with another rank"
-    for dimension, (held, read) in enumerate(zip(mapping.spans, spans, strict=True)):
+    for dimension, (own, read) in enumerate(zip(mapping.spans, spans, strict=True)):
         if read.axis >= len(mapping.tiles.extents):
             return f"dimension {dimension} follows a grid axis that is not there"
-        extent = max(extent_of(mapping.tiles, held), extent_of(mapping.tiles, read))
-        if not contains(held, read, extent, shape[dimension]):
+        extent = max(extent_of(mapping.tiles, own), extent_of(mapping.tiles, read))
+        if not contains(own, read, extent, shape[dimension]):
             return f"dimension {dimension} is read beyond the part on the tile"
     return ""
 
@@ -88,12 +88,17 @@ def law_fault(
     if len(indexing.operands) != len(operands) or len(indexing.results) != len(results):
         return f"{codelet.name} takes other operands"
     said = element_fault(
-        codelet, [x.element_type for x in operands], [x.element_type for x in results]
+        codelet,
+        [tensor.element_type for tensor in operands],
+        [tensor.element_type for tensor in results],
     )
     if said:
         return f"{codelet.name} {said}"
     needed = required_spans(
-        indexing, written_spans, [x.shape for x in results], [x.shape for x in operands]
+        indexing,
+        written_spans,
+        [tensor.shape for tensor in results],
+        [tensor.shape for tensor in operands],
     )
     if isinstance(needed, str):
         return f"{codelet.name}: {needed}"

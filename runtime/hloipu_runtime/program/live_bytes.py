@@ -131,14 +131,14 @@ def live_bytes_of(
     for variable, number in first.items():
         record = program.variables[variable]
         key = id(record.mapping), record.element_type, record.ipu
-        found = kinds.get(key)
-        if found is None:
+        numbered = kinds.get(key)
+        if numbered is None:
             filled = np.zeros(count, np.int64)
             low, high = _stretches(record.mapping.tiles, tiles_per_ipu, each)
             filled[begins[record.ipu] + low : begins[record.ipu] + high] = record.bytes_per_tile
-            found = kinds[key] = len(kinds), filled
-        kind_of.append(found[0])
-        sizes[variable] = found[1]
+            numbered = kinds[key] = len(kinds), filled
+        kind_of.append(numbered[0])
+        sizes[variable] = numbered[1]
         born[number].append(variable)
         dying[last[variable]].append(variable)
     every = [filled for _, filled in kinds.values()]
@@ -167,10 +167,10 @@ def _summed(
     steps: int, stretches: int, numbers: list[int], kind_of: list[int], kinds: list[Numbers]
 ) -> Numbers:
     """Return by step the bytes of variables, of which each has its step's number and a kind."""
-    found = np.zeros((steps, stretches), np.int64)
+    bytes_by_step = np.zeros((steps, stretches), np.int64)
     for (number, kind), times in Counter(zip(numbers, kind_of, strict=True)).items():
-        found[number] += kinds[kind] if times == 1 else times * kinds[kind]
-    return found
+        bytes_by_step[number] += kinds[kind] if times == 1 else times * kinds[kind]
+    return bytes_by_step
 
 
 def _stretches(grid: Tiles, tiles_per_ipu: int, stretches: int) -> tuple[int, int]:

@@ -29,10 +29,10 @@ class Tiles:
 
     def __hash__(self) -> int:
         """Return the hash, which is computed once: grids are keys again and again."""
-        found: int | None = self.__dict__.get("_hash")
-        if found is None:
-            found = self.__dict__["_hash"] = hash((self.extents, self.strides, self.first))
-        return found
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash((self.extents, self.strides, self.first))
+        return known
 
     @property
     def count(self) -> int:
@@ -49,12 +49,12 @@ class Tiles:
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
         """Tile numbers, one for each grid coordinate; the array has the grid's shape."""
-        found = np.full(self.extents, self.first, np.int64)
+        numbers = np.full(self.extents, self.first, np.int64)
         for axis, (extent, stride) in enumerate(zip(self.extents, self.strides, strict=True)):
             shape = [1] * len(self.extents)
             shape[axis] = extent
-            found += (np.arange(extent) * stride).reshape(shape)
-        return found
+            numbers += (np.arange(extent) * stride).reshape(shape)
+        return numbers
 
 
 class Span(NamedTuple):
@@ -90,10 +90,10 @@ class Mapping:
 
     def __hash__(self) -> int:
         """Return the hash, which is computed once: mappings are keys again and again."""
-        found: int | None = self.__dict__.get("_hash")
-        if found is None:
-            found = self.__dict__["_hash"] = hash((self.tiles, self.spans))
-        return found
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = hash((self.tiles, self.spans))
+        return known
 
     @cached_property
     def block(self) -> Sizes:

@@ -39,9 +39,9 @@ def times_of(steps: Sequence[Timed]) -> list[int]:
     times = _sinks_last(steps, earliest, segments)
     latest = _latest(steps, times, segments)
     _filled(steps, earliest, latest, times)
-    for number, x in enumerate(steps):
-        if x.kind is Kind.LOCAL and not x.ipus:
-            times[number] = max((earliest[number], *(_after(times[n]) for n in x.needs)))
+    for number, step in enumerate(steps):
+        if step.kind is Kind.LOCAL and not step.ipus:
+            times[number] = max((earliest[number], *(_after(times[n]) for n in step.needs)))
     return times
 
 
@@ -52,54 +52,60 @@ def _after(time: int) -> int:
 
 def _earliest(steps: Sequence[Timed]) -> tuple[list[int], list[int]]:
     """Return the earliest times of all steps, and for each the time of the barrier behind it."""
-    found: list[int] = []
+    times: list[int] = []
     last: dict[int, int] = {}
     base = latest = 0
-    for x in steps:
-        time = max((base, *(found[n] for n in x.needs), *(last.get(ipu, 0) for ipu in x.ipus)))
-        match x.kind:
+    for step in steps:
+        time = max(
+            (base, *(times[n] for n in step.needs), *(last.get(ipu, 0) for ipu in step.ipus))
+        )
+        match step.kind:
             case Kind.LOCAL:
                 time = _after(time)
             case Kind.MEETING:
                 time |= 1
             case Kind.BARRIER:
                 base = time = latest | 1
-        last.update(dict.fromkeys(x.ipus, time))
+        last.update(dict.fromkeys(step.ipus, time))
         latest = max(latest, time)
-        found.append(time)
+        times.append(time)
     segments, behind = [0] * len(steps), latest | 1
     for number in range(len(steps) - 1, -1, -1):
         segments[number] = behind
         if steps[number].kind is Kind.BARRIER:
-            behind = found[number]
-    return found, segments
+            behind = times[number]
+    return times, segments
 
 
 def _sinks_last(
     steps: Sequence[Timed], earliest: Sequence[int], segments: Sequence[int]
 ) -> list[int]:
     """Return times at which meetings are that nothing needs as late as the next barrier."""
-    needed = {n for x in steps for n in x.needs}
+    needed = {n for step in steps for n in step.needs}
     return [
-        segments[n] if x.kind is Kind.MEETING and not x.ipus and n not in needed else earliest[n]
-        for n, x in enumerate(steps)
+        segments[n]
+        if step.kind is Kind.MEETING and not step.ipus and n not in needed
+        else earliest[n]
+        for n, step in enumerate(steps)
     ]
 
 
 def _latest(steps: Sequence[Timed], times: Sequence[int], segments: Sequence[int]) -> list[int]:
     """Return the latest times of local steps at which no meeting is kept waiting."""
-    found = [end - 1 for end in segments]
+    latest_times = [end - 1 for end in segments]
     following: dict[int, int] = {}
     for number in range(len(steps) - 1, -1, -1):
-        x = steps[number]
-        if x.kind is not Kind.LOCAL:
-            found[number] = times[number] - 1
-        for ipu in x.ipus:
-            found[number] = min(found[number], following.get(ipu, found[number]))
-        following.update(dict.fromkeys(x.ipus, found[number]))
-        for n in x.needs:
-            found[n] = min(found[n], found[number])
-    return found
+        step = steps[number]
+        if step.kind is not Kind.LOCAL:
+            latest_times[number] = times[number] - 1
+        for ipu in step.ipus:
+            latest_times[number] = min(
+                latest_times[number], following.get(ipu, latest_times[number])
+            )
+        following.update(dict.fromkeys(step.ipus, latest_times[number]))
+        for n in step.needs:
+            latest_times[n] = min(latest_times[n], latest_times[number])
+    return latest_times
 
 
 def _filled(

@@ -187,7 +187,7 @@ class _Merging:
 
     units: list[_Unit]
     live: LiveBytes
-    made: list[_Unit] = field(default_factory=list)
+    merged: list[_Unit] = field(default_factory=list)
     last_read: dict[VariableId, int] = field(default_factory=dict)
     last_written: dict[VariableId, int] = field(default_factory=dict)
     places: dict[str, list[int]] = field(default_factory=dict)
@@ -197,25 +197,25 @@ class _Merging:
         """Return the units, joined."""
         for number, unit in enumerate(self.units):
             place = self._place(number, unit)
-            if place == len(self.made):
-                self.made.append(unit)
+            if place == len(self.merged):
+                self.merged.append(unit)
                 self.places.setdefault(unit.kind, []).append(place)
             else:
-                self.made[place].steps += unit.steps
+                self.merged[place].steps += unit.steps
             for variable in unit.touched:
                 self.last_read[variable] = max(place, self.last_read.get(variable, 0))
             for variable in unit.writes:
                 self.last_written[variable] = place
             if unit.kind == "inner":
                 self.places.clear()
-        return self.made
+        return self.merged
 
     def _place(self, number: int, unit: _Unit) -> int:
         """Return where a unit goes: the number of the one that it joins, or one more than all."""
         if unit.kind == "compute" or unit.kind.startswith("exchange"):
             free = self._free_from(unit)
             places = self.places.get(unit.kind, ())
-            first = bisect_left(places, max(free, len(self.made) - _REACH))
+            first = bisect_left(places, max(free, len(self.merged) - _REACH))
             touched = {
                 v: max(self.last_read.get(v, -1), self.last_written.get(v, -1))
                 for v in unit.touched
@@ -228,7 +228,7 @@ class _Merging:
                 if self.live.moved(number, place, touched):
                     return place
         self.live.appended(number)
-        return len(self.made)
+        return len(self.merged)
 
     def _free_from(self, unit: _Unit) -> int:
         """Return the first place where a unit finds all that it needs, and spoils nothing."""

@@ -15,12 +15,12 @@ def owners(program: Program) -> dict[int, frozenset[VariableId]]:
     walk = _Walk()
     for body in (program.body, *program.functions.values()):
         walk.sequence(body, _NOBODY)
-    found: dict[int, set[VariableId]] = {}
+    variables_by_owner: dict[int, set[VariableId]] = {}
     for variable, owner in walk.owner.items():
         role = program.variables[variable].role
         if owner != _NOBODY and role not in (Role.CONSTANT, Role.STATE, Role.REMOTE):
-            found.setdefault(walk.identities[owner], set()).add(variable)
-    return {identity: frozenset(variables) for identity, variables in found.items()}
+            variables_by_owner.setdefault(walk.identities[owner], set()).add(variable)
+    return {identity: frozenset(variables) for identity, variables in variables_by_owner.items()}
 
 
 class _Walk:

@@ -40,22 +40,28 @@ def _compute_sets(program: Program, step: ComputeSet) -> Sequence[Step]:
 
 def _exchanges(program: Program, step: Exchange) -> Sequence[Step]:
     """Return an exchange in parts, if none of them reads what another one fills."""
-    ipus = {x: program.variables[x].ipu for x in used(step, program)}
-    sources = {x.source for x in step.transfers}
-    filled = {x.destination for x in step.transfers} | {x.variable for x in step.definitions}
+    ipus = {variable: program.variables[variable].ipu for variable in used(step, program)}
+    sources = {transfer.source for transfer in step.transfers}
+    filled = {transfer.destination for transfer in step.transfers} | {
+        transfer.variable for transfer in step.definitions
+    }
     if len(set(ipus.values())) < 2 or sources & filled:
         return (step,)
-    crossing = {x.destination for x in step.transfers if ipus[x.source] != ipus[x.destination]}
+    crossing = {
+        transfer.destination
+        for transfer in step.transfers
+        if ipus[transfer.source] != ipus[transfer.destination]
+    }
     transfers: dict[int, list[Transfer]] = {}
     definitions: dict[int, list[Definition]] = {}
 
     def part(variable: VariableId) -> int:
         return _CROSSING if variable in crossing else ipus[variable]
 
-    for x in step.transfers:
-        transfers.setdefault(part(x.destination), []).append(x)
-    for made in step.definitions:
-        definitions.setdefault(part(made.variable), []).append(made)
+    for transfer in step.transfers:
+        transfers.setdefault(part(transfer.destination), []).append(transfer)
+    for definition in step.definitions:
+        definitions.setdefault(part(definition.variable), []).append(definition)
     parts = sorted(transfers.keys() | definitions.keys())
     if len(parts) == 1:
         return (step,)

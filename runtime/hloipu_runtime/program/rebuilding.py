@@ -40,10 +40,10 @@ def with_blocks(step: Step, change: Change) -> Step:
         case RepeatWhile():
             return replace(step, condition=after[0], body=after[1])
         case Pipeline():
-            made = iter(after)
+            changed = iter(after)
             stages = tuple(
                 stage._replace(
-                    first=next(made) if stage.first.steps else stage.first, body=next(made)
+                    first=next(changed) if stage.first.steps else stage.first, body=next(changed)
                 )
                 for stage in step.stages
             )

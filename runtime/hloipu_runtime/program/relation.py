@@ -77,27 +77,27 @@ def relate(
     ]
     if same:
         return Relation(tuple(every), ())
-    found: list[Along] = []
+    along: list[Along] = []
     mixed: list[MixedPart] = []
     place = 0
     for targets, sources in dimension_groups(view, source_shape):
-        found += every[place : targets[0]]
+        along += every[place : targets[0]]
         place = targets[-1] + 1
         group = every[targets[0] : place]
-        held = [(source_spans[d], source_shape[d]) for d in sources]
-        if not any(_is_cut(span, size) for span, size in held):
-            found += group
+        sent = [(source_spans[d], source_shape[d]) for d in sources]
+        if not any(_is_cut(span, size) for span, size in sent):
+            along += group
             continue
-        sender, merged = _linear_span(held), _merged(group)
+        sender, merged = _linear_span(sent), _merged(group)
         if sender is not None and merged is not None:
-            found.append(merged._replace(sender=sender))
+            along.append(merged._replace(sender=sender))
             continue
-        found += [a._replace(sender=None) for a in group]
-        part = _mixed_part(held, len(found) - 1)
+        along += [a._replace(sender=None) for a in group]
+        part = _mixed_part(sent, len(along) - 1)
         inside = prod(a.high - a.low for a in group)
         mixed.append(part._replace(elements=min(part.elements, inside)))
-    found += every[place:]
-    return Relation(tuple(found), tuple(mixed))
+    along += every[place:]
+    return Relation(tuple(along), tuple(mixed))
 
 
 Held = list[tuple[Span, int]]
@@ -116,7 +116,7 @@ def dimension_groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[in
     """
     left = [d for d, size in enumerate(view) if size != 1]
     right = [d for d, size in enumerate(shape) if size != 1]
-    found: list[tuple[list[int], list[int]]] = []
+    groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(left) and j < len(right):
         here, there = [left[i]], [right[j]]
@@ -130,17 +130,17 @@ def dimension_groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[in
                 j += 1
                 there.append(right[j])
                 other *= shape[right[j]]
-        found.append((here, there))
+        groups.append((here, there))
         i, j = i + 1, j + 1
-    return found
+    return groups
 
 
-def _linear_span(held: Held) -> Span | None:
+def _linear_span(spans_and_sizes: Held) -> Span | None:
     """Return parts of dimensions as ranges of their row-major order; None where they are none."""
-    if any(_is_cut(span, size) for span, size in held[1:]):
+    if any(_is_cut(span, size) for span, size in spans_and_sizes[1:]):
         return None
-    inner = prod(size for _, size in held[1:])
-    axis, step, offset, size = held[0][0]
+    inner = prod(size for _, size in spans_and_sizes[1:])
+    axis, step, offset, size = spans_and_sizes[0][0]
     return Span(axis, step * inner, offset * inner, size * inner)
 
 
@@ -165,11 +165,11 @@ def _merged(group: list[Along]) -> Along | None:
     )
 
 
-def _mixed_part(held: Held, innermost: int) -> MixedPart:
+def _mixed_part(spans_and_sizes: Held, innermost: int) -> MixedPart:
     """Return what a sender has of dimensions of which at least one is cut."""
-    elements = prod(min(span.size, size) for span, size in held)
+    elements = prod(min(span.size, size) for span, size in spans_and_sizes)
     inner = 1
-    for span, size in reversed(held):
+    for span, size in reversed(spans_and_sizes):
         if _is_cut(span, size):
             break
         inner *= size

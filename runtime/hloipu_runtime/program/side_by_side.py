@@ -57,7 +57,7 @@ def side_by_side(program: Program, machine: Machine) -> Program:
     walk = _Walk(program, machine)
     body = walk.sequence(program.body)
     functions = {name: walk.sequence(each) for name, each in program.functions.items()}
-    if body is program.body and all(functions[n] is x for n, x in program.functions.items()):
+    if body is program.body and all(functions[n] is each for n, each in program.functions.items()):
         return program
     return replace(program, body=body, functions=functions)
 
@@ -117,7 +117,7 @@ class _Walk:
             kind = Kind.MEETING
         elif len(ipus) == 1 and not any(map(_is_shared, steps_within(step, self.program))):
             kind = Kind.LOCAL
-            if any(isinstance(x, Sync) and x.ipus > 1 for x in syncs):
+            if any(isinstance(sync, Sync) and sync.ipus > 1 for sync in syncs):
                 syncs = tuple(Sync() for _ in syncs)
         return _Unit((*syncs, step), touched, writes, ipus, kind)
 
@@ -131,7 +131,7 @@ class _Walk:
 
     def _timed(self, units: Sequence[_Unit], *, all_move: bool) -> list[Timed]:
         """Return what the time of each unit depends on; `all_move`: large meetings, too."""
-        found: list[Timed] = []
+        timed: list[Timed] = []
         writer: dict[VariableId, int] = {}
         readers: dict[VariableId, list[int]] = {}
         for number, unit in enumerate(units):
@@ -147,8 +147,8 @@ class _Walk:
             moves = unit.kind is Kind.BARRIER or self._is_small(unit)
             moves = moves or (all_move and unit.kind is Kind.MEETING)
             ipus = () if moves else unit.ipus
-            found.append(Timed(unit.kind, ipus, tuple(sorted(needs)), self._weight(unit)))
-        return found
+            timed.append(Timed(unit.kind, ipus, tuple(sorted(needs)), self._weight(unit)))
+        return timed
 
     def _is_small(self, unit: _Unit) -> bool:
         """Whether what a unit touches, or brings from other IPUs, hardly takes memory."""
@@ -181,8 +181,8 @@ class _Walk:
         order = sorted(range(len(units)), key=lambda n: (times[n], n))
         tiles = self.machine.chip.tiles_per_ipu
         before, after = (
-            live_bytes_of(self.program, [units[n].touched for n in x], owned, tiles)
-            for x in (range(len(units)), order)
+            live_bytes_of(self.program, [units[n].touched for n in numbers], owned, tiles)
+            for numbers in (range(len(units)), order)
         )
         return bool((after.most > before.most).any())
 

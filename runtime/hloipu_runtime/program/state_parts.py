@@ -22,13 +22,13 @@ def user_shape(program: Program, port: StatePort) -> Sizes:
 def part_of(array: Array, replica: int, replicas: int) -> Array:
     """Return a replica's part of an array, of its own memory."""
     size = part_size(array.shape, replicas)
-    found = np.zeros(size, array.dtype)
+    part = np.zeros(size, array.dtype)
     mine = array.reshape(-1)[replica * size : (replica + 1) * size]
-    found[: len(mine)] = mine
-    return found
+    part[: len(mine)] = mine
+    return part
 
 
 def joined(parts: Sequence[Array], whole: Sizes) -> Array:
     """Return the array that the replicas' parts make up."""
-    found: Array = np.concatenate(parts)[: prod(whole)].reshape(whole)
-    return found
+    array: Array = np.concatenate(parts)[: prod(whole)].reshape(whole)
+    return array

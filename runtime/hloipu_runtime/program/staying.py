@@ -73,7 +73,9 @@ def _lie_alike(source: Mapping, shape: Sizes, destination: Mapping, view: Sizes,
         return True
     groups = dimension_groups(view, shape)
     there = _layout(source, shape, [sources for _, sources in groups])
-    return there is not None and there == _layout(destination, view, [x for x, _ in groups])
+    return there is not None and there == _layout(
+        destination, view, [targets for targets, _ in groups]
+    )
 
 
 def _layout(mapping: Mapping, shape: Sizes, groups: list[list[int]]) -> _Layout | None:
@@ -82,15 +84,15 @@ def _layout(mapping: Mapping, shape: Sizes, groups: list[list[int]]) -> _Layout 
         if size == 1 and _is_cut(span, size):
             return None
     runs = [_run(mapping, shape, group) for group in groups]
-    found = [run for run in runs if run is not None]
-    if len(found) < len(runs):
+    whole_runs = [run for run in runs if run is not None]
+    if len(whole_runs) < len(runs):
         return None
     tiles = mapping.tiles
     axes = sorted(
-        _Axis(stride, extent, tuple(run.steps.get(number, 0) for run in found))
+        _Axis(stride, extent, tuple(run.steps.get(number, 0) for run in whole_runs))
         for number, (stride, extent) in enumerate(zip(tiles.strides, tiles.extents, strict=True))
     )
-    return _Layout(tiles.first, _joined(axes), tuple((x.start, x.length) for x in found))
+    return _Layout(tiles.first, _joined(axes), tuple((run.start, run.length) for run in whole_runs))
 
 
 def _run(mapping: Mapping, shape: Sizes, group: list[int]) -> _Run | None:
@@ -119,16 +121,16 @@ def _run(mapping: Mapping, shape: Sizes, group: list[int]) -> _Run | None:
 
 def _joined(axes: list[_Axis]) -> tuple[_Axis, ...]:
     """Return axes, finest first, with those joined that go on where the one before ends."""
-    found: list[_Axis] = []
+    joined: list[_Axis] = []
     for axis in axes:
-        if found:
-            last = found[-1]
+        if joined:
+            last = joined[-1]
             further = tuple(last.extent * step for step in last.steps)
             if axis.stride == last.extent * last.stride and axis.steps == further:
-                found[-1] = last._replace(extent=last.extent * axis.extent)
+                joined[-1] = last._replace(extent=last.extent * axis.extent)
                 continue
-        found.append(axis)
-    return tuple(found)
+        joined.append(axis)
+    return tuple(joined)
 
 
 def _is_cut(span: Span, size: int) -> bool:

@@ -27,12 +27,12 @@ def elements_per_step(program: Program) -> Mapping[str, int]:
     times: dict[str, int] = {}
     for stream, count in _streams(program.body, 1):
         times[stream] = count
-    found = {}
+    elements_by_queue = {}
     for queue in program.queues:
         counts = [times[port.stream] for port in queue.streams if port.stream in times]
         replicas = program.replicas if queue.to_device else 1
-        found[queue.name] = max(counts, default=1) * replicas
-    return found
+        elements_by_queue[queue.name] = max(counts, default=1) * replicas
+    return elements_by_queue
 
 
 def takes_alike(program: Program) -> bool:

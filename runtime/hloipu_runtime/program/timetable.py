@@ -102,7 +102,7 @@ class Timetable:
             if slot - position <= self.interval * (self.count - 1)
         )
 
-    def held(self, producer: int, consumer: int) -> int:
+    def micro_batches_waiting(self, producer: int, consumer: int) -> int:
         """Return of how many micro-batches a value waits between two positions at once.
 
         It is made at the end of the producer's slot and read in the consumer's.
@@ -127,11 +127,11 @@ class Timetable:
         if last - first < self.interval:
             return [Pattern(self.active(slot), 1) for slot in range(self.slots)]
         steady = last - first + 1
-        found = [Pattern(self.active(slot), 1) for slot in range(first)]
+        patterns = [Pattern(self.active(slot), 1) for slot in range(first)]
         for place in range(self.interval):
             times = (steady - place + self.interval - 1) // self.interval
-            found.append(Pattern(self.active(first + place), times))
-        return found + [Pattern(self.active(slot), 1) for slot in range(last + 1, self.slots)]
+            patterns.append(Pattern(self.active(first + place), times))
+        return patterns + [Pattern(self.active(slot), 1) for slot in range(last + 1, self.slots)]
 
     def span(self, cycles: Sequence[int], places: Sequence[int]) -> int:
         """Return the sum over slots of the slowest place; positions of a place take turns.

@@ -26,19 +26,19 @@ from hloipu_runtime.program.steps import (
 
 def written(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may write."""
-    found: set[VariableId] = set()
+    variables: set[VariableId] = set()
     for each in _within(step, program, set()):
-        found.update(_writes(each))
-    return frozenset(found)
+        variables.update(_writes(each))
+    return frozenset(variables)
 
 
 def used(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step reads or writes."""
-    found: set[VariableId] = set()
+    variables: set[VariableId] = set()
     for each in _within(step, program, set()):
-        found.update(_writes(each))
-        found.update(_reads(each))
-    return frozenset(found)
+        variables.update(_writes(each))
+        variables.update(_reads(each))
+    return frozenset(variables)
 
 
 def read_first(step: Step, program: Program) -> frozenset[VariableId]:
@@ -64,8 +64,10 @@ class _First:
         reads, writes = set(_reads(step)), set(_writes(step))
         if isinstance(step, Exchange):
             # What is written in part keeps the rest, which is as if it were read.
-            whole = {x.variable for x in step.definitions if x.base is None}
-            reads |= {x.destination for x in step.transfers} - whole
+            whole = {
+                definition.variable for definition in step.definitions if definition.base is None
+            }
+            reads |= {transfer.destination for transfer in step.transfers} - whole
         if isinstance(step, Call | ComputeSet | Exchange | Sync):
             return reads, writes
         runs = isinstance(step, Sequence | Parallel) or (isinstance(step, Repeat) and step.count)

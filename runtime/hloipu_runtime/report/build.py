@@ -161,11 +161,11 @@ def _calls(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
 
 def _executed(costs: Costs, counts: BlockCounts) -> list[tuple[StepCost, int, int]]:
     """Return every step in the order of the walk, its executions, and how many are hidden."""
-    found: list[tuple[StepCost, int, int] | None] = [None] * len(costs.steps)
+    rows: list[tuple[StepCost, int, int] | None] = [None] * len(costs.steps)
     for number, block in enumerate(costs.blocks):
         for place in block.steps:
-            found[place] = (costs.steps[place], counts.counts[number], counts.hidden[number])
-    return [item for item in found if item is not None]
+            rows[place] = (costs.steps[place], counts.counts[number], counts.hidden[number])
+    return [item for item in rows if item is not None]
 
 
 def _steps(costs: Costs, counts: BlockCounts) -> tuple[StepRow, ...]:
@@ -230,11 +230,11 @@ def _beside_on_one_ipu(costs: Costs) -> frozenset[int]:
         if isinstance(inner, Together) and _share_ipus(costs, inner)
         for block in inner.branches
     ]
-    found: set[int] = set()
+    blocks: set[int] = set()
     while pending:
-        found.add(pending[-1])
+        blocks.add(pending[-1])
         pending += [b for inner in costs.blocks[pending.pop()].inner for b in blocks_inside(inner)]
-    return frozenset(found)
+    return frozenset(blocks)
 
 
 def _share_ipus(costs: Costs, inner: Together) -> bool:

@@ -91,10 +91,12 @@ class Fitting(NamedTuple):
     def lines(self) -> list[str]:
         """Return for people what makes it fit, how many IPUs first; or how much is missing."""
         spread = [change for change in self.found if change.kind == "ipus"]
-        lines = [f"needs {x.ipus} IPUs: it fits with {x.line()}" for x in spread]
+        lines = [f"needs {change.ipus} IPUs: it fits with {change.line()}" for change in spread]
         if self.spread and not spread:
             lines.append(f"more IPUs alone are not enough: tried {', '.join(self.spread)}")
-        lines += [_LEADS[x.kind] + x.line() for x in self.found if x.kind != "ipus"]
+        lines += [
+            _LEADS[change.kind] + change.line() for change in self.found if change.kind != "ipus"
+        ]
         if not self.found:
             return [*lines, self._missing()]
         return lines if self.is_complete else [*lines, f"there may be more that fits: {_MORE}"]

@@ -53,15 +53,17 @@ def queues_record(
     session's queues counted in the host's own time (`Session.queues`); an estimate has none.
     """
     program, clock_hz = costs.program, costs.machine.chip.clock_hz
-    each, found = elements_per_step(program), []
+    each, records = elements_per_step(program), []
     run_cycles = step_times(costs).run_cycles
     for queue in program.queues:
-        bits = sum(prod(x.shape) * ELEMENT_TYPES[x.element_type].bits for x in queue.streams)
+        bits = sum(
+            prod(port.shape) * ELEMENT_TYPES[port.element_type].bits for port in queue.streams
+        )
         stated = feeds.get("infeeds", {}).get(queue.name)
         a_second = each[queue.name] * program.steps_per_run * clock_hz
         needed = a_second / run_cycles if run_cycles else 0.0
         is_late = stated is not None and stated < needed
-        found.append(
+        records.append(
             {
                 "name": queue.name,
                 "to_device": queue.to_device,
@@ -77,7 +79,7 @@ def queues_record(
                 "host": dict(seen.get(queue.name, {})),
             }
         )
-    return tuple(found)
+    return tuple(records)
 
 
 def feeds_line(feeds: Mapping[str, Any]) -> str:

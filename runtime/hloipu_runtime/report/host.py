@@ -103,31 +103,33 @@ def host_time(
             transfers += step.spent.host.cycles * counts.counts[number]
             if step.kind in sizes:
                 sizes[step.kind] += step.moved_bytes * counts.counts[number]
-    found = HostTime(
-        stops_cycles, transfers - stops_cycles, sizes["stream in"], sizes["stream out"]
-    )
+    host = HostTime(stops_cycles, transfers - stops_cycles, sizes["stream in"], sizes["stream out"])
     if program.is_resident:
         names = [port.variable for port in program.state]
         names += [n for n, (value, _) in program.constants.items() if value in program.loaded]
         staying = [program.variables[n] for n in names]
-        return found._replace(
+        return host._replace(
             once_cycles=_transferred(costs, staying, to_device=True),
             once_bytes_in=_bytes(staying),
         )
     kept = kept_of(options)
     if not (kept.parameters or kept.results):
-        return found
+        return host
     sides = (
         (True, _streamed(program, StreamIn), program.parameters, kept.parameters),
         (False, _streamed(program, StreamOut), program.results, kept.results),
     )
     passing_cycles, once_bytes = 0, []
     for to_device, variables, ports, staying_numbers in sides:
-        staying_streams = {x.stream for n, x in enumerate(ports) if n in staying_numbers}
+        staying_streams = {
+            result_or_parameter.stream
+            for n, result_or_parameter in enumerate(ports)
+            if n in staying_numbers
+        }
         passing = [v for stream, v in variables if stream not in staying_streams]
         passing_cycles += _transferred(costs, passing, to_device=to_device)
         once_bytes.append(runs * _bytes(v for name, v in variables if name in staying_streams))
-    return found._replace(
+    return host._replace(
         once_cycles=max(0, stops_cycles - runs * passing_cycles),
         once_bytes_in=once_bytes[0],
         once_bytes_out=once_bytes[1],

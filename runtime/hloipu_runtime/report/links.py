@@ -53,15 +53,21 @@ def links_record(costs: Costs, counts: BlockCounts, forms: Forms) -> dict[str, A
         sent = _sent(program, costs, costs.steps[number], forms)
         if sent is None or not sent.flows:
             continue
-        flows = (Flow(*way, size) for way, size in sent.flows.items())
-        found, size_bytes = link_loads(machine, flows, system).size_bytes, sent.flows.total()
+        flows = (Flow(*ends, size) for ends, size in sent.flows.items())
+        bytes_by_segment, size_bytes = (
+            link_loads(machine, flows, system).size_bytes,
+            sent.flows.total(),
+        )
         totals[sent.kind] += times * size_bytes
-        for way, size in sent.flows.items():
-            pairs[way] += times * size
-        for segment, size in found.items():
+        for ends, size in sent.flows.items():
+            pairs[ends] += times * size
+        for segment, size in bytes_by_segment.items():
             loads[sent.kind][segment] += times * size
-        cycles = {x: cycles_at_rate(machine, n, segment_rate(machine, x)) for x, n in found.items()}
-        fullest = max(cycles, key=lambda segment: (cycles[segment], found[segment]))
+        cycles = {
+            segment: cycles_at_rate(machine, n, segment_rate(machine, segment))
+            for segment, n in bytes_by_segment.items()
+        }
+        fullest = max(cycles, key=lambda segment: (cycles[segment], bytes_by_segment[segment]))
         rows.append(
             {
                 "step": number,
@@ -69,7 +75,7 @@ def links_record(costs: Costs, counts: BlockCounts, forms: Forms) -> dict[str, A
                 "executions": times,
                 "bytes": size_bytes,
                 "fullest": [*fullest, segment_end(machine, fullest, system)],
-                "fullest_bytes": found[fullest],
+                "fullest_bytes": bytes_by_segment[fullest],
                 "link_cycles": cycles[fullest],
             }
         )
@@ -82,14 +88,14 @@ def links_record(costs: Costs, counts: BlockCounts, forms: Forms) -> dict[str, A
         "ipus_per_machine": machine.links.ipus_per_machine,
         "total_bytes": {kind: totals[kind] for kind in KINDS},
         "segments": {
-            "kind": [x.kind for x in segments],
-            "from": [x.place for x in segments],
-            "to": [segment_end(machine, x, system) for x in segments],
-            "bytes_per_second": [segment_rate(machine, x) for x in segments],
-            **{kind: [loads[kind][x] for x in segments] for kind in KINDS},
-            "bytes": [everything[x] for x in segments],
+            "kind": [segment.kind for segment in segments],
+            "from": [segment.place for segment in segments],
+            "to": [segment_end(machine, segment, system) for segment in segments],
+            "bytes_per_second": [segment_rate(machine, segment) for segment in segments],
+            **{kind: [loads[kind][segment] for segment in segments] for kind in KINDS},
+            "bytes": [everything[segment] for segment in segments],
         },
-        "pairs": [[*way, size] for way, size in pairs.most_common(MOST_PAIRS)],
+        "pairs": [[*ends, size] for ends, size in pairs.most_common(MOST_PAIRS)],
         "steps": rows[:MOST_STEPS],
     }
 
@@ -118,16 +124,21 @@ def _sent(program: Program, costs: Costs, cost: StepCost, forms: Forms) -> _Sent
             one = exchange_cost(program, step, machine, forms).flows
             return _Sent("exchanges", _by_all(program, one))
         case Pipeline() as step if len(cost.ipus) > 1:
-            copies, found = SlotCopies(program, step, machine, forms), Counter[tuple[int, int]]()
+            copies, bytes_by_ends = (
+                SlotCopies(program, step, machine, forms),
+                Counter[tuple[int, int]](),
+            )
             for pattern in step.timetable.patterns():
-                for way, size in copies.cost(pattern.positions).flows.items():
-                    found[way] += pattern.slots * size
-            return _Sent("channels", _by_all(program, found))
+                for ends, size in copies.cost(pattern.positions).flows.items():
+                    bytes_by_ends[ends] += pattern.slots * size
+            return _Sent("channels", _by_all(program, bytes_by_ends))
         case (RepeatWhile() | If() | Switch()) as step if len(cost.ipus) > 1:
             variable = step.index if isinstance(step, Switch) else step.predicate
             there = frozenset(map(program.place, cost.ipus))
-            made = decision_flows(program.place(program.variables[variable].ipu), there)
-            one = {(flow.source, flow.target): flow.size_bytes for flow in made}
+            flows_of_decision = decision_flows(
+                program.place(program.variables[variable].ipu), there
+            )
+            one = {(flow.source, flow.target): flow.size_bytes for flow in flows_of_decision}
             return _Sent("decisions", _by_all(program, one))
     return None
 
@@ -137,9 +148,9 @@ def _by_all(program: Program, flows: Mapping[tuple[int, int], int]) -> Counter[t
     if program.participants == 1:
         return Counter(flows)
     ipu_at = {program.place(ipu): ipu for ipu in range(program.ipus)}
-    found: Counter[tuple[int, int]] = Counter()
+    bytes_by_ends: Counter[tuple[int, int]] = Counter()
     for participant in range(program.participants):
-        for way, size in flows.items():
-            source, target = (program.place(ipu_at[place], participant) for place in way)
-            found[source, target] += size
-    return found
+        for ends, size in flows.items():
+            source, target = (program.place(ipu_at[place], participant) for place in ends)
+            bytes_by_ends[source, target] += size
+    return bytes_by_ends

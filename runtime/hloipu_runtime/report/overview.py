@@ -40,10 +40,10 @@ def _parts(profile: Profile) -> Iterator[str]:
     ]
     yield _table(("device cycles", "instruction", "line"), rows)
     if profile.findings:
-        found = profile.findings[:_MOST_FINDINGS]
+        findings = profile.findings[:_MOST_FINDINGS]
         yield _table(
             ("finding", "cure", "saves at most"),
-            [(each.statement, each.cure, saved_text(each, profile)) for each in found],
+            [(each.statement, each.cure, saved_text(each, profile)) for each in findings],
         )
     yield "</div>"
 

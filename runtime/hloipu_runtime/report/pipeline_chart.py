@@ -47,7 +47,9 @@ def _lines(row: PipelineRow, memory: Mapping[str, Any], width: int) -> Iterator[
 
 
 def _grid(row: PipelineRow, width: int) -> Iterator[str]:
-    places = sorted((share.ipu, n) for n, x in enumerate(row.positions) for share in x.shares)
+    places = sorted(
+        (share.ipu, n) for n, position in enumerate(row.positions) for share in position.shares
+    )
     order = [n for _, n in places]
     titles = [f"IPU {ipu} {row.positions[n].name}" for ipu, n in places]
     margin = max(len("slot"), *map(len, titles)) + 1
@@ -115,7 +117,9 @@ def _ipus(row: PipelineRow, memory: Mapping[str, Any]) -> list[str]:
     used = {use["ipu"]: use for use in memory.get("ipus", ())}
     rows = []
     for ipu in _ipus_of(row):
-        here = [share for x in row.positions for share in x.shares if share.ipu == ipu]
+        here = [
+            share for position in row.positions for share in position.shares if share.ipu == ipu
+        ]
         busy = row.micro_batches * sum(share.cycles for share in here)
         use = used.get(ipu, {"peak_bytes": 0, "total_bytes": 0})
         rows.append(

@@ -87,41 +87,41 @@ class PipelineRow(NamedTuple):
 
 def pipeline_rows(costs: Costs, counts: BlockCounts) -> tuple[PipelineRow, ...]:
     """Return a program's pipelines in the order of their paths, counted as a profile counts."""
-    found = list(_pipelines(costs))
-    if not found:
+    pipelines = list(_pipelines(costs))
+    if not pipelines:
         return ()
     times = [
         round(total / max(count, 1))
         for total, count in zip(cycles_of_blocks(costs, counts), counts.counts, strict=True)
     ]
-    return tuple(sorted(_row(costs, n, x, times, counts.counts[n]) for n, x in found))
+    return tuple(sorted(_row(costs, n, inner, times, counts.counts[n]) for n, inner in pipelines))
 
 
 def blocks_apart(costs: Costs) -> frozenset[int]:
     """Return the blocks of what tiles set apart do beside positions of pipelines."""
-    return frozenset(x.block for _, inner in _pipelines(costs) for x in inner.apart)
+    return frozenset(apart.block for _, inner in _pipelines(costs) for apart in inner.apart)
 
 
 def waits_for_transfers(costs: Costs, counts: BlockCounts) -> dict[int, int]:
     """Return how long IPUs wait in slots until their own transfers beside them are through."""
-    found: dict[int, int] = {}
+    cycles_by_ipu: dict[int, int] = {}
     if not blocks_apart(costs):
-        return found
+        return cycles_by_ipu
     cycles = cycles_of_blocks(costs, counts)
     for number, inner in _pipelines(costs):
         each = [cycles[b] / max(counts.counts[b], 1) for b in inner.bodies]
-        beside = [cycles[x.block] / max(counts.counts[x.block], 1) for x in inner.apart]
-        for ipu in frozenset().union(*(costs.blocks[x.block].ipus for x in inner.apart)):
+        beside = [cycles[apart.block] / max(counts.counts[apart.block], 1) for apart in inner.apart]
+        for ipu in frozenset().union(*(costs.blocks[apart.block].ipus for apart in inner.apart)):
             for pattern in inner.patterns:
                 busy = sum(each[n] for n in pattern.positions if ipu in inner.ipus[n])
                 needed = sum(
                     cost
-                    for x, cost in zip(inner.apart, beside, strict=True)
-                    if ipu in costs.blocks[x.block].ipus and x.position in pattern.positions
+                    for apart, cost in zip(inner.apart, beside, strict=True)
+                    if ipu in costs.blocks[apart.block].ipus and apart.position in pattern.positions
                 )
                 waited = round(counts.counts[number] * pattern.slots * max(0, needed - busy))
-                found[ipu] = found.get(ipu, 0) + waited
-    return found
+                cycles_by_ipu[ipu] = cycles_by_ipu.get(ipu, 0) + waited
+    return cycles_by_ipu
 
 
 def _pipelines(costs: Costs) -> Iterator[tuple[int, Pipelined]]:
@@ -145,9 +145,9 @@ def _row(
     )
     firsts = {f"{inner.path}/repeat/{n}/groups" for n in range(len(step.stages))}
     before = sum(
-        x.iterations * times[x.body]
-        for x in block.inner
-        if isinstance(x, Loop) and x.path in firsts
+        loop.iterations * times[loop.body]
+        for loop in block.inner
+        if isinstance(loop, Loop) and loop.path in firsts
     )
     whole = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
     positions = tuple(_position(costs, inner, n, times) for n in range(len(step.stages)))
@@ -206,27 +206,27 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
 
 def _worked(costs: Costs, times: Sequence[int], block: int, ipu: int) -> int:
     """Return the cycles of a block in which an IPU takes part."""
-    found = 0
+    cycles = 0
     for n in costs.blocks[block].steps:
         step = costs.steps[n]
         if not step.ipus or ipu in step.ipus:
-            found += step.spent.total.cycles
+            cycles += step.spent.total.cycles
     for inner in costs.blocks[block].inner:
         if isinstance(inner, Together):
-            found += sum(times[b] for b in inner.branches if ipu in costs.blocks[b].ipus)
+            cycles += sum(times[b] for b in inner.branches if ipu in costs.blocks[b].ipus)
         elif any(ipu in costs.blocks[b].ipus for b in blocks_inside(inner)):
             iterations = inner.iterations if isinstance(inner, Loop) else 1
-            found += iterations * sum(times[b] for b in blocks_inside(inner))
-    return found
+            cycles += iterations * sum(times[b] for b in blocks_inside(inner))
+    return cycles
 
 
 def _transferred(costs: Costs, inner: Pipelined, position: int, ipu: int) -> int:
     """Return the cycles of an IPU's transfers beside a position, without what is handed over."""
-    blocks = [costs.blocks[x.block] for x in inner.apart if x.position == position]
+    blocks = [costs.blocks[apart.block] for apart in inner.apart if apart.position == position]
     steps = [costs.steps[n] for block in blocks for n in block.steps[:-1]]
     return sum(step.spent.total.cycles for step in steps if ipu in step.ipus)
 
 
 def _bytes(program: Program, variable: VariableId) -> int:
-    found = program.variables[variable]
-    return (prod(found.shape) * ELEMENT_TYPES[found.element_type].bits + 7) // 8
+    record = program.variables[variable]
+    return (prod(record.shape) * ELEMENT_TYPES[record.element_type].bits + 7) // 8

@@ -29,34 +29,38 @@ class ArrayPort(NamedTuple):
 def inputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
     """Return what a program takes, by the numbers of parameters; `names`: of these."""
     seen = seen_by_users(program)
-    found = [
+    ports = [
         _array(port, _name(names, number_of(port)), role, number_of(port))
         for n, port in enumerate(seen.parameters)
         for role in ("constant" if n < seen.loaded else "argument",)
     ]
-    found += [
-        ArrayPort(x.name, tuple(x.shape), user_dtype(x.element_type), "state", x.parameter)
-        for x in seen.state
-        if x.parameter >= 0
+    ports += [
+        ArrayPort(
+            state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.parameter
+        )
+        for state in seen.state
+        if state.parameter >= 0
     ]
-    found += _of_queues(seen, names, to_device=True)
-    return tuple(sorted(found, key=lambda x: (x.number < 0, x.number)))
+    ports += _of_queues(seen, names, to_device=True)
+    return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
 
 
 def outputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
     """Return what a program gives, by the numbers of results."""
     seen = seen_by_users(program)
-    found = [
+    ports = [
         _array(port, f"result.{number_of(port)}", "result", number_of(port))
         for port in seen.results
     ]
-    found += [
-        ArrayPort(x.name, tuple(x.shape), user_dtype(x.element_type), "state", x.result)
-        for x in seen.state
-        if x.result >= 0
+    ports += [
+        ArrayPort(
+            state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.result
+        )
+        for state in seen.state
+        if state.result >= 0
     ]
-    found += _of_queues(seen, names, to_device=False)
-    return tuple(sorted(found, key=lambda x: (x.number < 0, x.number)))
+    ports += _of_queues(seen, names, to_device=False)
+    return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
 
 
 def _of_queues(seen: Seen, names: Sequence[str], *, to_device: bool) -> Iterator[ArrayPort]:
@@ -80,7 +84,7 @@ def _name(names: Sequence[str], number: int) -> str:
 
 def size_bytes(ports: Sequence[ArrayPort]) -> int:
     """Return the bytes of arrays as users hold them."""
-    return sum(int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize for x in ports)
+    return sum(int(np.prod(port.shape, dtype=np.int64)) * port.dtype.itemsize for port in ports)
 
 
 def html_table(title: str, facts: Sequence[tuple[str, str]]) -> str:

@@ -64,11 +64,11 @@ def step_tiles(
     tiles = machine.chip.tiles_per_ipu
     if isinstance(cost.step, Exchange):
         return cycles_by_tile(program, cost.step, machine, forms)
-    found: dict[int, Cycles] = {}
+    cycles_by_ipu: dict[int, Cycles] = {}
     for group in cost.step.groups if isinstance(cost.step, ComputeSet) else ():
-        on_ipu = found.setdefault(ipu_of(program, group), np.zeros(tiles, np.int64))
+        on_ipu = cycles_by_ipu.setdefault(ipu_of(program, group), np.zeros(tiles, np.int64))
         on_ipu[group.tiles.numbers] += _group_cycles(program, group, machine)
-    return found
+    return cycles_by_ipu
 
 
 def _group_cycles(program: Program, group: VertexGroup, machine: Machine) -> Cycles:
@@ -93,7 +93,7 @@ def _group_cycles(program: Program, group: VertexGroup, machine: Machine) -> Cyc
         work = group_cost(program, group, machine).work
         return np.full(extents, work_charge(machine, work).cycles, np.int64)
     counts = tuple(map(len, classes))
-    found = np.zeros(counts, np.int64)
+    cycles_by_class = np.zeros(counts, np.int64)
     for place in np.ndindex(counts):
         at = [int(classes[axis][number]) for axis, number in enumerate(place)]
         parts = [
@@ -104,18 +104,18 @@ def _group_cycles(program: Program, group: VertexGroup, machine: Machine) -> Cyc
         if results and not prod(results[0].shape):
             continue  # nothing to make: no vertex
         work = codelet_work(group.codelet, machine, tuple(inputs), tuple(results))
-        found[place] = work_charge(machine, work).cycles
-    return found[np.ix_(*of_coordinate)] if extents else found
+        cycles_by_class[place] = work_charge(machine, work).cycles
+    return cycles_by_class[np.ix_(*of_coordinate)] if extents else cycles_by_class
 
 
 def _lengths(program: Program, operand: Operand, extents: Sequence[int]) -> list[Cycles]:
     """Return the lengths of an operand's parts by coordinate, for each dimension."""
     shape = program.variables[operand.variable].shape
-    found = []
+    lengths = []
     for span, size in zip(operand.spans, shape, strict=True):
         starts, ends = bounds(span, extents[span.axis] if span.axis >= 0 else 1, 0, size)
-        found.append(ends - starts)
-    return found
+        lengths.append(ends - starts)
+    return lengths
 
 
 def _part(

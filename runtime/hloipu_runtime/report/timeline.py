@@ -54,7 +54,9 @@ def timeline_record(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
     for number, block in enumerate(costs.blocks):
         numbers = range(len(inner_records), len(inner_records) + len(block.inner))
-        inner_records += [_inner_record(costs, counts, block, number, x) for x in block.inner]
+        inner_records += [
+            _inner_record(costs, counts, block, number, inner) for inner in block.inner
+        ]
         blocks.append(
             {
                 "path": block.path,
@@ -69,7 +71,12 @@ def timeline_record(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
 
 def _entries(costs: Costs, block: BlockCost, numbers: Sequence[int]) -> list[int]:
     """Return the steps and the inner records of a block, in the order of the program."""
-    ends = {f"{x.path}/{e}" for x in block.inner if isinstance(x, Pipelined) for e in _SLOT_ENDS}
+    ends = {
+        f"{each.path}/{e}"
+        for each in block.inner
+        if isinstance(each, Pipelined)
+        for e in _SLOT_ENDS
+    }
     steps = [n for n in block.steps if costs.steps[n].path not in ends]
     placed = [(_place(block, costs.steps[n].path), n) for n in steps]
     calls = iter([place for place, n in placed if costs.steps[n].kind == "call"])
@@ -82,13 +89,13 @@ def _entries(costs: Costs, block: BlockCost, numbers: Sequence[int]) -> list[int
 def _place(block: BlockCost, path: str) -> Place:
     """Return what orders the things of a block: the numbers that their path goes on with."""
     parts = path[len(block.path) + 1 :].split("/")
-    found: list[int] = []
+    numbers: list[int] = []
     for part in parts:
         if not part.isdecimal():
             break
-        found.append(int(part))
-    if found:
-        return tuple(found)
+        numbers.append(int(part))
+    if numbers:
+        return tuple(numbers)
     return (-1,) if parts[0] in _BEFORE_ALL else (1 << 62,)
 
 

@@ -135,12 +135,12 @@ def of_participant(name: str, number: int) -> str:
 
 def differing(states: Sequence[Mapping[str, Array]], numbers: Sequence[int]) -> dict[str, Array]:
     """Return the state of participants of these numbers as a checkpoint, or its part, holds it."""
-    found = {of_participant(name, numbers[0]): array for name, array in states[0].items()}
+    arrays = {of_participant(name, numbers[0]): array for name, array in states[0].items()}
     for number, state in zip(numbers[1:], states[1:], strict=True):
         for name, array in state.items():
             if array.tobytes() != states[0][name].tobytes():
-                found[of_participant(name, number)] = array
-    return found
+                arrays[of_participant(name, number)] = array
+    return arrays
 
 
 def checkpoint_of(frame: Frame, name: str) -> Checkpoint:
@@ -171,7 +171,7 @@ def checkpoint_of(frame: Frame, name: str) -> Checkpoint:
 def _texts(names: Any) -> bool:
     return (
         isinstance(names, list)
-        and all(isinstance(x, str) and x.isprintable() for x in names)
+        and all(isinstance(name, str) and name.isprintable() for name in names)
         and len(frozenset(names)) == len(names)
     )
 

@@ -123,12 +123,12 @@ class SharedLoad(NamedTuple):
     @property
     def layouts(self) -> "dict[str, tuple[Variable, ...]]":
         """Where the arrays lie that stay on the device, by name."""
-        return {x.name: x.layouts for x in self.own if x.kind != "call"}
+        return {own.name: own.layouts for own in self.own if own.kind != "call"}
 
     @property
     def numbers_there(self) -> frozenset[int]:
         """The numbers of the parameters that are on the device already."""
-        return frozenset(x.number for x in self.own if x.name in self.device.space.arrays)
+        return frozenset(own.number for own in self.own if own.name in self.device.space.arrays)
 
 
 class Device:
@@ -192,8 +192,8 @@ class Device:
                 hint="have it take turns: program.session(device=device)",
             )
         own = own_arrays(compiled.program, compiled.parameter_names, names or {})
-        made: Session = given.session(**session, device=SharedLoad(self, compiled, own))
-        return made
+        loaded: Session = given.session(**session, device=SharedLoad(self, compiled, own))
+        return loaded
 
     @property
     def arrays(self) -> dict[str, str]:
@@ -304,7 +304,9 @@ class Device:
 
 def _combined(residents: "list[Resident]") -> Resident:
     """Return what lies on a device together as one."""
-    name = ", ".join(dict.fromkeys(x.name for x in residents))
-    made = Resident(name, residents[0].machine, {}, max(x.ipus for x in residents))
-    made.footprint = Footprint(*map(sum, zip(*(x.footprint for x in residents), strict=True)))
-    return made
+    name = ", ".join(dict.fromkeys(resident.name for resident in residents))
+    whole = Resident(name, residents[0].machine, {}, max(resident.ipus for resident in residents))
+    whole.footprint = Footprint(
+        *map(sum, zip(*(resident.footprint for resident in residents), strict=True))
+    )
+    return whole

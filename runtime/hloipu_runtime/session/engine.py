@@ -156,7 +156,9 @@ class SessionEngine:
         if isinstance(self.engine, FunctionalEngine):
             return steps_at(self.engine.kept_moment, iterations)
         if isinstance(self.engine, ReplicatedEngine):
-            others = [x.runs[loop_path] if loop_path else 1 for x in self.engine.counts[1:]]
+            others = [
+                counts.runs[loop_path] if loop_path else 1 for counts in self.engine.counts[1:]
+            ]
             everyone = zip(self.engine.moments, [iterations, *others], strict=True)
             reached = {steps_at(moment, iteration) for moment, iteration in everyone}
             return reached.pop() if len(reached) == 1 else None
@@ -183,10 +185,12 @@ class SessionEngine:
         if self.participants == 1 and elsewhere is None:
             return engines[0]
         check_participants(self.program)
-        made = ReplicatedEngine(self.program, engines, elsewhere)
+        replicated = ReplicatedEngine(self.program, engines, elsewhere)
         blocks = seen_by_users(self.program).blocks_of_streams
-        made.hosts = tuple(hosts_of_all(self.host, self.program, self._now, blocks, elsewhere))
-        return made
+        replicated.hosts = tuple(
+            hosts_of_all(self.host, self.program, self._now, blocks, elsewhere)
+        )
+        return replicated
 
     def _took_nothing_but_data(self, error: StreamError) -> bool:
         """Whether a run failed at a feed, before the step wrote anything."""

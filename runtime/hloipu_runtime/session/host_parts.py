@@ -80,9 +80,9 @@ def save_index(
     }
     others = re.compile(re.escape(index.name) + r"\.[0-9]+\.host-[0-9]+-of-[0-9]+\.([0-9a-f]+|new)")
     with suppress(OSError):  # what is left over does no harm
-        for found in index.absolute().parent.iterdir():
-            if others.fullmatch(found.name) and found.name not in named:
-                found.unlink()
+        for entry in index.absolute().parent.iterdir():
+            if others.fullmatch(entry.name) and entry.name not in named:
+                entry.unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +120,15 @@ def load_checkpoint(path: str | Path) -> Checkpoint:
 
 def _of_all(part: Checkpoint, participants: range) -> dict[str, Any]:
     """Return a part's arrays; what is the same as its first participant's is left out no more."""
-    found = dict(part.arrays)
+    arrays = dict(part.arrays)
     before = of_participant("", participants.start)
-    of_first = [x for x in part.arrays if x.startswith(before)] if participants.start else []
+    of_first = (
+        [name for name in part.arrays if name.startswith(before)] if participants.start else []
+    )
     for name in of_first:
         for number in participants[1:]:
-            found.setdefault(of_participant(name.removeprefix(before), number), part.arrays[name])
-    return found
+            arrays.setdefault(of_participant(name.removeprefix(before), number), part.arrays[name])
+    return arrays
 
 
 def _part(path: str | Path, index: _Index, host: int, hosts: int) -> Checkpoint:
@@ -168,7 +170,7 @@ def _index(name: str, meta: Mapping[str, Any]) -> _Index:
         or not all(type(n) is int and 0 <= n < 2**62 for n in counts)
         or not (isinstance(program, str) and program.isprintable())
         or not (isinstance(digests, list) and digests)
-        or not all(isinstance(x, str) and _DIGEST.fullmatch(x) for x in digests)
+        or not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
     ):
         raise ArtefactError(
             "E4012", "no checkpoint: it is no index of parts", name=name, hint="take an older one"

@@ -162,7 +162,11 @@ def loaded_arrays(
     are missing, E3142 for those that do not fit.
     """
     seen = seen_by_users(program)
-    ports = [x for x in seen.parameters[: seen.loaded] if x.stream in given or not known]
+    ports = [
+        parameter
+        for parameter in seen.parameters[: seen.loaded]
+        if parameter.stream in given or not known
+    ]
     missing = [port.stream for port in ports if port.stream not in given]
     if missing:
         raise UsageError(
@@ -184,9 +188,13 @@ def loaded_arrays(
                 own[port.stream] = _of_replica(program, port, number, array, replica)
     whole = {stream: np.array(array) for stream, array in seen.into_pieces(first).items()}
     if known:
-        found = [seen.into_pieces(own) for own in others] or [{}]
+        pieces_by_replica = [seen.into_pieces(own) for own in others] or [{}]
         return [
-            {**there, **whole, **found[number // program.partitions % len(found)]}
+            {
+                **there,
+                **whole,
+                **pieces_by_replica[number // program.partitions % len(pieces_by_replica)],
+            }
             for number, there in enumerate(known)
         ]
     if not others or not others[0]:
@@ -206,7 +214,8 @@ def _loaded_blocks(
     seen, loaded = seen_by_users(program), list[dict[str, Array]]()
     for replica in replicas:
         whole = {
-            x.stream: _of_replica(program, x, number_of(x), given[x.stream], replica) for x in ports
+            port.stream: _of_replica(program, port, number_of(port), given[port.stream], replica)
+            for port in ports
         }
         for number in range(len(loaded), len(loaded) + program.partitions):
             own = seen.into_pieces(seen.block_of(whole, number))
@@ -297,9 +306,9 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
     return named
 
 
-def _require_new(name: str | int, found: Mapping[Any, Any]) -> None:
+def _require_new(name: str | int, given: Mapping[Any, Any]) -> None:
     """Raise UsageError E3154 for an array that is given by its name and by its number."""
-    if name in found:
+    if name in given:
         raise UsageError(
             "E3154", f"{name!r} is given twice: by name and by number", hint="give it once"
         )
@@ -315,7 +324,10 @@ def known_rates(
     queues = {queue.name: queue for queue in seen_by_users(program).queues if queue.to_device}
     _same_names("infeed", rates, queues)
     hosts = max(program.hosts, 1)
-    return {n: x * hosts if isinstance(infeeds.get(n), PerHost) else x for n, x in rates.items()}
+    return {
+        n: rate * hosts if isinstance(infeeds.get(n), PerHost) else rate
+        for n, rate in rates.items()
+    }
 
 
 def opened_infeeds(
@@ -434,37 +446,39 @@ def _by_host(
 Own = TypeVar("Own", InfeedQueue, OutfeedQueue)
 
 
-def own_queue(queue: Queue, made: Own, replicas: int = 1, host: int = EVERY_HOST) -> Own:
+def own_queue(queue: Queue, queue_of_user: Own, replicas: int = 1, host: int = EVERY_HOST) -> Own:
     """Return a queue that the user made, its streams being the program's; of one host, or all.
 
     Raises StreamError E2060 where its name or its elements are not those of the program's queue,
     E2070 where it is for another number of replicas.
     """
     name = of_host(queue.name, host)
-    if made.replicas != replicas:
+    if queue_of_user.replicas != replicas:
         raise StreamError(
             "E2070",
-            f"the queue given for {name!r} is for {made.replicas} replicas, {replicas} take part",
+            f"the queue given for {name!r} is for {queue_of_user.replicas} replicas, {replicas} "
+            "take part",
             queue=name,
             expected=f"replicas={replicas}",
-            found=f"replicas={made.replicas}",
+            found=f"replicas={queue_of_user.replicas}",
             hint=f"make it with replicas={replicas}, or give its source alone",
         )
-    wanted, spec = spec_of_queue(queue), made.spec
-    found = "" if spec is None else str(ElementSpec(spec.leaves))
-    if (made.name, found) != (name, str(wanted)):
+    wanted, spec = spec_of_queue(queue), queue_of_user.spec
+    elements = "" if spec is None else str(ElementSpec(spec.leaves))
+    if (queue_of_user.name, elements) != (name, str(wanted)):
         raise StreamError(
             "E2060",
-            f"the queue given for {name!r} of {wanted} is named {made.name!r}, of {found}",
+            f"the queue given for {name!r} of {wanted} is named {queue_of_user.name!r}, of "
+            f"{elements}",
             queue=name,
             expected=f"{name} of {wanted}",
-            found=f"{made.name} of {found}",
+            found=f"{queue_of_user.name} of {elements}",
             hint="make it with the name and the elements of the program's queue, or give its "
             "source alone",
         )
-    if isinstance(made, InfeedQueue):
-        made.streams = streams_of_queue(queue)
-    return made
+    if isinstance(queue_of_user, InfeedQueue):
+        queue_of_user.streams = streams_of_queue(queue)
+    return queue_of_user
 
 
 def _check_mode(queue: Queue, mode: Any) -> None:

@@ -69,8 +69,8 @@ class RunResult(_Profiled):
         from hloipu_runtime.report.ports import html_table
 
         arrays = [
-            (f"output {n}", f"{np.asarray(x).dtype}{list(np.shape(x))}")
-            for n, x in enumerate(self.outputs[:_MOST_SHOWN])
+            (f"output {n}", f"{np.asarray(array).dtype}{list(np.shape(array))}")
+            for n, array in enumerate(self.outputs[:_MOST_SHOWN])
         ]
         left_out = len(self.outputs) - len(arrays)
         more = [("…", f"{left_out} more")] if left_out else []
@@ -89,7 +89,7 @@ def begun_with(
     """
     from hloipu_runtime.simulate.run.ports import flat_arrays, in_order
 
-    ports = [Port(f"parameter.{x.number}", x.dtype.name, x.shape) for x in inputs]
+    ports = [Port(f"parameter.{port.number}", port.dtype.name, port.shape) for port in inputs]
     arrays = flat_arrays(ports, in_order(ports, names, arguments))
     pairs = list(zip(inputs, arrays, strict=True))
     state = {port.number: array for port, array in pairs if port.role == "state"}
@@ -101,7 +101,7 @@ def one_run(session: "Session", outputs: "Sequence[ArrayPort]", progress: Any) -
     ran = session.run(progress=progress)
     state = session.state()
     rest = iter(ran.outputs)
-    arrays = [state[x.name] if x.role == "state" else next(rest) for x in outputs]
+    arrays = [state[port.name] if port.role == "state" else next(rest) for port in outputs]
     return RunResult(lambda: ran.profile, arrays, [arrays])
 
 

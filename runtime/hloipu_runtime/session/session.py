@@ -93,7 +93,9 @@ class Session:
         """Elements of each infeed that a replica takes in a step."""
         given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
         here = EVERY_HOST if elsewhere is None else elsewhere.host
-        self._by_host = here != EVERY_HOST or any(isinstance(x, PerHost) for x in given_queues)
+        self._by_host = here != EVERY_HOST or any(
+            isinstance(source, PerHost) for source in given_queues
+        )
         """Whether hosts have queues of their own."""
         hz = costs.machine.chip.clock_hz
         intervals = [taken[name] * interval_cycles(hz, rate) for name, rate in self.rates.items()]

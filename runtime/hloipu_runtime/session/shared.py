@@ -78,14 +78,14 @@ def own_arrays(
                 return theirs + rest
         return name
 
-    found = [
+    own = [
         Own(
-            named(x.name), STATE, x.name, x.parameter, x.element_type, tuple(x.shape),
-            tuple(program.variables[port.variable] for port in x.ports),
-            x.blocks.division if x.blocks is not None else (),
+            named(state.name), STATE, state.name, state.parameter, state.element_type,
+            tuple(state.shape), tuple(program.variables[port.variable] for port in state.ports),
+            state.blocks.division if state.blocks is not None else (),
         )
-        for x in seen.state
-        if x.parameter >= 0
+        for state in seen.state
+        if state.parameter >= 0
     ]  # fmt: skip
     places: dict[int, list[Variable]] = {}
     for variable, (value, _) in program.constants.items():
@@ -100,7 +100,7 @@ def own_arrays(
         stream = seen.moved.get(port.stream, port.stream)
         split = seen.split.get(port.stream)
         streams = split.streams if split else (stream,)
-        found.append(
+        own.append(
             Own(
                 named(name), CONSTANT if at < seen.loaded else CALL, port.stream, number,
                 port.element_type, tuple(port.shape),
@@ -109,11 +109,11 @@ def own_arrays(
             )
         )  # fmt: skip
     if unused:
-        known = ", ".join(x.name for x in found[:8])
+        known = ", ".join(state.name for state in own[:8])
         raise UsageError(
             "E2063", f"the program has no parameter {min(unused)!r}", hint=f"it has {known}"
         )
-    return tuple(x for x in found if not _NO_NAME.fullmatch(x.name))
+    return tuple(state for state in own if not _NO_NAME.fullmatch(state.name))
 
 
 @dataclass
@@ -169,7 +169,9 @@ class SharedArrays:
         Raises UsageError E2046 for an array of another type or shape than the device's, and for one
         that is given and there.
         """
-        kept = _by_name(state or {}, [x.name for x in self._ports.values() if x.parameter >= 0])
+        kept = _by_name(
+            state or {}, [port.name for port in self._ports.values() if port.parameter >= 0]
+        )
         loaded = named_arrays(self.program, constants)
         for own in self._there(STATE, CONSTANT):
             given = kept if own.kind == STATE else loaded
@@ -218,7 +220,7 @@ class SharedArrays:
     def called_with(self, inputs: State) -> None:
         """Note that parameters come in with the call, and not from the device."""
         given = named_arrays(self.program, inputs)
-        self.apart.update(x.key for x in self.arrays if x.key in given)
+        self.apart.update(own.key for own in self.arrays if own.key in given)
 
     def refresh(self) -> None:
         """Bring the session's arrays to what others have written, and charge for it.
@@ -269,8 +271,8 @@ class SharedArrays:
         for name, shared in list(arrays.items()):
             if shared.holder is not self:
                 continue
-            heirs = [(x, own) for x in parts for own in x.arrays if own.name == name]
-            heirs = [(x, own) for x, own in heirs if own.kind != CALL]
+            heirs = [(part, own) for part in parts for own in part.arrays if own.name == name]
+            heirs = [(part, own) for part, own in heirs if own.kind != CALL]
             if heirs:
                 shared.holder, shared.own = heirs[0]
                 shared.holder.versions[name] = shared.version
@@ -327,7 +329,7 @@ class SharedArrays:
         shared = self.space.arrays[own.name]
         arrays = shared.holder.of_session(shared.own)
         replicas = self.program.replicas
-        alike = all(_same(arrays[0], x) for x in arrays[1:])
+        alike = all(_same(arrays[0], other) for other in arrays[1:])
         if not alike and len(arrays) != replicas:
             raise UsageError(
                 "E2047",
@@ -345,16 +347,16 @@ class SharedArrays:
         shared = self.space.arrays[own.name]
         source, machine = shared.own, self.machine
         size_bytes = int(np.prod(own.shape, dtype=np.int64)) * user_dtype(own.element_type).itemsize
-        sent = max((x.bytes_per_tile for x in source.layouts), default=0)
+        sent = max((variable.bytes_per_tile for variable in source.layouts), default=0)
         if own.kind == CALL:  # its own transfer brings it to the device
             out = host_transfer(machine, [size_bytes], to_device=False, busiest_tile_bytes=sent)
             return out.cycles
-        places = {layout(x) for x in source.layouts}
+        places = {layout(variable) for variable in source.layouts}
         cycles = 0
         for target in own.layouts:
             if layout(target) in places:
                 continue
-            ipus = {x.ipu for x in source.layouts}
+            ipus = {variable.ipu for variable in source.layouts}
             traffic = TileTraffic(sent, target.bytes_per_tile)
             cycles += sync(machine, len(ipus | {target.ipu})).cycles
             cycles += exchange(machine, [traffic]).cycles
@@ -376,5 +378,5 @@ def layout(variable: Variable) -> tuple[Any, ...]:
 
 def _same(a: Any, b: Any) -> bool:
     """Whether arrays of one type and shape are the same, bit by bit."""
-    first, second = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    first, second = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (a, b))
     return bool(np.array_equal(first, second))

@@ -28,15 +28,15 @@ def begun_states(program: Program, state: State, seed: int, participants: Iterab
     return [given_state(program, state, seed, number) for number in participants]
 
 
-def resumed_states(program: Program, found: Checkpoint, participants: Iterable[int]) -> States:
+def resumed_states(program: Program, checkpoint: Checkpoint, participants: Iterable[int]) -> States:
     """Return what each participant goes on with from a checkpoint of this program.
 
     Keys that were saved once for all, by a trainer or a single replica, differ by replica again.
     """
-    others = {name for name in found.arrays if name not in found.of(program, 0)}
+    others = {name for name in checkpoint.arrays if name not in checkpoint.of(program, 0)}
     own = {name.partition(": ")[2] for name in others}
     return [
-        given_state(program, found.of(program, number), participant=number, with_own=own)
+        given_state(program, checkpoint.of(program, number), participant=number, with_own=own)
         for number in participants
     ]
 
@@ -64,11 +64,11 @@ def in_users_type(seen: SeenState, states: Sequence[Mapping[str, Array]], number
     if seen.blocks is not None:
         count = seen.blocks.partitions
         first = number // count * count
-        held = [
+        blocks = [
             seen.joined([_of_replicas(port, states, n, count) for port in seen.ports])
             for n in range(first, first + count)
         ]
-        array = seen.blocks.joined(held, seen.name)
+        array = seen.blocks.joined(blocks, seen.name)
     else:
         array = seen.joined([_of_replicas(port, states, number, 1) for port in seen.ports])
     return np.array(from_storage(array, seen.element_type))

@@ -34,7 +34,7 @@ class Rows(Source):
         self.structure = structure
         self.seed = seed
         self.number = number
-        self._maps = tuple(found for leaf in leaves if (found := _map_of(leaf)) is not None)
+        self._maps = tuple(mapped for leaf in leaves if (mapped := _map_of(leaf)) is not None)
         # Plain views of mapped files: each slice of a memmap object costs ten times a view's.
         self._views = [np.asarray(leaf).view(np.ndarray) for leaf in leaves]
 
@@ -130,12 +130,12 @@ class _File(NamedTuple):
     def mapped(self) -> Array:
         """Return the array here; StreamError E2032 where the file is not, or is too short."""
         try:
-            found: Array = np.memmap(
+            array: Array = np.memmap(
                 self.path, self.dtype, "r", self.offset, self.shape, self.order
             )
         except (OSError, ValueError) as error:
             raise unreadable(self.path, str(error)) from error
-        return found
+        return array
 
 
 def _rows_from(leaves: list[Any], structure: Structure, seed: int | None, number: int) -> Rows:
@@ -189,5 +189,5 @@ def from_file(path: str, names: tuple[str, ...] = ()) -> Rows:
     arrays = mapped_arrays(path, names)
     if not names or not isinstance(arrays, dict):
         return from_arrays(arrays)
-    found = tuple(arrays[name] for name in names)
-    return from_arrays(found[0] if len(found) == 1 else found)
+    columns = tuple(arrays[name] for name in names)
+    return from_arrays(columns[0] if len(columns) == 1 else columns)

@@ -19,9 +19,11 @@ def bound(paths: Sequence[_Words], names: Sequence[str]) -> tuple[int, ...] | No
     >>> bound([("mask",), ("ids",)], ["batch['ids']", "batch['mask']"])
     (1, 0)
     """
-    found = partly_bound(paths, names)
+    path_by_name = partly_bound(paths, names)
     return (
-        tuple(found[number] for number in range(len(names))) if len(found) == len(names) else None
+        tuple(path_by_name[number] for number in range(len(names)))
+        if len(path_by_name) == len(names)
+        else None
     )
 
 
@@ -40,15 +42,15 @@ def partly_bound(paths: Sequence[_Words], names: Sequence[str]) -> dict[int, int
         for name in names
     ]
     best = [max(row, default=_NO_FIT) for row in fits]
-    found = {
+    path_by_name = {
         number: row.index(best[number])
         for number, row in enumerate(fits)
         if best[number] != _NO_FIT and row.count(best[number]) == 1
     }
-    taken = list(found.values())
+    taken = list(path_by_name.values())
     return {
         number: path
-        for number, path in found.items()
+        for number, path in path_by_name.items()
         if taken.count(path) == 1
         and (
             keys[path] in _spellings(names[number])
@@ -67,23 +69,25 @@ def keys_of(names: Sequence[Sequence[str]], keys: Collection[str]) -> list[str |
     known = [name for several in names for name in dict.fromkeys(several)]
     own = [[name for name in dict.fromkeys(several) if known.count(name) == 1] for several in names]
     there = [[name for name in several if name in keys] for several in own]
-    found = [several[0] if len(several) == 1 else None for several in there]
-    taken = [key for key in found if key is not None]
+    chosen = [several[0] if len(several) == 1 else None for several in there]
+    taken = [key for key in chosen if key is not None]
     open_ones = [number for number, several in enumerate(there) if not several]
     left = [key for key in keys if key not in taken]
     paths = partly_bound([(key,) for key in left], [names[number][-1] for number in open_ones])
     for at, path in paths.items():
-        found[open_ones[at]] = left[path]
-    spare = [tuple(_WORDS.findall(key)) for key in keys if key not in found]
+        chosen[open_ones[at]] = left[path]
+    spare = [tuple(_WORDS.findall(key)) for key in keys if key not in chosen]
     return [
         None if any(words in spare for words in _spellings(several[-1])) else key
-        for several, key in zip(names, found, strict=True)
+        for several, key in zip(names, chosen, strict=True)
     ]
 
 
 def _spellings(name: str) -> list[_Words]:
     """Return the words of a name, and those without the number that makes it unique."""
-    return [tuple(_WORDS.findall(x)) for x in dict.fromkeys((name, _NUMBER.sub("", name)))]
+    return [
+        tuple(_WORDS.findall(spelling)) for spelling in dict.fromkeys((name, _NUMBER.sub("", name)))
+    ]
 
 
 def _shared_words(keys: Sequence[_Words]) -> int:

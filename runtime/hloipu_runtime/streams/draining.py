@@ -129,9 +129,9 @@ class Draining:
                     self.changed.wait(min(left, TICK_SECONDS))
             finally:
                 self.waiting -= 1
-            found = self._taken()
-            self._at_least = found[-1].number + 1
-            return found
+            taken = self._taken()
+            self._at_least = taken[-1].number + 1
+            return taken
 
     def _at_end(self, while_running: bool) -> bool:
         """Whether no more comes; raises what the program failed with once nothing is left."""
@@ -143,11 +143,11 @@ class Draining:
     def _taken(self, most: int | None = None) -> list[Kept]:
         # One by one: the program may append meanwhile.
         count = len(self.items) if most is None else min(most, len(self.items))
-        found = [self.items.popleft() for _ in range(count)]
+        taken = [self.items.popleft() for _ in range(count)]
         # What a reader takes, the sink does not get.
-        self.unserved = max(0, self.unserved - len(found))
+        self.unserved = max(0, self.unserved - len(taken))
         self.changed.notify_all()
-        return found
+        return taken
 
     def refuse(self, step: int) -> None:
         """Raise what the queue failed with, or that it is closed."""

@@ -91,12 +91,12 @@ class ArrayFile:
         """Return what the header of an array says; nothing else is read."""
         if self._archive is None:
             self._stream.seek(0)
-            found = self._header(self._stream, name, os.fstat(self._stream.fileno()).st_size)
+            header = self._header(self._stream, name, os.fstat(self._stream.fileno()).st_size)
         else:
             info = self._info(name)
             with self._archive.open(info) as member:
-                found = self._header(member, name, info.file_size)
-        return found
+                header = self._header(member, name, info.file_size)
+        return header
 
     def require_small(self, names: Collection[str]) -> None:
         """Raise StreamError E2032 where compressed arrays take more memory than may be."""
@@ -175,16 +175,16 @@ class ArrayFile:
         known = np.lib.format
         read = known.read_array_header_1_0 if head[6] == 1 else known.read_array_header_2_0
         shape, is_fortran, dtype = read(text)
-        found = Stored(shape, dtype, is_fortran, len(head) + len(packed) + length)
+        stored = Stored(shape, dtype, is_fortran, len(head) + len(packed) + length)
         if dtype.hasobject:
             raise unreadable(self.path, f"array {name!r} holds Python objects")
         if len(shape) > _MOST_DIMENSIONS or not all(0 <= size < 2**63 for size in shape):
             raise unreadable(self.path, f"array {name!r} has no shape that can be")
         if prod(size or 1 for size in shape) * max(dtype.itemsize, 1) >= 2**63:
             raise unreadable(self.path, f"array {name!r} is larger than can be")
-        if found.header_bytes + found.size_bytes > whole_bytes:
+        if stored.header_bytes + stored.size_bytes > whole_bytes:
             raise unreadable(self.path, f"array {name!r} is cut short")
-        return found
+        return stored
 
 
 @contextmanager

@@ -118,9 +118,9 @@ def fill(worker: Worker, state: Filling, source: Source, skip: int) -> None:
 
 def _next(worker: Worker, state: Filling, rows: Iterator[Element]) -> Leaves | None:
     worker.enter()
-    found = state.make(rows)
+    leaves = state.make(rows)
     worker.leave()
-    return found
+    return leaves
 
 
 def _wait_for_room(worker: Worker, state: Filling) -> bool:

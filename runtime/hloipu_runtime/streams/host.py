@@ -39,20 +39,20 @@ def cuts_of(streams: Sequence[str], split: Mapping[str, Split]) -> tuple[Stack |
 
 def cut(leaves: Leaves, cuts: Sequence[Stack | None]) -> Leaves:
     """Return what each stream carries of an element."""
-    found: list[Array] = []
+    pieces: list[Array] = []
     for leaf, stack in zip(leaves, cuts, strict=True):
-        found += [leaf] if stack is None else stack.pieces(leaf)
-    return tuple(found)
+        pieces += [leaf] if stack is None else stack.pieces(leaf)
+    return tuple(pieces)
 
 
 def joined(pieces: Leaves, cuts: Sequence[Stack | None]) -> Leaves:
     """Return the element of which each stream carried a piece."""
     rest = iter(pieces)
-    found: list[Array] = []
+    leaves: list[Array] = []
     for stack in cuts:
         own = [next(rest) for _ in range(1 if stack is None else len(stack.sizes))]
-        found.append(own[0] if stack is None else stack.joined(own))
-    return tuple(found)
+        leaves.append(own[0] if stack is None else stack.joined(own))
+    return tuple(leaves)
 
 
 T = TypeVar("T")
@@ -177,9 +177,9 @@ class StreamHost:
 
     def take(self, stream: str) -> Array:
         """Return the next element of a stream; see InfeedQueue.take for what it raises."""
-        found = self._readers.get(stream)
-        if found is not None:
-            return found[0].take(found[1])
+        reader = self._readers.get(stream)
+        if reader is not None:
+            return reader[0].take(reader[1])
         if self.arrays is None:
             raise faults.no_stream(stream, self._readers)
         return self.arrays.take(stream)
@@ -189,9 +189,9 @@ class StreamHost:
 
         A copy is kept, as `value` may be a view of device memory.
         """
-        found = self._writers.get(stream)
-        if found is not None:
-            found[0].give(found[1], value.copy(), self.clock)
+        writer = self._writers.get(stream)
+        if writer is not None:
+            writer[0].give(writer[1], value.copy(), self.clock)
         elif self.arrays is None:
             raise faults.no_stream(stream, self._writers)
         else:
@@ -312,10 +312,10 @@ def unique_names(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue
         seen.add(name)
 
 
-def _by_stream(found: Iterable[tuple[str, T]]) -> dict[str, T]:
+def _by_stream(served: Iterable[tuple[str, T]]) -> dict[str, T]:
     """Return what serves each stream; StreamError E2030 where two do."""
     by_stream: dict[str, T] = {}
-    for stream, server in found:
+    for stream, server in served:
         if stream in by_stream:
             raise StreamError(
                 "E2030",

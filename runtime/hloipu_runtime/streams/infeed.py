@@ -117,8 +117,8 @@ class InfeedQueue:
     @property
     def source_rate(self) -> float | None:
         """Elements per second of host time that the source made so far; None: none yet."""
-        made, seconds = self._state.made - self._start, self.source_seconds
-        return made / seconds if made and seconds else None
+        elements, seconds = self._state.made - self._start, self.source_seconds
+        return elements / seconds if elements and seconds else None
 
     def counted(self) -> dict[str, Any]:
         """Return what went through, and who waited how long in the host's own time."""

@@ -166,15 +166,15 @@ class OutfeedQueue:
     def end_run(self, failure: BaseException | None = None) -> None:
         """End a run; readers on other threads get `failure` as the cause of E2034."""
         state = self._state
-        held, self._held = self._held, None
+        last, self._held = self._held, None
         if failure is not None:
-            if held is not None:
-                state.items.append(held)
+            if last is not None:
+                state.items.append(last)
             state.fail(faults.run_failed(self.name, self._count, failure), failure)
             self.close()
             return
-        if held is not None:
-            self._append(held)
+        if last is not None:
+            self._append(last)
         with state.changed:
             state.running = False
             state.changed.notify_all()
@@ -193,8 +193,8 @@ class OutfeedQueue:
 
     def latest(self) -> Arrived | None:
         """Return the newest of what has arrived and was not read; drops the others."""
-        found = self.drain()
-        return found[-1] if found else None
+        arrived = self.drain()
+        return arrived[-1] if arrived else None
 
     def __iter__(self) -> Iterator[Any]:
         """Return the elements, those too that arrive while a run is going on."""
@@ -276,12 +276,12 @@ def rows_together(columns: Sequence[Sequence[Arrived]], *, are_rows: bool) -> li
     """Return elements with the rows of those of several hosts; `are_rows`: each is one itself."""
     if len(columns) == 1:
         return list(columns[0])
-    join, found = np.stack if are_rows else np.concatenate, []
+    join, elements = np.stack if are_rows else np.concatenate, []
     for parts in zip(*columns, strict=True):
         leaves = [flatten(part.element) for part in parts]
         rows = [join(column) for column in zip(*(each[0] for each in leaves), strict=True)]
-        found.append(parts[0]._replace(element=rebuild(leaves[0][1], rows)))
-    return found
+        elements.append(parts[0]._replace(element=rebuild(leaves[0][1], rows)))
+    return elements
 
 
 def _arrived(kept: Kept, spec: ElementSpec) -> Arrived:

@@ -64,9 +64,9 @@ class _SharedStreams:
 
     def take(self, stream: str, partition: int) -> Array:
         """Return a partition's next element, or its block of that."""
-        found = self._next(stream, partition)
+        element = self._next(stream, partition)
         blocks = self._blocks.get(stream)
-        return found if blocks is None else blocks.block(found, partition)
+        return element if blocks is None else blocks.block(element, partition)
 
     def give(self, stream: str, value: Array, partition: int) -> None:
         """Take over a partition's element, or its block of one."""
@@ -91,12 +91,12 @@ class _SharedStreams:
             waiting = self._waiting.setdefault(stream, deque())
             if number - self._first[stream] == len(waiting):
                 waiting.append(self._host.take(stream))
-            found = waiting[number - self._first[stream]]
+            element = waiting[number - self._first[stream]]
             self._taken[(stream, partition)] = number + 1
             if all(self._taken[(stream, p)] > self._first[stream] for p in self._here):
                 waiting.popleft()
                 self._first[stream] += 1
-            return found
+            return element
 
 
 class PartitionHost:
@@ -131,7 +131,7 @@ def hosts_of_all(
     all that are not `elsewhere`. Arrays that no queue carries are the same for all; what the first
     participant gives is kept.
     """
-    found: list[StreamHost | PartitionHost] = []
+    hosts: list[StreamHost | PartitionHost] = []
     numbers = range(program.participants) if elsewhere is None else elsewhere.numbers
     for start in range(numbers.start, numbers.stop, program.partitions):
         replica, host = start // program.partitions, first
@@ -142,16 +142,16 @@ def hosts_of_all(
                 _Given(first),
                 replica=replica,
                 host=host_of_replica(replica, program.replicas, program.hosts),
-                clock=partial(clock, len(found)),
+                clock=partial(clock, len(hosts)),
                 split=first.split,
             )
         if program.partitions == 1:
-            found.append(host)
+            hosts.append(host)
             continue
-        here = numbers[len(found) : len(found) + program.partitions]
+        here = numbers[len(hosts) : len(hosts) + program.partitions]
         shared = _SharedStreams(host, program.partitions, blocks, here, elsewhere)
-        found += [PartitionHost(shared, n % program.partitions) for n in here]
-    return found
+        hosts += [PartitionHost(shared, n % program.partitions) for n in here]
+    return hosts
 
 
 class _Given:

@@ -137,16 +137,16 @@ class Shuffled(Source):
         """Draw; elements that are left out are drawn too."""
         rng = np.random.default_rng((self.seed, self.number))
         rows = self.inner.elements()
-        held = list(islice(rows, self.buffer))
+        buffered = list(islice(rows, self.buffer))
         drawn = 0
-        while held:
-            at = int(rng.integers(len(held)))
-            element = held[at]
+        while buffered:
+            at = int(rng.integers(len(buffered)))
+            element = buffered[at]
             try:
-                held[at] = next(rows)
+                buffered[at] = next(rows)
             except StopIteration:
-                held[at] = held[-1]
-                held.pop()
+                buffered[at] = buffered[-1]
+                buffered.pop()
             if drawn >= skip:
                 yield element
             drawn += 1

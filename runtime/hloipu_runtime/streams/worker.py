@@ -162,5 +162,5 @@ def is_inside(owner: object) -> bool:
 
 
 def _owners() -> tuple[object, ...]:
-    found: tuple[object, ...] = getattr(_inside_of, "owners", ())
-    return found
+    owners: tuple[object, ...] = getattr(_inside_of, "owners", ())
+    return owners

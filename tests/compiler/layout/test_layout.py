@@ -172,7 +172,7 @@ ENTRY e {
 
 def test_the_optimizers_state_lies_where_gradients_are_made() -> None:
     found = layout(UPDATE, {0: 0, 1: 1})
-    made = found.parameters[1].made
+    made = found.parameters[1].next_mapping
     assert made is not None
     assert found.parameters[1].mapping == made
 

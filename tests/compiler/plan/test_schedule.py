@@ -126,7 +126,7 @@ def test_places_of_groups_are_as_many_as_wait(micro_batches: int, group: int) ->
                 under_way -= table.micro_batch(consumer, slot) is not None
                 under_way += table.micro_batch(producer, slot) is not None
                 most = max(most, under_way)
-            assert table.held(producer, consumer) == most
+            assert table.micro_batches_waiting(producer, consumer) == most
 
 
 @pytest.mark.parametrize("kind", SCHEDULES)
@@ -136,7 +136,7 @@ def test_no_value_is_overwritten_before_it_is_read(stages: int, kind: str) -> No
     table = schedule.timetable
     for producer in range(schedule.positions):
         for consumer in range(producer + 1, schedule.positions):
-            held = table.held(producer, consumer)
+            held = table.micro_batches_waiting(producer, consumer)
             assert held == min(ceil((consumer - producer) / schedule.interval), 9)
             for m in range(9 - held):
                 # The place of micro-batch m is written again at the end of this slot.

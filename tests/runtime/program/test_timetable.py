@@ -87,7 +87,7 @@ def test_values_that_wait_between_two_positions(tables: list[Timetable]) -> None
                     if planned[producer, n] < slot <= planned[consumer, n]
                 ]
                 most = max(most, len(waiting))
-            assert table.held(producer, consumer) == most
+            assert table.micro_batches_waiting(producer, consumer) == most
 
 
 def test_groups_begin_and_end() -> None:

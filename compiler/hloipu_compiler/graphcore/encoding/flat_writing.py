@@ -107,7 +107,7 @@ class FlatWriter(SummingWriter):
     def stage(self, op: Op) -> Value:
         """Write a stage; one that computes nothing passes its first array through an op."""
         before = len(self.made)
-        found = self.computation(self.callee(op.x), op.operands, op.here)
+        found = self.computation(self.callee(op.instruction), op.operands, op.here)
         ops = self.made[before:]
         computes = bool(ops) if self.trains else any(x.opcode not in _PASSING for x in ops)
         if computes or not isinstance(found, Made):
@@ -119,7 +119,7 @@ class FlatWriter(SummingWriter):
             if isinstance(part, int) and isinstance(self.made[part].shape, ArrayShape)
         ]
         for _, number in sorted(arrays)[:1]:
-            given = self.settled(parts[number], op.x, op.here)
+            given = self.settled(parts[number], op.instruction, op.here)
             parts[number] = self.anchored(op.name, given, op.here)
         return Made(tuple(parts))
 
@@ -136,7 +136,7 @@ class FlatWriter(SummingWriter):
                     value = self.taken_once(op, number, value)
             given.append(value)
         here = Context(UPDATE_PHASE, device=self.inside(op).device)
-        return self.computation(self.callee(op.x), given, here)
+        return self.computation(self.callee(op.instruction), given, here)
 
     def taken_once(self, op: Op, number: int, value: int) -> int:
         """Return what an update reads of its one micro-batch."""
@@ -154,7 +154,7 @@ class FlatWriter(SummingWriter):
 
     def counter(self, op: Op) -> Value:
         """Take in a counter."""
-        said = attributes_of(op.x).get("lower_into_pipeline_stage")
+        said = attributes_of(op.instruction).get("lower_into_pipeline_stage")
         into = said in (True, "true", "1", 1)
         return Counter(into or op.here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
 
@@ -192,7 +192,7 @@ class FlatWriter(SummingWriter):
 
     def fed(self, op: Op) -> Value:
         """Put parameters in the place of a queue's arrays."""
-        x = op.x
+        x = op.instruction
         if op.here.phase == UPDATE_PHASE:
             raise PoplarError(
                 "E0544",
@@ -241,7 +241,7 @@ class FlatWriter(SummingWriter):
 
     def sent(self, op: Op) -> Value:
         """Put results in the place of what a queue takes."""
-        x, values = op.x, op.operands[0]
+        x, values = op.instruction, op.operands[0]
         said = feed_config(x.attributes.text("outfeed_config"))
         here = self.placed([v for v in flat(values) if isinstance(v, int)], op.here)
         late = here.phase == UPDATE_PHASE

@@ -60,33 +60,33 @@ class _LoopWriter(WindowWriter):
         """Numbers of the values that each micro-batch changes."""
 
     def called(self, op: Op) -> Value:
-        name = op.x.attributes.called[0]
+        name = op.instruction.attributes.called[0]
         if op.kind != LOOP or not self._is_of_steps(name):
             return super().called(op)
-        return self._looped(op, name, repeat_count(op.x, op.config))
+        return self._looped(op, name, repeat_count(op.instruction, op.config))
 
     def plain(self, op: Op) -> Value:
-        body = op.x.attributes.text("body")
-        if op.x.opcode != "while" or not self._is_of_steps(body):
+        body = op.instruction.attributes.text("body")
+        if op.instruction.opcode != "while" or not self._is_of_steps(body):
             return super().plain(op)
-        return self._looped(op, body, while_count(self.module, self.current, op.x))
+        return self._looped(op, body, while_count(self.module, self.current, op.instruction))
 
     def _is_of_steps(self, body: str) -> bool:
         return body == self.body or self.loops.accumulates(body)
 
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
         """Write one iteration of a loop in which micro-batches are accumulated."""
-        form = loop_form(op.x, self.module.computation[callee])
+        form = loop_form(op.instruction, self.module.computation[callee])
         given = form.values(self, op)
         arrays = [n for n, value in enumerate(given) if not isinstance(value, Token)]
-        positions = [self.settled(given[n], op.x, op.here) for n in arrays]
-        slots = self._begin(op.x, callee, positions, iterations)
+        positions = [self.settled(given[n], op.instruction, op.here) for n in arrays]
+        slots = self._begin(op.instruction, callee, positions, iterations)
         here = Context(device=self.inside(op).device)
         inside: list[Value] = [Token() for _ in given]  # queues need no order among themselves
         for n, slot in zip(arrays, slots, strict=True):
             inside[n] = slot
         result = form.parts(self.computation(form.body, form.arguments(inside), here), inside)
-        after = self._end(op.x, positions, slots, [result[n] for n in arrays])
+        after = self._end(op.instruction, positions, slots, [result[n] for n in arrays])
         for n, value in zip(arrays, after, strict=True):
             inside[n] = value
         return form.result(inside)
@@ -99,34 +99,34 @@ class _LoopWriter(WindowWriter):
         return super().taken_once(op, number, value)
 
     def _begin(
-        self, x: Instruction, callee: str, positions: Sequence[int], iterations: int
+        self, instruction: Instruction, callee: str, positions: Sequence[int], iterations: int
     ) -> tuple[int, ...]:
         """Return the values that go on, where the body reads them."""
         if self.is_written:
-            raise NoStep(f"{x.name!r} is a second loop that accumulates")
+            raise NoStep(f"{instruction.name!r} is a second loop that accumulates")
         self.is_written = True
         windows = window_in(self.module, self.module.computation[callee])
         self.micro_batches = self.given or windows
-        self.iterations = updates_of(x.name, iterations, self.micro_batches)
+        self.iterations = updates_of(instruction.name, iterations, self.micro_batches)
         self.written_count = self.said
         slots = []
         for number, at in enumerate(positions):
             if self.made[at].parameter_number < 0:
                 shape = self.made[at].shape
-                at = self.add(f"{x.name}.{number}", "copy", shape, (at,))
+                at = self.add(f"{instruction.name}.{number}", "copy", shape, (at,))
             if number in self.fed_numbers:
                 self.traces[at] = Trace(fed=True)
             slots.append(at)
         return tuple(slots)
 
     def _end(
-        self, x: Instruction, positions: Sequence[int], slots: Sequence[int],
+        self, instruction: Instruction, positions: Sequence[int], slots: Sequence[int],
         result: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
         """Return what the values are after the loop; keep which of them go on how."""
-        parts = [self.settled(v, x, OUTSIDE) for v in result]
+        parts = [self.settled(v, instruction, OUTSIDE) for v in result]
         self.inputs, self.outputs = [], []
-        made: list[Value] = []
+        values: list[Value] = []
         for number, (old, slot, new) in enumerate(zip(positions, slots, parts, strict=True)):
             if self._unmoved(new, slot) == slot:
                 new = slot
@@ -134,35 +134,41 @@ class _LoopWriter(WindowWriter):
             if new != slot and not late:
                 self.varied.add(number)
             if new == slot:
-                self._note(old, old, made)
+                self._note(old, old, values)
             elif not late and old != slot and (step := self._step(new, slot)) is not None:
                 self.counters.append(_Goes(slot))
                 self._note(old, old, [])
-                made.append(self._counted_on(old, step))
+                values.append(self._counted_on(old, step))
             else:
-                self._note(slot if old == slot else old, new, made)
-        self.check_going_on(x, slots, parts)
-        return made
+                self._note(slot if old == slot else old, new, values)
+        self.check_going_on(instruction, slots, parts)
+        return values
 
     def _unmoved(self, at: int, slot: int) -> int:
         """Return what a value is a copy of, in its own shape and as late as in a slot."""
-        while at != slot and (x := self.made[at]).opcode in ("copy", "reshape", "bitcast"):
-            if self.made[x.operands[0]].shape != x.shape:
+        while at != slot and (instruction := self.made[at]).opcode in (
+            "copy",
+            "reshape",
+            "bitcast",
+        ):
+            if self.made[instruction.operands[0]].shape != instruction.shape:
                 break
-            at = x.operands[0]
+            at = instruction.operands[0]
         return at
 
-    def _note(self, old: int, new: int, made: list[Value]) -> None:
+    def _note(self, old: int, new: int, values: list[Value]) -> None:
         self.inputs.append(old)
         self.outputs.append(new)
-        made.append(new)
+        values.append(new)
 
     def _step(self, new: int, slot: int) -> int | None:
         """Return by what a value grows each iteration, if by a constant integer."""
-        x = self.made[self._unmoved(new, slot)]
-        if x.opcode != "add" or slot not in x.operands:
+        instruction = self.made[self._unmoved(new, slot)]
+        if instruction.opcode != "add" or slot not in instruction.operands:
             return None
-        other = self.made[x.operands[0] if x.operands[1] == slot else x.operands[1]]
+        other = self.made[
+            instruction.operands[0] if instruction.operands[1] == slot else instruction.operands[1]
+        ]
         shape = other.shape
         if other.opcode != "constant" or other.literal is None or not isinstance(shape, ArrayShape):
             return None
@@ -181,7 +187,7 @@ class _LoopWriter(WindowWriter):
         return self.add("counted", "add", shape, (old, number))
 
 
-def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
+def loop_step(module: Module, survey: Survey, micro_batches: int | None) -> FlatStep:
     """Return the step of a module that accumulates in a loop.
 
     Raises NoStep where it is none, and PoplarError E0541, E0545 to E0547 as such.
@@ -190,19 +196,19 @@ def loop_step(module: Module, found: Survey, micro_batches: int | None) -> FlatS
     fed: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):
         writer = _LoopWriter(module, micro_batches, fed)
-        writer.said = update_count(module, found.updates) or 0
+        writer.said = update_count(module, survey.updates) or 0
         root = writer.entry(module.entry)
         if not writer.is_written:
-            name = found.update.call.name if found.update is not None else module.name
+            name = survey.update.call.name if survey.update is not None else module.name
             raise PoplarError(
                 "E0546",
                 f"the update {name!r} is in no loop and no pipeline",
                 hint="call it in the body of a RepeatLoop call or of a counted while",
-                op=found.update.call if found.update is not None else None,
+                op=survey.update.call if survey.update is not None else None,
             )
         varied = fed | writer.varied
         if varied == fed:
-            return _ended(module, found, writer, root)
+            return _ended(module, survey, writer, root)
         fed = varied
     raise NoStep(
         f"what goes from micro-batch to micro-batch in {module.name!r} is too long a chain"
@@ -231,14 +237,14 @@ def fed_step(module: Module, micro_batches: int) -> FlatStep | None:
         return FlatStep(module, Stated(why=error.message, is_encoded=False))
 
 
-def _ended(module: Module, found: Survey, writer: _LoopWriter, root: Value) -> FlatStep:
+def _ended(module: Module, survey: Survey, writer: _LoopWriter, root: Value) -> FlatStep:
     writer.trains = True
     ending = Ending(module, writer, root, writer.iterations)
     ending.read = [goes.slot for goes in writer.counters]
     stated = Stated(
         writer.micro_batches,
-        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
-        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        offload=survey.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=survey.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
         loop=writer.iterations,
     )
     return in_stages(ending.step(stated))

@@ -6,7 +6,7 @@ from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.pipeline_checks import Stages, checked_stages
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
 from hloipu_compiler.graphcore.encoding.core.survey import (
-    Found,
+    ConfiguredCall,
     Survey,
     constant_number,
     disagree,
@@ -40,10 +40,10 @@ class _PipelineWriter(FlatWriter):
             if isinstance(shape, ArrayShape) and shape.is_scalar:
                 given[index] = self.number("micro_batches", shape, str(self.said))
         self.inputs = list(given)
-        found = self.computation(self.callee(op.x), self.inputs, op.here)
-        if not isinstance(found, Made):
+        result = self.computation(self.callee(op.instruction), self.inputs, op.here)
+        if not isinstance(result, Made):
             raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
-        self.outputs = list(found.parts)
+        self.outputs = list(result.parts)
         if len(self.outputs) > len(self.inputs):
             raise PoplarError(
                 "E0549",
@@ -51,50 +51,50 @@ class _PipelineWriter(FlatWriter):
                 f"{len(self.outputs)}",
                 hint="return every operand at its own place, changed or not, and nothing else",
             )
-        return found
+        return result
 
 
-def pipeline_step(module: Module, found: Survey, micro_batches: int | None) -> FlatStep:
+def pipeline_step(module: Module, survey: Survey, micro_batches: int | None) -> FlatStep:
     """Return the step of a module that has a pipeline.
 
     `micro_batches`: how many are asked for, whatever the module says.
     Raises what `checked_stages` raises, and PoplarError E0541 where nothing says how many
     micro-batches an update has.
     """
-    if found.pipeline is None:
+    if survey.pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     check_size(module)
-    stages = checked_stages(module, found)
-    pipeline = found.pipeline
-    count = micro_batches or stages.parts * pipeline_count(module, found)
+    stages = checked_stages(module, survey)
+    pipeline = survey.pipeline
+    count = micro_batches or stages.parts * pipeline_count(module, survey)
     iterations = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
     writer = _PipelineWriter(module, count, stages.count, iterations)
     if micro_batches is not None:
-        writer.written_count = _said_count(module, found)
+        writer.written_count = _said_count(module, survey)
     writer.said = count // stages.parts
     writer.has_backward = bool(stages.backward)
     writer.returns = stages.returns
-    writer.trains = found.update is not None
+    writer.trains = survey.update is not None
     entry = module.entry
     root = writer.entry(entry)
     ending = Ending(
-        module, writer, root, iterations if found.update is not None else iterations * count
+        module, writer, root, iterations if survey.update is not None else iterations * count
     )
-    return ending.step(_stated(found, stages, count, iterations))
+    return ending.step(_stated(survey, stages, count, iterations))
 
 
-def pipeline_count(module: Module, found: Survey) -> int:
+def pipeline_count(module: Module, survey: Survey) -> int:
     """Return the micro-batches of an update, as a module with a pipeline says.
 
     Raises PoplarError E0541 where it does not, or says different things.
     """
-    pipeline = found.pipeline
+    pipeline = survey.pipeline
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     said = _operand_count(module, pipeline)
-    own = update_count(module, found.updates)
-    if None not in (said, own) and said != own and found.update is not None:
-        raise disagree(pipeline.call, said or 0, found.update.call, own or 0)
+    own = update_count(module, survey.updates)
+    if None not in (said, own) and said != own and survey.update is not None:
+        raise disagree(pipeline.call, said or 0, survey.update.call, own or 0)
     count = said or own
     if not count:
         raise PoplarError(
@@ -108,15 +108,15 @@ def pipeline_count(module: Module, found: Survey) -> int:
     return count
 
 
-def _said_count(module: Module, found: Survey) -> int:
+def _said_count(module: Module, survey: Survey) -> int:
     """Return the micro-batches that a text speaks of; 0 where it does not, or not clearly."""
     try:
-        return pipeline_count(module, found)
+        return pipeline_count(module, survey)
     except PoplarError:
         return 0
 
 
-def _operand_count(module: Module, pipeline: Found) -> int | None:
+def _operand_count(module: Module, pipeline: ConfiguredCall) -> int | None:
     config, call = pipeline.config, pipeline.call
     if "GRADIENT_ACCUMULATION_COUNT" in config.counts:
         return config.counts["GRADIENT_ACCUMULATION_COUNT"]
@@ -140,8 +140,8 @@ def _is_count(computation: Computation, position: int) -> bool:
     return str(computation.instructions[position].shape).startswith("s32[]")
 
 
-def _stated(found: Survey, stages: Stages, count: int, iterations: int) -> Stated:
-    pipeline = found.pipeline
+def _stated(survey: Survey, stages: Stages, count: int, iterations: int) -> Stated:
+    pipeline = survey.pipeline
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
     config = pipeline.config
@@ -150,9 +150,9 @@ def _stated(found: Survey, stages: Stages, count: int, iterations: int) -> State
         count,
         stages.count,
         config.choices.get("PIPELINE_SCHEDULE", "Grouped").lower(),
-        recompute="full" if recomputes and found.updates else "",
-        offload=found.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
-        shard_optimizer=found.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
+        recompute="full" if recomputes and survey.updates else "",
+        offload=survey.update_state("OFFLOAD_WEIGHT_UPDATE_VARIABLES"),
+        shard_optimizer=survey.update_state("PARTITION_OFFLOADED_WEIGHT_UPDATE_VARIABLES") == "on",
         device_map=tuple(map(tuple, stages.devices)),
         offload_activations=config.state("OFFLOAD_ACTIVATIONS") == "on",
         offload_weights=config.state("OFFLOAD_VARIABLES") == "on",

@@ -33,36 +33,36 @@ def plain_module(module: Module, micro_batches: int | None = None) -> Module:
     """
     module = expanded(annotations_removed(module))
     with placing(module):
-        found = survey(module)
-        if found.is_plain:
+        surveyed = survey(module)
+        if surveyed.is_plain:
             return module
         check_inlined_size(module, MOST_INSTRUCTIONS)
-        return written_out(module, found, micro_batches)
+        return written_out(module, surveyed, micro_batches)
 
 
-def written_out(module: Module, found: Survey, micro_batches: int | None) -> Module:
+def written_out(module: Module, surveyed: Survey, micro_batches: int | None) -> Module:
     """Return a module with its loops written out."""
     count = micro_batches
-    if found.pipeline is not None:
-        stages = checked_stages(module, found)
-        count = count or stages.parts * pipeline_count(module, found)
+    if surveyed.pipeline is not None:
+        stages = checked_stages(module, surveyed)
+        count = count or stages.parts * pipeline_count(module, surveyed)
     else:
-        count = count or update_count(module, found.updates)
-    loops = Loops(module, count, places=found.pipeline is None)
+        count = count or update_count(module, surveyed.updates)
+    loops = Loops(module, count, places=surveyed.pipeline is None)
     writer = DirectBody(loops)
     entry = module.entry
     arguments = []
     for position in entry.parameters:
-        x = entry.instructions[position]
-        writer.made.append(x)
-        writer.names.fresh(x.name)
+        instruction = entry.instructions[position]
+        writer.made.append(instruction)
+        writer.names.fresh(instruction.name)
         arguments.append(len(writer.made) - 1)
     result = writer.computation(entry, arguments, OUTSIDE)
     last = entry.instructions[entry.root]
     with placing(module, last):
         root = writer.settled(result, last, OUTSIDE)
-    made = Computation(entry.name, tuple(writer.made), root)
-    return with_entry(module, loops, made)
+    plain_entry = Computation(entry.name, tuple(writer.made), root)
+    return with_entry(module, loops, plain_entry)
 
 
 def with_entry(module: Module, loops: Loops, entry: Computation) -> Module:

@@ -28,23 +28,25 @@ def flat_step(
 
 def _read(given: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
     module = expanded(given)
-    found = survey(module)
-    if is_cut and not (found.pipeline or found.stages or found.updates or found.windows):
+    surveyed = survey(module)
+    if is_cut and not (
+        surveyed.pipeline or surveyed.stages or surveyed.updates or surveyed.windows
+    ):
         step = fed_step(module, micro_batches or 1)
-        if step is not None and step.stated.why and not found.is_plain:
-            return FlatStep(written_out(module, found, micro_batches), step.stated)
+        if step is not None and step.stated.why and not surveyed.is_plain:
+            return FlatStep(written_out(module, surveyed, micro_batches), step.stated)
         if step is not None:
             return step
-    if found.is_plain:
+    if surveyed.is_plain:
         return None if module is given else FlatStep(module, Stated())
-    if found.pipeline is not None:
-        return pipeline_step(module, found, micro_batches)
-    if found.stages:
-        checked_stages(module, found)
-    if not found.updates and not found.windows:
-        return FlatStep(written_out(module, found, micro_batches), Stated())
-    count = update_count(module, found.updates) if micro_batches is None else micro_batches
+    if surveyed.pipeline is not None:
+        return pipeline_step(module, surveyed, micro_batches)
+    if surveyed.stages:
+        checked_stages(module, surveyed)
+    if not surveyed.updates and not surveyed.windows:
+        return FlatStep(written_out(module, surveyed, micro_batches), Stated())
+    count = update_count(module, surveyed.updates) if micro_batches is None else micro_batches
     try:
-        return loop_step(module, found, count)
+        return loop_step(module, surveyed, count)
     except NoStep as error:
-        return FlatStep(written_out(module, found, micro_batches), Stated(why=error.message))
+        return FlatStep(written_out(module, surveyed, micro_batches), Stated(why=error.message))

@@ -32,14 +32,14 @@ def in_stages(step: FlatStep) -> FlatStep:
     module, entry = step.module, step.module.entry
     if step.stated.micro_batches == 1:
         return step
-    said = [devices_of(x) for x in entry.instructions]
+    said = [devices_of(instruction) for instruction in entry.instructions]
     used = {device for own in said for device in own}
     stages = _stages(entry, said) if len(used) > 1 else {}
     if stages is None:
         return step
     instructions = tuple(
-        x._replace(attributes=_staged(x, own, stages))
-        for x, own in zip(entry.instructions, said, strict=True)
+        op._replace(attributes=_staged(op, own, stages))
+        for op, own in zip(entry.instructions, said, strict=True)
     )
     entry = replace(entry, instructions=instructions)
     stated = step.stated
@@ -55,31 +55,33 @@ def in_stages(step: FlatStep) -> FlatStep:
 
 def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int] | None:
     """Return the stage of each device; None where the forward pass comes back to one."""
-    found: dict[int, int] = {}
+    stage_by_device: dict[int, int] = {}
     reached = [-1] * len(entry.instructions)
     """The last stage of what a value is made of."""
-    for at, (x, own) in enumerate(zip(entry.instructions, said, strict=True)):
-        before = max((reached[i] for i in x.operands), default=-1)
-        if len(own) == 1 and _is_forward(x):
-            stage = found.setdefault(own[0], len(found))
+    for at, (instruction, own) in enumerate(zip(entry.instructions, said, strict=True)):
+        before = max((reached[i] for i in instruction.operands), default=-1)
+        if len(own) == 1 and _is_forward(instruction):
+            stage = stage_by_device.setdefault(own[0], len(stage_by_device))
             if stage < before:
                 return None
             before = stage
         reached[at] = before
     for own in said:
         for device in own:
-            found.setdefault(device, len(found))
-    return found
+            stage_by_device.setdefault(device, len(stage_by_device))
+    return stage_by_device
 
 
-def _is_forward(x: Instruction) -> bool:
-    return f'ipu_phase="{FORWARD_PHASE}"' in x.attributes.text("frontend_attributes")
+def _is_forward(instruction: Instruction) -> bool:
+    return f'ipu_phase="{FORWARD_PHASE}"' in instruction.attributes.text("frontend_attributes")
 
 
-def _staged(x: Instruction, own: tuple[int, ...], stages: Mapping[int, int]) -> Attributes:
+def _staged(
+    instruction: Instruction, own: tuple[int, ...], stages: Mapping[int, int]
+) -> Attributes:
     """Return attributes with a stage in place of a device."""
     is_placed = len(own) == 1 and own[0] in stages
-    return marked(x.attributes, {"ipu_stage": str(stages[own[0]])} if is_placed else {})
+    return marked(instruction.attributes, {"ipu_stage": str(stages[own[0]])} if is_placed else {})
 
 
 def _with_entry(module: Module, entry: Computation, stated: Stated) -> Module:

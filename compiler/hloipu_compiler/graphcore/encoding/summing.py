@@ -24,26 +24,29 @@ class SummingWriter(TracedWriter):
 
     def created(self, op: Op) -> Value:
         """Take in the creation of an accumulator."""
-        shape = op.x.shape
+        shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
-        self.accumulators.append(Accumulator(op.name, shape, made=op.x))
+        self.accumulators.append(Accumulator(op.name, shape, creator=op.instruction))
         return Buffer(len(self.accumulators) - 1)
 
     def added(self, op: Op) -> Value:
         """Take in what each micro-batch adds to one."""
         buffer = added_to(op)
-        found = self.accumulators[buffer.number]
-        if found.is_sunk:
+        accumulator = self.accumulators[buffer.number]
+        if accumulator.is_sunk:
             raise PoplarError(
                 "E0545",
-                f"{op.name!r} adds to the accumulator {found.name!r}, which a sink has closed",
+                f"{op.name!r} adds to the accumulator {accumulator.name!r}, which a sink has "
+                "closed",
                 hint="add before the GradientAccumulatorSink",
             )
         place = self.placed([v for v in op.operands[1:2] if isinstance(v, int)], op.here)
-        value, scale = (self.settled(v, op.x, place) for v in op.operands[1:])
-        scale = self.one_number(op.x, scale)
-        found.addends.append(addend_of(self.placing(place), self.factors(), op.x, value, scale))
+        value, scale = (self.settled(v, op.instruction, place) for v in op.operands[1:])
+        scale = self.one_number(op.instruction, scale)
+        accumulator.addends.append(
+            addend_of(self.placing(place), self.factors(), op.instruction, value, scale)
+        )
         return buffer
 
     def factors(self) -> Factors:
@@ -74,23 +77,24 @@ class SummingWriter(TracedWriter):
                 f"{op.name!r} joins different accumulators, {names}",
                 hint="make one accumulator, and add to it from every stage",
             )
-        found = self.accumulators[numbers.pop()]
-        if not found.addends:
+        accumulator = self.accumulators[numbers.pop()]
+        if not accumulator.addends:
             raise PoplarError(
                 "E0545",
-                f"nothing is added to the accumulator {found.name!r}, which {op.name!r} closes",
+                f"nothing is added to the accumulator {accumulator.name!r}, which {op.name!r} "
+                "closes",
                 hint="add a gradient to it with GradientAccumulatorAddWithScale",
             )
-        found.is_sunk = True
-        return Sunk(self.total(op.x, found), found.name)
+        accumulator.is_sunk = True
+        return Sunk(self.total(op.instruction, accumulator), accumulator.name)
 
-    def total(self, x: Instruction, accumulator: Accumulator) -> int:
+    def total(self, instruction: Instruction, accumulator: Accumulator) -> int:
         """Write what an accumulator holds: each place adds up what it adds, then all together."""
         running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
         places: dict[Context, list[int]] = {}
         for number, each in enumerate(accumulator.addends):
-            found = self.trace((each.value,))
-            stage = found.backward if found.backward >= 0 else found.forward
+            trace = self.trace((each.value,))
+            stage = trace.backward if trace.backward >= 0 else trace.forward
             places.setdefault(Context(BACKWARD_PHASE, stage), []).append(number)
         totals = []
         for here, numbers in places.items():
@@ -104,7 +108,7 @@ class SummingWriter(TracedWriter):
         late = Context(UPDATE_PHASE)
         total = totals[0]
         for other in totals[1:]:
-            total = self.add(x.name, "add", accumulator.shape, (total, other), late)
+            total = self.add(instruction.name, "add", accumulator.shape, (total, other), late)
             self.noted(total, (total, other), late)
         return total
 
@@ -149,13 +153,17 @@ class SummingWriter(TracedWriter):
 
     def reduced(self) -> str:
         """Settle which form of the gradients is added up; return the reduction."""
-        open_ones = [x for x in self.accumulators if x.addends and not x.is_sunk]
+        open_ones = [
+            accumulator
+            for accumulator in self.accumulators
+            if accumulator.addends and not accumulator.is_sunk
+        ]
         if open_ones:
             raise PoplarError(
                 "E0545",
                 f"no GradientAccumulatorSink closes the accumulator {open_ones[0].name!r}",
                 hint="close it, and give what it holds to the ResourceUpdate call",
-                op=open_ones[0].made,
+                op=open_ones[0].creator,
             )
         reduction = common_reduction(self.accumulators, self.micro_batches)
         for anchor in self.anchors:

@@ -72,31 +72,31 @@ class TracedWriter(Writer):
 
     def noted(self, position: int, operands: Sequence[int], here: Context) -> int:
         """Keep what a new position depends on, where it stands included."""
-        found = self.trace(operands)
+        trace = self.trace(operands)
         if here.phase == FORWARD_PHASE and here.stage >= 0:
-            found = joined((found, Trace(forward=here.stage)))
+            trace = joined((trace, Trace(forward=here.stage)))
         elif here.phase == BACKWARD_PHASE and here.stage >= 0:
-            found = joined((found, Trace(backward=here.stage)))
+            trace = joined((trace, Trace(backward=here.stage)))
         elif here.phase == UPDATE_PHASE:
-            found = joined((found, Trace(late=True)))
-        if found != NONE:
-            self.traces[position] = found
+            trace = joined((trace, Trace(late=True)))
+        if trace != NONE:
+            self.traces[position] = trace
         return position
 
     def placed(self, operands: Sequence[int], here: Context) -> Context:
         """Return the marks of an op that stands between the calls: by what it reads."""
         if here.phase or not self.stages:
             return here
-        found = self.trace(operands)
-        if found.late:
+        trace = self.trace(operands)
+        if trace.late:
             return Context(UPDATE_PHASE)
-        if found.backward >= 0:
-            return Context(BACKWARD_PHASE, found.backward)
-        if found.forward < 0:
+        if trace.backward >= 0:
+            return Context(BACKWARD_PHASE, trace.backward)
+        if trace.forward < 0:
             return here
         if not self.trains:
-            return Context(FORWARD_PHASE, found.forward)
-        return Context(BACKWARD_PHASE, found.forward if self.has_backward else -1)
+            return Context(FORWARD_PHASE, trace.forward)
+        return Context(BACKWARD_PHASE, trace.forward if self.has_backward else -1)
 
     # -- what is written -----------------------------------------------------------------------
 
@@ -105,44 +105,44 @@ class TracedWriter(Writer):
         op = op.placed(self.placed(op.positions, op.here))
         counts = any(isinstance(v, Counter | Lazy) for v in op.operands)
         if op.here == OUTSIDE and self.stages and counts and len(op.operands) <= _FEW:
-            return Lazy(op.x, op.operands)
+            return Lazy(op.instruction, op.operands)
         positions = self.operands(op)
-        x = self.loops.without_structure(op.x)
-        return self.noted(self.copied(x, positions, op.here), positions, op.here)
+        instruction = self.loops.without_structure(op.instruction)
+        return self.noted(self.copied(instruction, positions, op.here), positions, op.here)
 
     def replicated(self, op: Op) -> Value:
         """Write what depends on the replicas, by HLO's own collectives."""
         op = op.placed(self.placed(op.positions, op.here))
         values = self.operands(op)
         before = len(self.made)
-        found = self.loops.of_replicas(self, op, values)
+        position = self.loops.of_replicas(self, op, values)
         self.all_noted(before, op.here)
-        return found
+        return position
 
     def all_noted(self, before: int, here: Context) -> None:
         """Keep what all ops from a position on depend on."""
         for at in range(before, len(self.made)):
             self.noted(at, self.made[at].operands, here)
 
-    def element(self, x: Instruction, value: Value, index: int) -> Value:
+    def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return a part of a tuple, which depends on what the tuple does."""
-        found = super().element(x, value, index)
-        if isinstance(value, int) and isinstance(found, int):
-            self.traces[found] = self.traces.get(value, NONE)
-        return found
+        part = super().element(instruction, value, index)
+        if isinstance(value, int) and isinstance(part, int):
+            self.traces[part] = self.traces.get(value, NONE)
+        return part
 
     def part(self, position: int, index: int) -> int:
         """Write a part of a tuple."""
-        found = super().part(position, index)
-        self.traces[found] = self.traces.get(position, NONE)
-        return found
+        part = super().part(position, index)
+        self.traces[part] = self.traces.get(position, NONE)
+        return part
 
     def settled(self, value: Value, user: Instruction, here: Context) -> int:
         """Return the position of a value; a tuple made here depends on its parts."""
-        found = super().settled(value, user, here)
+        position = super().settled(value, user, here)
         if isinstance(value, Made):
-            self.noted(found, self.made[found].operands, here)
-        return found
+            self.noted(position, self.made[position].operands, here)
+        return position
 
     def anchored(self, name: str, value: int, here: Context) -> int:
         """Write the op that says that each micro-batch makes a value, whatever it depends on."""

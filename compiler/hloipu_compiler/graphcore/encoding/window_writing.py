@@ -27,35 +27,35 @@ _LINEAR = frozenset(
 """Zeros of zeros."""
 
 
-def sources(made: Sequence[Instruction], zeros: Collection[int]) -> list[int]:
+def sources(instructions: Sequence[Instruction], zeros: Collection[int]) -> list[int]:
     """Return, for each op, the op that it is equal to if all of `zeros` are zeros.
 
     For finite numbers; itself where nothing is known.
     """
-    is_zero = bytearray(len(made))
-    same = list(range(len(made)))
-    for at, x in enumerate(made):
+    is_zero = bytearray(len(instructions))
+    same = list(range(len(instructions)))
+    for at, instruction in enumerate(instructions):
         if at in zeros:
             is_zero[at] = 1
             continue
-        if not x.operands:
+        if not instruction.operands:
             continue
-        first = x.operands[0]
-        if x.opcode in _LINEAR:
+        first = instruction.operands[0]
+        if instruction.opcode in _LINEAR:
             is_zero[at] = is_zero[first]
-            if x.opcode == "copy":
+            if instruction.opcode == "copy":
                 same[at] = same[first]
-        elif x.opcode == "multiply":
-            is_zero[at] = any(is_zero[i] for i in x.operands)
-        elif x.opcode == "divide":
+        elif instruction.opcode == "multiply":
+            is_zero[at] = any(is_zero[i] for i in instruction.operands)
+        elif instruction.opcode == "divide":
             is_zero[at] = is_zero[first]
-        elif x.opcode in ("add", "subtract"):
-            second = x.operands[1]
+        elif instruction.opcode in ("add", "subtract"):
+            second = instruction.operands[1]
             if is_zero[first] and is_zero[second]:
                 is_zero[at] = 1
             elif is_zero[second]:
                 same[at] = same[first]
-            elif is_zero[first] and x.opcode == "add":
+            elif is_zero[first] and instruction.opcode == "add":
                 same[at] = same[second]
     return same
 
@@ -84,14 +84,14 @@ class WindowWriter(FlatWriter):
 
     def plain(self, op: Op) -> Value:
         """Write an op; NoStep where it reads what is accumulated and what micro-batches change."""
-        found = super().plain(op)
-        if self.silent and isinstance(found, int):
-            traces = [self.trace((i,)) for i in self.made[found].operands]
+        value = super().plain(op)
+        if self.silent and isinstance(value, int):
+            traces = [self.trace((i,)) for i in self.made[value].operands]
             if any(t.late for t in traces) and any(t.fed and not t.late for t in traces):
                 raise NoStep(
                     f"{op.name!r} reads an accumulated gradient, and what each micro-batch changes"
                 )
-        return found
+        return value
 
     def windowed(self, op: Op) -> Value:
         """Take in an accumulator: the update reads its sum."""
@@ -99,10 +99,10 @@ class WindowWriter(FlatWriter):
             return super().windowed(op)
         values = self.operands(op)
         if op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
-            made: list[Value] = [self._given_out(op, at) for at in values]
-            return made[0] if len(made) == 1 else Made(tuple(made))
+            running: list[Value] = [self._given_out(op, at) for at in values]
+            return running[0] if len(running) == 1 else Made(tuple(running))
         half = len(values) // 2
-        momentum = self.one_number(op.x, values[-1])
+        momentum = self.one_number(op.instruction, values[-1])
         sums, given = [], []
         for old, value in zip(values[:half], values[half : 2 * half], strict=True):
             total = self._with_momentum(op, old, self._total_of(op, value), momentum)
@@ -117,10 +117,10 @@ class WindowWriter(FlatWriter):
         return _LATE if self.trace(operands).late else here
 
     def _total_of(self, op: Op, value: int) -> int:
-        shape = accumulated_shape(self, op.x, value)
+        shape = accumulated_shape(self, op.instruction, value)
         accumulator = Accumulator(op.name, shape, [Addend(op.name, value, value, ONE, ONE)], True)
         self.accumulators.append(accumulator)
-        return self._late(self.total(op.x, accumulator))
+        return self._late(self.total(op.instruction, accumulator))
 
     def _late(self, position: int) -> int:
         self.traces[position] = Trace(late=True)
@@ -140,19 +140,23 @@ class WindowWriter(FlatWriter):
         return at
 
     def _with_momentum(self, op: Op, old: int, total: int, momentum: int) -> int:
-        shape = accumulated_shape(self, op.x, old, total)
+        shape = accumulated_shape(self, op.instruction, old, total)
         before = len(self.made)
         factor = self.spread(f"{op.name}.factor", shape, momentum, _LATE)
         less = self.add(f"{op.name}.less", "multiply", shape, (old, factor), _LATE)
-        found = self.add(f"{op.name}.sum", "add", shape, (less, total), _LATE)
+        total_with_momentum = self.add(f"{op.name}.sum", "add", shape, (less, total), _LATE)
         if op.target == MOMENTUM_REDUCE:
-            found = averaged(self, op.name, found, self.loops.reducer(shape.element_type), _LATE)
+            total_with_momentum = averaged(
+                self, op.name, total_with_momentum, self.loops.reducer(shape.element_type), _LATE
+            )
         for at in range(before, len(self.made)):
             self._late(at)
-        self.remembered[found] = (old, less)
-        return found
+        self.remembered[total_with_momentum] = (old, less)
+        return total_with_momentum
 
-    def check_going_on(self, x: Instruction, slots: Sequence[int], parts: Sequence[int]) -> None:
+    def check_going_on(
+        self, instruction: Instruction, slots: Sequence[int], parts: Sequence[int]
+    ) -> None:
         """Raise NoStep where turns change values, and not only where a sum is given out."""
         self._check_remembered(dict(zip(slots, parts, strict=True)))
         if not self.silent:
@@ -162,7 +166,8 @@ class WindowWriter(FlatWriter):
             late = self.trace((new,)).late and new not in self.remembered
             if late and same[slot] != same[new]:
                 raise NoStep(
-                    f"value {number} of the loop {x.name!r} changes in every iteration, and not "
+                    f"value {number} of the loop {instruction.name!r} changes in every iteration, "
+                    "and not "
                     "only where a sum is given out"
                 )
 
@@ -173,6 +178,6 @@ class WindowWriter(FlatWriter):
             return
         if any(following.get(old) != new for new, (old, _) in self.remembered.items()):
             raise NoStep("an accumulator with momentum does not go on from iteration to iteration")
-        for at, x in enumerate(self.made):
-            if any(i in readers and readers[i] != at for i in x.operands):
-                raise NoStep(f"{x.name!r} reads an accumulator while it is being filled")
+        for at, instruction in enumerate(self.made):
+            if any(i in readers and readers[i] != at for i in instruction.operands):
+                raise NoStep(f"{instruction.name!r} reads an accumulator while it is being filled")

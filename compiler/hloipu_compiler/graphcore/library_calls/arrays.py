@@ -85,9 +85,11 @@ def _arg(call: Call) -> Sequence[Value]:
     places = call.text.iota("s32", x.dims, axis)
     is_best = x.compared("EQ", best.spread(x.dims, kept))
     nowhere = call.text.full("s32", x.dims, size)
-    found = is_best.chosen(places, nowhere, places).reduced("minimum", [axis], size)
+    first_place = is_best.chosen(places, nowhere, places).reduced("minimum", [axis], size)
     kind = call.results[-1][0] if call.results else "s32"
-    index = found.converted(kind).shaped(call.results[-1][1] if call.results else found.dims)
+    index = first_place.converted(kind).shaped(
+        call.results[-1][1] if call.results else first_place.dims
+    )
     if not call.target.startswith("Arg"):
         return [best, index]
     return [index]

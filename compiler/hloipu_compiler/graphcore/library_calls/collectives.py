@@ -34,8 +34,8 @@ def _groups(call: Call, members: int) -> str:
     One group has all replicas; of several with `members` each, the text does not say how many.
     """
     said = str(call.said.get("replica_groups", ""))
-    found = _GROUP.search(said)
-    size = found.group(2) if found else str(call.said.get("replica_group_size", "0"))
+    match = _GROUP.search(said)
+    size = match.group(2) if match else str(call.said.get("replica_group_size", "0"))
     total = call.module.attributes.get("replica_count")
     if size in ("all", "0", "1") or not size.isdecimal():
         return "{}"
@@ -46,7 +46,7 @@ def _groups(call: Call, members: int) -> str:
     if not isinstance(total, int) or total == count:
         return "{}"
     call.need(total % count == 0, f"{total} replicas are not groups of {count}")
-    step = total // count if found and found.group(1) == "orthogonal" else 1
+    step = total // count if match and match.group(1) == "orthogonal" else 1
     firsts = range(step) if step > 1 else range(0, total, count)
     groups = [[first + step * n for n in range(count)] for first in firsts]
     return "{" + ",".join("{" + ",".join(map(str, g)) + "}" for g in groups) + "}"
@@ -55,7 +55,7 @@ def _groups(call: Call, members: int) -> str:
 @formula("AllGather")
 def _all_gather(call: Call) -> Sequence[Value]:
     """Return the members' arrays one after the other, along a new first dimension."""
-    found = []
+    gathered = []
     for x, (_, dims) in zip(call.operands, call.results, strict=False):
         count = math.prod(dims) // max(math.prod(x.dims), 1)
         call.need(math.prod(x.dims) * count == math.prod(dims) and count > 0,
@@ -63,29 +63,29 @@ def _all_gather(call: Call) -> Sequence[Value]:
         flat = x.shaped((1, *x.dims))
         said = f"replica_groups={_groups(call, count)}, dimensions={{0}}"
         whole = call.text.add("all-gather", x.kind, (count, *x.dims), flat.name, said)
-        found.append(whole.shaped(dims))
-    return found
+        gathered.append(whole.shaped(dims))
+    return gathered
 
 
 @formula("ReduceScatter")
 def _reduce_scatter(call: Call) -> Sequence[Value]:
     """Each member's part of what all of them add up to, or, as LOCAL, of what it has itself."""
     operation = _operation(call)
-    found = []
+    parts = []
     for x, (_, dims) in zip(call.operands, call.results, strict=False):
         size = math.prod(dims)
         call.need(x.rank == 1 and size > 0, "it takes arrays of one dimension")
         count = -(-x.dims[0] // size)
         whole = x.padded([0], [count * size - x.dims[0]], [0]) if count * size > x.dims[0] else x
         if operation == LOCAL:
-            found.append(own_part(whole, count, size).shaped(dims))
+            parts.append(own_part(whole, count, size).shaped(dims))
             continue
         whole = whole * whole if operation == "SQUARE_ADD" else whole
         reducer = call.text.reducer(_OPCODES[operation], x.kind)
         said = f"replica_groups={_groups(call, count)}, dimensions={{0}}, to_apply={reducer}"
         part = call.text.add("reduce-scatter", x.kind, (size,), whole.name, said)
-        found.append((part / count if operation == "MEAN" else part).shaped(dims))
-    return found
+        parts.append((part / count if operation == "MEAN" else part).shaped(dims))
+    return parts
 
 
 @formula("AllGatherWithinReplica", "AllReduceWithinReplica", "ReduceScatterWithinReplica")
@@ -100,18 +100,18 @@ def _within(call: Call) -> Sequence[Value]:
     operation = _operation(call)
     scatters = call.target.startswith("ReduceScatter")
     if operation == LOCAL:
-        made = list(given)
+        reduced = list(given)
     else:
         total = given[0] * given[0] if operation == "SQUARE_ADD" else given[0]
         for x in given[1:]:
             total = total.combined(_OPCODES[operation], x * x if operation == "SQUARE_ADD" else x)
-        made = [total / count if operation == "MEAN" else total] * count
+        reduced = [total / count if operation == "MEAN" else total] * count
     if not scatters:
-        return made
+        return reduced
     call.need(given[0].rank == 1, "it takes arrays of one dimension")
     size = -(-given[0].dims[0] // count)
     padding = [count * size - given[0].dims[0]]
-    wholes = [x.padded([0], padding, [0]) if padding[0] else x for x in made]
+    wholes = [x.padded([0], padding, [0]) if padding[0] else x for x in reduced]
     return [x.sliced(0, n * size, (n + 1) * size) for n, x in enumerate(wholes)]
 
 
@@ -127,23 +127,25 @@ def own_part(flat: Value, count: int, size: int) -> Value:
 def _factors(call: Call, arrays: int) -> list[int]:
     """Return over how many replicas each of some remote arrays is spread."""
     if call.has("replication_factors"):
-        found = call.integers("replication_factors")
+        factors = call.integers("replication_factors")
     else:
-        found = [call.integer("replication_factor", 1)] * arrays
-    call.need(len(found) == arrays, f"it has {arrays} arrays and {len(found)} replication factors")
+        factors = [call.integer("replication_factor", 1)] * arrays
     call.need(
-        all(0 <= n <= _MOST_REPLICAS for n in found), "a replication factor is no such number"
+        len(factors) == arrays, f"it has {arrays} arrays and {len(factors)} replication factors"
     )
-    return found
+    call.need(
+        all(0 <= n <= _MOST_REPLICAS for n in factors), "a replication factor is no such number"
+    )
+    return factors
 
 
 @formula("RemoteParameterLoad")
 def _load(call: Call) -> Sequence[Value]:
     """Arrays of remote memory, or this replica's part of them."""
-    made = []
+    parts = []
     for x, count in zip(call.operands, _factors(call, len(call.operands)), strict=True):
-        made.append(_part(x, count) if count > 1 else x)
-    return made
+        parts.append(_part(x, count) if count > 1 else x)
+    return parts
 
 
 def _part(x: Value, count: int) -> Value:
@@ -160,11 +162,11 @@ def _store(call: Call) -> Sequence[Value]:
     """Arrays of remote memory as they are afterwards, each replica's part stored by it."""
     half = len(call.operands) // 2
     call.need(len(call.operands) == 2 * half and half > 0, "it takes arrays, then their new values")
-    made = []
+    stored = []
     pairs = zip(call.operands[:half], call.operands[half:], _factors(call, half), strict=True)
     for old, new, count in pairs:
-        made.append(_gathered(call, old, new, count) if count > 1 else new)
-    return made
+        stored.append(_gathered(call, old, new, count) if count > 1 else new)
+    return stored
 
 
 def _gathered(call: Call, old: Value, part: Value, count: int) -> Value:
@@ -188,13 +190,13 @@ def _same(call: Call) -> Sequence[Value]:
 def _load_slice(call: Call) -> Sequence[Value]:
     """Row `offset` of each buffer."""
     half = _halves(call, 2)
-    made = []
+    rows = []
     for buffer, offset, (_, dims) in zip(
         call.operands[:half], call.operands[half:], call.results, strict=True
     ):
         row = _row(call, buffer, offset)
-        made.append(row.shaped(dims) if math.prod(row.dims) == math.prod(dims) else row)
-    return made
+        rows.append(row.shaped(dims) if math.prod(row.dims) == math.prod(dims) else row)
+    return rows
 
 
 def _row(call: Call, buffer: Value, offset: Value) -> Value:
@@ -210,7 +212,7 @@ def _row(call: Call, buffer: Value, offset: Value) -> Value:
 def _store_slice(call: Call) -> Sequence[Value]:
     """Each buffer with row `offset` replaced."""
     half = _halves(call, 3)
-    made = []
+    buffers = []
     for n in range(half):
         buffer, value, offset = (call.operands[n + k * half] for k in range(3))
         call.need(buffer.rank > 0 and math.prod(value.dims) == math.prod(buffer.dims[1:]),
@@ -219,8 +221,8 @@ def _store_slice(call: Call) -> Sequence[Value]:
         row = value.shaped((1, *buffer.dims[1:]))
         starts = ", ".join([offset.shaped(()).name, *[zero.name] * (buffer.rank - 1)])
         given = f"{buffer.name}, {row.name}, {starts}"
-        made.append(call.text.add("dynamic-update-slice", buffer.kind, buffer.dims, given))
-    return made
+        buffers.append(call.text.add("dynamic-update-slice", buffer.kind, buffer.dims, given))
+    return buffers
 
 
 def _halves(call: Call, parts: int) -> int:

@@ -50,14 +50,14 @@ class _GruStep(Step):
         if self.others == 2:
             score = at_step(besides[1], iteration).spread((batch, units), [0])
             update = update * (1.0 - score)
-        made = update * h + (1.0 - update) * candidate
-        shown = made
+        new_h = update * h + (1.0 - update) * candidate
+        shown = new_h
         if besides:
             goes_on = besides[0].compared("GT", iteration.spread(besides[0].dims, ()))
             goes_on = goes_on.spread((batch, units), [0])
-            shown = goes_on.chosen(made, 0.0, made)
-            made = goes_on.chosen(made, h, h)
-        return [x, kernel, bias, *besides, made, with_step(outputs, shown, iteration)]
+            shown = goes_on.chosen(new_h, 0.0, new_h)
+            new_h = goes_on.chosen(new_h, h, h)
+        return [x, kernel, bias, *besides, new_h, with_step(outputs, shown, iteration)]
 
 
 @formula("GRULayerFwd", "DynamicGRULayerFwd", "AUGRULayerFwd")
@@ -77,5 +77,5 @@ def _gru(call: Call) -> Sequence[Value]:
         v.converted(kind) for v, kind in zip(call.operands[4:], ("s32", "f32"), strict=False)
     ]
     arrays = [x, kernel, bias, *besides, h, outputs]
-    made = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, others))
-    return [made[-1].converted(call.operands[0].kind)]
+    carried = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, others))
+    return [carried[-1].converted(call.operands[0].kind)]

@@ -16,11 +16,13 @@ def _normalised(call: Call) -> Sequence[Value]:
               "it takes images, and an offset and a factor for each channel")  # fmt: skip
     last = x.rank - 1
     wide = x.converted("f32") * call.number("scale")
-    made = (wide - offsets.wide().spread(x.dims, [last])) * scales.wide().spread(x.dims, [last])
+    normalised = (wide - offsets.wide().spread(x.dims, [last])) * scales.wide().spread(
+        x.dims, [last]
+    )
     more = dims[-1] - x.dims[-1] if len(dims) == x.rank else 0
     if more > 0:
-        made = made.padded([0] * x.rank, [*[0] * last, more], [0] * x.rank)
-    return [made.converted(kind)]
+        normalised = normalised.padded([0] * x.rank, [*[0] * last, more], [0] * x.rank)
+    return [normalised.converted(kind)]
 
 
 _LABELS = re.compile(r"([0-9bf]+)_([0-9io]+)->([0-9bf]+)")

@@ -11,15 +11,15 @@ _ACTIVATIONS = {"tanh": "tanh", "sigmoid": "logistic"}
 
 def activations(call: Call) -> tuple[str, str]:
     """Return the opcodes of the candidate's activation and of the gates'."""
-    found = []
+    opcodes = []
     for key, default in (("activation", "tanh"), ("recurrent_activation", "sigmoid")):
         said = str(call.said.get(key, default)).lower()
         if said not in _ACTIVATIONS:
             raise call.unsupported(
                 f"its {key} is {said[:40]!r}", "tanh and sigmoid are there; write others out in HLO"
             )
-        found.append(_ACTIVATIONS[said])
-    return found[0], found[1]
+        opcodes.append(_ACTIVATIONS[said])
+    return opcodes[0], opcodes[1]
 
 
 @dataclass(frozen=True, slots=True)

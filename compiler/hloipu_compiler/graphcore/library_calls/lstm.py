@@ -35,13 +35,13 @@ class _LstmStep(Step):
         candidate = parts[2].unary(self.activation)
         cell = forget * c + taken * candidate
         squashed = cell.unary(self.activation)
-        made = output * squashed
-        new_h, new_c, shown = made, cell, made
+        hidden = output * squashed
+        new_h, new_c, shown = hidden, cell, hidden
         if lengths is not None:
             goes_on = lengths.compared("GT", iteration.spread(lengths.dims, ()))
             goes_on = goes_on.spread((batch, units), [0])
-            new_h, new_c = goes_on.chosen(made, h, h), goes_on.chosen(cell, c, c)
-            shown = goes_on.chosen(made, 0.0, made)
+            new_h, new_c = goes_on.chosen(hidden, h, h), goes_on.chosen(cell, c, c)
+            shown = goes_on.chosen(hidden, 0.0, hidden)
         rows = [forget, taken, candidate, output, squashed, c]
         whole = rows[0].shaped((1, batch, units)).joined(
             [r.shaped((1, batch, units)) for r in rows[1:]], 0
@@ -62,10 +62,10 @@ def _lstm(call: Call) -> Sequence[Value]:
     kept = text.full("f32", (sizes.steps, 6, sizes.batch, sizes.units), 0)
     lengths = [call.operands[5].converted("s32")] if dynamic else []
     arrays = [x, kernel, bias, *lengths, h, c, outputs, kept]
-    made = Loop(call.text, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
-    found = [made[-2], made[-3], made[-1]]
+    carried = Loop(call.text, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
+    results = [carried[-2], carried[-3], carried[-1]]
     kind = call.operands[0].kind
-    return [value.converted(kind) for value in found[: len(call.results)]]
+    return [value.converted(kind) for value in results[: len(call.results)]]
 
 
 class _LstmBack(Step):
@@ -115,7 +115,7 @@ def _lstm_gradient(call: Call) -> Sequence[Value]:
     zeros = [text.full("f32", v.dims, 0) for v in (h, x, kernel, bias)]
     dh, dx, dw, db = zeros
     arrays = [x, h, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db]
-    made = Loop(call.text, sizes.steps).run(arrays, _LstmBack(call, sizes))
-    dh, dc, dx, dw, db = made[-5:]
+    carried = Loop(call.text, sizes.steps).run(arrays, _LstmBack(call, sizes))
+    dh, dc, dx, dw, db = carried[-5:]
     kind = call.operands[0].kind
     return [value.converted(kind) for value in (dx, dh, dc, dw, db)]

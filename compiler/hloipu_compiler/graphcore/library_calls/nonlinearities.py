@@ -56,10 +56,10 @@ def _elementwise(call: Call) -> Sequence[Value]:
 def _gradient(call: Call) -> Sequence[Value]:
     known, gradient = call.takes(2)
     call.alike(known, gradient)
-    found = gradient.wide() * _SLOPES[call.target](known.wide())
+    operand_gradient = gradient.wide() * _SLOPES[call.target](known.wide())
     if call.target == "ReluGrad":  # a gradient that is infinite stays out where nothing passed
-        found = known.compared("GT", 0.0).chosen(gradient, 0.0, gradient)
-    return [found.converted(gradient.kind)]
+        operand_gradient = known.compared("GT", 0.0).chosen(gradient, 0.0, gradient)
+    return [operand_gradient.converted(gradient.kind)]
 
 
 @formula("Softmax", "StableSoftmax")

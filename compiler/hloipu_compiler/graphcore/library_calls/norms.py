@@ -81,8 +81,8 @@ class _Groups:
 
     def listed(self, x: Value, kind: str) -> Value:
         """Return a spread number of each group as a list."""
-        found = x.sliced(2, 0, 1).sliced(3, 0, 1)
-        return found.shaped((self.samples * self.groups,)).converted(kind)
+        one_of_each_group = x.sliced(2, 0, 1).sliced(3, 0, 1)
+        return one_of_each_group.shaped((self.samples * self.groups,)).converted(kind)
 
 
 def _groups(call: Call, x: Value) -> _Groups:
@@ -105,10 +105,11 @@ def _training(call: Call) -> Sequence[Value]:
     groups = _groups(call, x)
     taken = groups.taken(x)
     mean, inverse = groups.statistics(taken, call.number("epsilon"))
-    made = (taken - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
+    normalised = (taken - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
     kinds = [kind for kind, _ in call.results[1:]] or ["f32", "f32"]
     return [
-        groups.given(made, x), groups.listed(mean, kinds[0]), groups.listed(inverse, kinds[-1])
+        groups.given(normalised, x), groups.listed(mean, kinds[0]),
+        groups.listed(inverse, kinds[-1]),
     ]  # fmt: skip
 
 
@@ -116,9 +117,9 @@ def _training(call: Call) -> Sequence[Value]:
 def _inference(call: Call) -> Sequence[Value]:
     x, scale, offset, mean, inverse = call.takes(5)
     groups = _groups(call, x)
-    made = (groups.taken(x) - groups.of_groups(mean)) * groups.of_groups(inverse)
-    made = made * groups.of_channels(scale) + groups.of_channels(offset)
-    return [groups.given(made, x)]
+    normalised = (groups.taken(x) - groups.of_groups(mean)) * groups.of_groups(inverse)
+    normalised = normalised * groups.of_channels(scale) + groups.of_channels(offset)
+    return [groups.given(normalised, x)]
 
 
 @formula("GroupNormStatistics")
@@ -140,9 +141,12 @@ def _gradient(call: Call) -> Sequence[Value]:
     white = (groups.taken(x) - groups.of_groups(mean)) * inverse
     taken = groups.taken(gradient)
     scaled = taken * groups.of_channels(scale)
-    made = inverse * (scaled - groups.mean(scaled) - white * groups.mean(scaled * white))
+    operand_gradient = inverse * (
+        scaled - groups.mean(scaled) - white * groups.mean(scaled * white)
+    )
     return [
-        groups.given(made, x), groups.summed(taken * white, scale), groups.summed(taken, scale)
+        groups.given(operand_gradient, x), groups.summed(taken * white, scale),
+        groups.summed(taken, scale),
     ]  # fmt: skip
 
 

@@ -29,7 +29,7 @@ class _Window:
     def text(self) -> str:
         """The window as HLO writes it."""
         pads = "x".join(f"{a}_{b}" for a, b in zip(self.low, self.high, strict=True))
-        sizes, strides = ("x".join(map(str, x)) for x in (self.size, self.stride))
+        sizes, strides = ("x".join(map(str, numbers)) for numbers in (self.size, self.stride))
         return f"window={{size={sizes} stride={strides} pad={pads}}}"
 
     @property
@@ -46,11 +46,11 @@ def _window(call: Call, rank: int) -> _Window:
         parts = _from_text(said)
     else:
         try:
-            found = json.loads(said) if isinstance(said, str) else said
+            parsed = json.loads(said) if isinstance(said, str) else said
         except (json.JSONDecodeError, RecursionError):
-            found = None
-        if isinstance(found, dict) and isinstance(found.get("dimensions"), list):
-            parts = [x for x in found["dimensions"] if isinstance(x, dict)]
+            parsed = None
+        if isinstance(parsed, dict) and isinstance(parsed.get("dimensions"), list):
+            parts = [part for part in parsed["dimensions"] if isinstance(part, dict)]
     call.need(len(parts) == rank, f"its attribute window has no {rank} dimensions")
     numbers = [
         tuple(_integer(call, part, *keys) for part in parts)
@@ -129,13 +129,13 @@ def _gradient_of_largest(call: Call) -> Sequence[Value]:
     x, largest, gradient = call.takes(3)
     window = _window(call, x.rank)
     call.alike(largest, gradient)
-    made = call.text.full("f32", x.dims, 0)
+    operand_gradient = call.text.full("f32", x.dims, 0)
     for offset in _offsets(call, window):
         known = _laid(call, largest.wide(), x.dims, window, offset, math.nan)
         given = _laid(call, gradient.wide(), x.dims, window, offset, 0)
         is_largest = known.compared("EQ", x.wide())
-        made = made + is_largest.chosen(given, 0.0, given)
-    return [made.converted(x.kind)]
+        operand_gradient = operand_gradient + is_largest.chosen(given, 0.0, given)
+    return [operand_gradient.converted(x.kind)]
 
 
 @formula("AvgPoolGrad")
@@ -144,10 +144,10 @@ def _gradient_of_average(call: Call) -> Sequence[Value]:
     kind, dims = call.results[0]
     window = _window(call, gradient.rank)
     share = gradient.wide() / _counted(call, dims, window)
-    made = call.text.full("f32", dims, 0)
+    operand_gradient = call.text.full("f32", dims, 0)
     for offset in _offsets(call, window):
-        made = made + _laid(call, share, dims, window, offset, 0)
-    return [made.converted(kind)]
+        operand_gradient = operand_gradient + _laid(call, share, dims, window, offset, 0)
+    return [operand_gradient.converted(kind)]
 
 
 def _offsets(call: Call, window: _Window) -> Sequence[tuple[int, ...]]:

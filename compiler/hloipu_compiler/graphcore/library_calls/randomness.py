@@ -64,10 +64,10 @@ def _normal(call: Call) -> Sequence[Value]:
     share = 1.0 if call.target == "StatelessRandomNormal" else _TWO_SIDES
     inside = math.nextafter(share, 0) if share < 1 else 1 - 2.0**-24
     symmetric = (_uniform(call, dims) + 2.0**-25) * 2.0 - 1.0
-    made = _inverse_erf(symmetric * inside) * math.sqrt(2)
+    numbers = _inverse_erf(symmetric * inside) * math.sqrt(2)
     if share < 1:
-        made = made.combined("maximum", -2.0).combined("minimum", 2.0)
-    return [made.converted(kind)]
+        numbers = numbers.combined("maximum", -2.0).combined("minimum", 2.0)
+    return [numbers.converted(kind)]
 
 
 _CENTRAL = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
@@ -81,11 +81,11 @@ def _inverse_erf(x: Value) -> Value:
     w = -((1.0 - x * x).unary("log"))
     is_central = w.compared("LT", 5.0)
     w = is_central.chosen(w - 2.5, w.unary("sqrt") - 3.0, w)
-    found = None
+    polynomial = None
     for central, tail in zip(_CENTRAL, _TAIL, strict=True):
         number = is_central.chosen(central, tail, w)
-        found = number if found is None else number + found * w
-    return x if found is None else x * found
+        polynomial = number if polynomial is None else number + polynomial * w
+    return x if polynomial is None else x * polynomial
 
 
 @formula("Seed")
@@ -96,8 +96,8 @@ def _seed(call: Call) -> Sequence[Value]:
     text = call.text
     low, high = (text.number("s32", n) for n in (-(2**31), 2**31 - 1))
     said = "distribution=rng_uniform"
-    found = text.add("rng", "s32", dims, f"{low.name}, {high.name}", said)
-    return [found.converted(kind)]
+    numbers = text.add("rng", "s32", dims, f"{low.name}, {high.name}", said)
+    return [numbers.converted(kind)]
 
 
 @formula("Dropout")
@@ -116,10 +116,10 @@ def _dropout(call: Call) -> Sequence[Value]:
     kept = [d for d, size in enumerate(dims) if size == x.dims[d]]
     stays = stays.shaped([dims[d] for d in kept]).spread(x.dims, kept)
     scaled = (x.wide() * call.number("scale", 1)).converted(x.kind)
-    made = [stays.chosen(scaled, 0.0, x), seed]
+    results = [stays.chosen(scaled, 0.0, x), seed]
     if len(call.results) > 2:
-        made.append(call.text.add("constant", "pred", (), "false"))
-    return made
+        results.append(call.text.add("constant", "pred", (), "false"))
+    return results
 
 
 _NUMBER = ArrayShape(PRED)
@@ -131,10 +131,13 @@ def without_opaque(module: Module) -> Module:
     A dropout gives out a reference to where its input lies, `opaque[]`, so that its gradient draws
     the same numbers. Drawn from the seed alone they are the same anyway: nobody reads it.
     """
-    if not any(_has(x.shape) for c in module.computations for x in c.instructions):
+    if not any(_has(op.shape) for c in module.computations for op in c.instructions):
         return module
     computations = tuple(
-        replace(c, instructions=tuple(x._replace(shape=_plain(x.shape)) for x in c.instructions))
+        replace(
+            c,
+            instructions=tuple(op._replace(shape=_plain(op.shape)) for op in c.instructions),
+        )
         for c in module.computations
     )
     return replace(module, computations=computations)

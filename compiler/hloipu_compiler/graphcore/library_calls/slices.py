@@ -1,5 +1,6 @@
 """Embedding reads and updates, sequence slices, histograms."""
 
+import math
 from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
@@ -23,7 +24,7 @@ def _multi_slice(call: Call) -> Sequence[Value]:
         f"index_vector_dim=1, slice_sizes={{{sizes}}}",
     )  # fmt: skip
     kind, wanted = call.results[0]
-    same = _count(wanted) == _count(dims) and kind == table.kind
+    same = math.prod(wanted) == math.prod(dims) and kind == table.kind
     return [rows.shaped(wanted) if same else rows]
 
 
@@ -38,12 +39,12 @@ def _multi_update(call: Call) -> Sequence[Value]:
     rows = given[0]
     dims = (indices.dims[0], *table.dims[1:])
     call.need(
-        _count(rows.dims) == _count(dims), "its rows are not as many and wide as they must be"
+        math.prod(rows.dims) == math.prod(dims), "its rows are not as many and wide as they must be"
     )
     rows = rows.shaped(dims).converted(table.kind)
     if adds:
         factor = given[1]
-        call.need(_count(factor.dims) == 1, "its factor is no number")
+        call.need(math.prod(factor.dims) == 1, "its factor is no number")
         rows = rows * factor.shaped(()).converted(table.kind)
         combine = call.text.reducer("add", table.kind)
     else:
@@ -68,7 +69,7 @@ def _second(call: Call, kind: str) -> str:
 
 
 def _column(indices: Value) -> Value:
-    return indices.shaped((_count(indices.dims), 1))
+    return indices.shaped((math.prod(indices.dims), 1))
 
 
 def _constant_indices(call: Call) -> Value:
@@ -76,13 +77,6 @@ def _constant_indices(call: Call) -> Value:
     call.need(bool(numbers), "it has no indices")
     text = "{" + ",".join(f"{{{n}}}" for n in numbers) + "}"
     return call.text.add("constant", "s32", (len(numbers), 1), text)
-
-
-def _count(dims: Sequence[int]) -> int:
-    found = 1
-    for size in dims:
-        found *= size
-    return found
 
 
 @formula("SequenceSlice", "SequenceSliceUnpack")
@@ -101,7 +95,7 @@ def _sequence_slice(call: Call) -> Sequence[Value]:
     start = call.text.full(kind, dims, 0) if clears else call.operands[0]
     table = start
     places = call.text.iota("s32", (dims[0],), 0)
-    for number in range(_count(counts.dims)):
+    for number in range(math.prod(counts.dims)):
         count, begin, end = (
             v.sliced(0, number, number + 1).shaped(()).converted("s32")
             for v in (counts, begins, ends)
@@ -131,7 +125,7 @@ def _histogram(call: Call) -> Sequence[Value]:
     x, levels = call.operands[-2:]
     kind, dims = call.results[0]
     call.need(levels.rank == 1 and dims == (levels.dims[0] + 1,), "it counts levels and one more")
-    x = x.shaped((_count(x.dims),))
+    x = x.shaped((math.prod(x.dims),))
     if call.flag("absolute_of_input", default=False):
         x = x.unary("abs")
     grid = (levels.dims[0], x.dims[0])
@@ -139,6 +133,6 @@ def _histogram(call: Call) -> Sequence[Value]:
     counts = above.reduced("add", [1])
     whole = call.text.full("f32", (1,), x.dims[0])
     nothing = call.text.full("f32", (1,), 0)
-    found = whole.joined([counts], 0) - counts.joined([nothing], 0)
-    found = found.converted(kind)
-    return [call.operands[0] + found if updates else found]
+    histogram = whole.joined([counts], 0) - counts.joined([nothing], 0)
+    histogram = histogram.converted(kind)
+    return [call.operands[0] + histogram if updates else histogram]

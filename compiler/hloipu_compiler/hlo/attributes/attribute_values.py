@@ -139,14 +139,14 @@ def _items(
     """Match `{item, item, …}` exactly; None where anything else stands between the items."""
     if not (text.startswith("{") and text.endswith("}") and len(text) > 1):
         return None
-    found = list(pattern.finditer(text, 1, len(text) - 1))
-    if not found:
+    matches = list(pattern.finditer(text, 1, len(text) - 1))
+    if not matches:
         return [] if not text[1:-1].strip() else None
-    if text[1 : found[0].start()].strip() or text[found[-1].end() : -1].strip() not in allowed:
+    if text[1 : matches[0].start()].strip() or text[matches[-1].end() : -1].strip() not in allowed:
         return None
-    if any(text[a.end() : b.start()].strip() != "," for a, b in pairwise(found)):
+    if any(text[a.end() : b.start()].strip() != "," for a, b in pairwise(matches)):
         return None
-    return found
+    return matches
 
 
 def _read_slices(text: str) -> Value | None:
@@ -243,24 +243,24 @@ _ALIAS_KINDS = {
 
 
 def _read_aliases(text: str) -> Value | None:
-    found = _items(text, _alias, ("", ","))
-    if found is None:
+    matches = _items(text, _alias, ("", ","))
+    if matches is None:
         return None
-    for match in found:
+    for match in matches:
         if match[4] not in _ALIAS_KINDS:
             raise TextFault("E0139", f"{match[4]} is no kind of alias", match.start(4),
                             expected="may-alias or must-alias")  # fmt: skip
     return tuple(
         Alias(_split_integers(m[1]), integer(m[2]), _split_integers(m[3]), _ALIAS_KINDS[m[4]])
-        for m in found
+        for m in matches
     )
 
 
 def _read_donors(text: str) -> Value | None:
-    found = _items(text, _donor, ("", ","))
-    if found is None:
+    matches = _items(text, _donor, ("", ","))
+    if matches is None:
         return None
-    return tuple(Donor(integer(m[1]), _split_integers(m[2])) for m in found)
+    return tuple(Donor(integer(m[1]), _split_integers(m[2])) for m in matches)
 
 
 def _with_shapes(kind: K, text: str, shapes: ShapeReader) -> Value:

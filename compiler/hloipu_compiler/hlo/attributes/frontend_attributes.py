@@ -28,24 +28,24 @@ def read_frontend_attributes(text: str) -> dict[str, str]:
 
 def _pairs(text: str) -> dict[str, str]:
     cursor = Cursor(text, _ATTRIBUTES_CODE)
-    found: dict[str, str] = {}
+    text_by_key: dict[str, str] = {}
     cursor.expect("{")
     if not cursor.at("}"):
-        _take_pair(cursor, found)
+        _take_pair(cursor, text_by_key)
         while cursor.take(","):
-            _take_pair(cursor, found)
+            _take_pair(cursor, text_by_key)
     cursor.expect("}")
     cursor.finish()
-    return found
+    return text_by_key
 
 
 _known_pairs = lru_cache(1024)(_pairs)
 """Many ops have the same attributes, and every step that looks for marks reads those of all."""
 
 
-def _take_pair(cursor: Cursor, found: dict[str, str]) -> None:
+def _take_pair(cursor: Cursor, text_by_key: dict[str, str]) -> None:
     key = cursor.key()
-    found[key] = _string_or_braces(cursor)
+    text_by_key[key] = _string_or_braces(cursor)
 
 
 def _string_or_braces(cursor: Cursor) -> str:

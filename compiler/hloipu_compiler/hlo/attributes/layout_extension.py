@@ -71,7 +71,7 @@ def read_layout_extension(text: str) -> LayoutExtension:
     The parts come in one fixed order, each at most once. Results are remembered by their text.
     """
     cursor = Cursor(text, _CODE)
-    found = LayoutExtension(
+    extension = LayoutExtension(
         dimension_levels=_levels(cursor) if _word(cursor, "D") else (),
         tiles=_tiles(cursor) if _word(cursor, "T") else (),
         tail_padding_elements=_number(cursor) if _word(cursor, "L") else 1,
@@ -84,7 +84,7 @@ def read_layout_extension(text: str) -> LayoutExtension:
     )
     if cursor.kind is not Kind.END:
         raise cursor.fault(expected="D(…)T(…)L(n)#(type)*(type)E(n)S(n)SC(…)M(n), in this order")
-    return found
+    return extension
 
 
 def _word(cursor: Cursor, word: str) -> bool:

@@ -136,11 +136,11 @@ def take_metadata_list(cursor: Cursor) -> list[OpMetadata]:
     if not ahead.at("{") or ahead is cursor:
         return [take_metadata(cursor)]
     cursor.expect("{")
-    found = [take_metadata(cursor)]
+    entries = [take_metadata(cursor)]
     while cursor.take(","):
-        found.append(take_metadata(cursor))
+        entries.append(take_metadata(cursor))
     cursor.expect("}")
-    return found
+    return entries
 
 
 def metadata_list_text(metadata: tuple[OpMetadata, ...]) -> str:

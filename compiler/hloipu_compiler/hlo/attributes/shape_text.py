@@ -126,16 +126,16 @@ class ShapeReader:
         stack: list[tuple[str, list[Shape]]] = []
         at, items, after_item, leaves = 0, list[Shape](), False, 0
         while at < len(text):
-            found = match(text, at)
-            if found is None:
+            token = match(text, at)
+            if token is None:
                 return None
-            at = found.end()
-            kind = found.lastgroup
+            at = token.end()
+            kind = token.lastgroup
             if kind == "array":
-                shape = self.memo.get(found[1]) or self._array_shape(*found.group(2, 3, 4, 5))
+                shape = self.memo.get(token[1]) or self._array_shape(*token.group(2, 3, 4, 5))
                 if shape is None or after_item:
                     return None
-                self.memo[found[1]] = shape
+                self.memo[token[1]] = shape
                 items.append(shape)
                 after_item = True
                 leaves += 1
@@ -143,7 +143,7 @@ class ShapeReader:
             elif kind == "open":
                 if after_item:
                     return None
-                stack.append((found[0], items))
+                stack.append((token[0], items))
                 items = []
                 check_limit(self.limits, "nesting", len(stack))
             elif kind == "comma":

@@ -69,16 +69,16 @@ class StackTables:
 
         Ends quietly where the table points nowhere or in a circle.
         """
-        found: list[SourceLine] = []
+        lines: list[SourceLine] = []
         seen: set[int] = set()
         at = stack_frame_id
-        while 0 < at <= len(self.stack_frames) and at not in seen and len(found) < most:
+        while 0 < at <= len(self.stack_frames) and at not in seen and len(lines) < most:
             seen.add(at)
             frame = self.stack_frames[at - 1]
             if 0 < frame.file_location_id <= len(self.file_locations):
-                found.append(self._line(self.file_locations[frame.file_location_id - 1]))
+                lines.append(self._line(self.file_locations[frame.file_location_id - 1]))
             at = frame.parent_frame_id
-        return found
+        return lines
 
     def _line(self, location: FileLocation) -> SourceLine:
         return SourceLine(

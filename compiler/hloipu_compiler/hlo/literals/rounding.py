@@ -25,8 +25,8 @@ def small_float_dtype(element_type: ElementType) -> "np.dtype[np.generic]":
     import ml_dtypes  # numpy comes with it, which most texts never need
     import numpy as np
 
-    found: type = getattr(ml_dtypes, f"float{element_type.name[1]}_{element_type.name[2:]}")
-    return np.dtype(found)
+    scalar_type: type = getattr(ml_dtypes, f"float{element_type.name[1]}_{element_type.name[2:]}")
+    return np.dtype(scalar_type)
 
 
 def round_value(value: float, element_type: ElementType) -> float:

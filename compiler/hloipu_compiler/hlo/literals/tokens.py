@@ -100,12 +100,12 @@ class LiteralTokens:
 
     def _no_token(self, match: re.Match[str] | None) -> TextFault:
         if match is not None:
-            at, found = match.start(match.lastgroup or 0), match[match.lastgroup or 0]
+            at, token = match.start(match.lastgroup or 0), match[match.lastgroup or 0]
         else:
             blank = re.compile(BLANKS).match(self.source, self._end)
             at = blank.end() if blank else self._end
-            found = self.source[at : at + 12]
-        return TextFault("E0140", f"`{found}` is no element of a literal", at, expected="a number")
+            token = self.source[at : at + 12]
+        return TextFault("E0140", f"`{token}` is no element of a literal", at, expected="a number")
 
     def is_mark(self, mark: str) -> bool:
         """Whether the token at hand is this punctuation mark."""

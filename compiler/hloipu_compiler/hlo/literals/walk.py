@@ -81,12 +81,12 @@ class ArrayWalk:
         self._seen[self._level] = 0
         self.tokens.advance()
 
-    def _miscount(self, dimension: int, found: str) -> TextFault:
+    def _miscount(self, dimension: int, parts: str) -> TextFault:
         index = ",".join(str(n - 1) for n in self._seen[:dimension])
         want = self.shape.dimensions[dimension]
         return TextFault(
             "E0141",
-            f"element [{index}] of the literal has {found} parts along dimension {dimension}",
+            f"element [{index}] of the literal has {parts} parts along dimension {dimension}",
             self.tokens.start,
             expected=f"{want} for the shape {self.shape.without_layout()}",
         )
@@ -143,10 +143,10 @@ class ArrayWalk:
             Kind.FLOAT: "a number",
             Kind.COMPLEX: "a pair like (1, 0)",
         }.get(element_type.kind, "an integer")
-        found = self.tokens.shown()
+        token = self.tokens.shown()
         return TextFault(
             "E0143",
-            f"{found} is no value of type {element_type.name}",
+            f"{token} is no value of type {element_type.name}",
             self.tokens.start,
             expected=wanted,
         )

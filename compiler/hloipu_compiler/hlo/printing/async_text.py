@@ -21,9 +21,9 @@ NO_SUGAR: Sugar = {}
 def async_sugar(module: Module) -> Sugar:
     """Return the computations that sugar can hide: wrapped once, around one plain instruction."""
     calls = Counter(
-        name for c in module.computations for x in c.instructions for name in x.attributes.called
+        name for c in module.computations for op in c.instructions for name in op.attributes.called
     )
-    found: dict[str, Instruction] = {}
+    wrapped_by_computation: dict[str, Instruction] = {}
     for computation in module.computations:
         for start in computation.instructions:
             if start.opcode != "async-start" or len(start.attributes.called) != 1:
@@ -31,8 +31,8 @@ def async_sugar(module: Module) -> Sugar:
             name = start.attributes.called[0]
             wrapped = module.computation.get(name)
             if wrapped is not None and calls[name] == 1 and _is_plain(wrapped, start):
-                found[name] = wrapped.instructions[wrapped.root]
-    return found
+                wrapped_by_computation[name] = wrapped.instructions[wrapped.root]
+    return wrapped_by_computation
 
 
 def _is_plain(wrapped: Computation, start: Instruction) -> bool:
@@ -54,15 +54,15 @@ def _is_plain(wrapped: Computation, start: Instruction) -> bool:
 
 def starts_of(computation: Computation) -> Mapping[str, Instruction]:
     """Return, for each async instruction by name, the `async-start` of its chain."""
-    found: dict[str, Instruction] = {}
+    start_by_name: dict[str, Instruction] = {}
     for instruction in computation.instructions:
         if instruction.opcode == "async-start":
-            found[instruction.name] = instruction
+            start_by_name[instruction.name] = instruction
         elif instruction.opcode in ("async-update", "async-done") and instruction.operands:
-            start = found.get(computation.instructions[instruction.operands[0]].name)
+            start = start_by_name.get(computation.instructions[instruction.operands[0]].name)
             if start is not None:
-                found[instruction.name] = start
-    return found
+                start_by_name[instruction.name] = start
+    return start_by_name
 
 
 def sugared(

@@ -55,13 +55,13 @@ def canonical_module(module: Module) -> Module:
 
 def _renamed(computation: Computation, names: dict[str, str], first: int) -> Computation:
     own = {
-        x.name: f"{'p' if x.parameter_number >= 0 else 'v'}{first + i}"
-        for i, x in enumerate(computation.instructions)
+        op.name: f"{'p' if op.parameter_number >= 0 else 'v'}{first + i}"
+        for i, op in enumerate(computation.instructions)
     }
     memo: dict[Attributes, Attributes] = {}
     instructions = tuple(
-        x._replace(name=own[x.name], attributes=_remembered(x, names, own, memo))
-        for x in computation.instructions
+        op._replace(name=own[op.name], attributes=_remembered(op, names, own, memo))
+        for op in computation.instructions
     )
     return Computation(
         names[computation.name], instructions, computation.root, computation.execution_thread

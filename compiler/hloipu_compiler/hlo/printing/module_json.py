@@ -44,37 +44,37 @@ def computation_json(computation: Computation, tables: StackTables = NO_TABLES) 
         "root": computation.root,
         "parameters": list(computation.parameters),
         "execution_thread": computation.execution_thread,
-        "instructions": [_instruction(x, tables) for x in computation.instructions],
+        "instructions": [_instruction(op, tables) for op in computation.instructions],
     }
 
 
 def _instruction(instruction: Instruction, tables: StackTables) -> dict[str, Json]:
-    found: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "name": instruction.name,
         "opcode": instruction.opcode,
         "shape": str(instruction.shape),
         "operands": list(instruction.operands),
     }
     if instruction.parameter_number >= 0:
-        found["parameter_number"] = instruction.parameter_number
+        fields["parameter_number"] = instruction.parameter_number
     if instruction.literal is not None:
         text = instruction.literal.text
-        found["literal"] = text if 0 < len(text) <= LONGEST_LITERAL else None
+        fields["literal"] = text if 0 < len(text) <= LONGEST_LITERAL else None
     if instruction.attributes:
-        found["attributes"] = _attributes(instruction.attributes, INSTRUCTION_KINDS)
+        fields["attributes"] = _attributes(instruction.attributes, INSTRUCTION_KINDS)
     if instruction.attributes.called:
-        found["calls"] = list(instruction.attributes.called)
+        fields["calls"] = list(instruction.attributes.called)
     if instruction.metadata:
         metadata = read_metadata(instruction.metadata)
-        found["op_name"] = metadata.op_name
+        fields["op_name"] = metadata.op_name
         frames = tables.frames(metadata.stack_frame_id)
         if frames:
-            found["source"] = f"{frames[0].file}:{frames[0].line}"
+            fields["source"] = f"{frames[0].file}:{frames[0].line}"
         elif metadata.source_file:
-            found["source"] = f"{metadata.source_file}:{metadata.source_line}"
+            fields["source"] = f"{metadata.source_file}:{metadata.source_line}"
     if instruction.backend_config:
-        found["backend_config"] = read_backend_config(instruction.backend_config)
-    return found
+        fields["backend_config"] = read_backend_config(instruction.backend_config)
+    return fields
 
 
 def _attributes(attributes: Attributes, kinds: Mapping[str, AttributeKind]) -> dict[str, Json]:

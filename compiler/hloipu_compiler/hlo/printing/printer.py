@@ -121,9 +121,9 @@ class Printer:
 
     def computation(self, computation: Computation, is_entry: bool) -> str:
         """Return the text of one computation."""
-        names = {i: self.name(x.name) for i, x in enumerate(computation.instructions)}
+        names = {i: self.name(op.name) for i, op in enumerate(computation.instructions)}
         self._starts = starts_of(computation) if self.sugar else {}
-        statements = [self.instruction(x, names, computation) for x in computation.instructions]
+        statements = [self.instruction(op, names, computation) for op in computation.instructions]
         statements[computation.root] = f"ROOT {statements[computation.root]}"
         title = f"{'ENTRY ' if is_entry else ''}{self._title(computation)}"
         return computation_text(title, statements, computation.execution_thread)

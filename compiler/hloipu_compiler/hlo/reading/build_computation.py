@@ -103,14 +103,14 @@ class ComputationBuilder:
         else:
             names = inside.split(", ")
         at = self.at
-        found = tuple([at.get(name, FAILED) for name in names])
-        if FAILED in found:  # unknown, or a statement of the grammar's path that had faults
+        positions = tuple([at.get(name, FAILED) for name in names])
+        if FAILED in positions:  # unknown, or a statement of the grammar's path that had faults
             self.module.report(None, "", "")
-        return found
+        return positions
 
     def _shaped_operands(self, inside: str) -> tuple[int, ...]:
         """Resolve `shape name, …` and compare each shape with the operand's own."""
-        found = []
+        positions = []
         end = 0
         read, memo = self.module.reader.shapes.read, self.module.reader.shapes.memo
         for match in iter(_shaped.scanner(inside).match, None):  # type: ignore[attr-defined]
@@ -125,11 +125,11 @@ class ComputationBuilder:
             own = self.instructions[position].shape
             if shape is not own and not compatible(shape, own):
                 break
-            found.append(position)
+            positions.append(position)
             end = match.end()
         if end != len(inside) or inside.endswith(", "):
             self.module.report(None, "", "")
-        return tuple(found)
+        return tuple(positions)
 
     def add(
         self,
@@ -201,8 +201,8 @@ class ComputationBuilder:
         """Report a fault at an attribute's value."""
         where = None
         if statement.syntax is not None:
-            found = [a.value for a in statement.syntax.attributes if a.key == key]
-            where = found[0] if found else self.opcode_at(statement)
+            values = [a.value for a in statement.syntax.attributes if a.key == key]
+            where = values[0] if values else self.opcode_at(statement)
         self.module.report(where, code, message)
 
     def opcode_at(self, statement: Statement) -> Stretch | None:

@@ -149,18 +149,18 @@ class GrammarComputationBuilder(ComputationBuilder):
         self, syntax: SyntaxStatement, call: SyntaxCall, key: str, fault: TextFault
     ) -> None:
         where = Stretch(call.opcode.start, call.opcode.end)
-        found = [a for a in syntax.attributes if a.key == key]
-        if not found or key == "":
+        attributes = [a for a in syntax.attributes if a.key == key]
+        if not attributes or key == "":
             self.module.report(
                 where, fault.code, fault.message, expected=fault.expected, hint=fault.hint
             )
         elif fault.code in ("E0125", "E0126"):
-            at = found[-1].key_at
+            at = attributes[-1].key_at
             self.module.report(
                 Stretch(at, at + len(key)), fault.code, fault.message, hint=fault.hint
             )
         else:
-            self.module.report_text(fault, found[0].value)
+            self.module.report_text(fault, attributes[0].value)
 
     def _operand(self, operand: SyntaxOperand) -> int:
         """Return the position of an operand, made first if it is written in place."""

@@ -38,8 +38,8 @@ def check_call_order(module: "ModuleBuilder") -> None:
 def _report_missing(module: "ModuleBuilder", name: str, start: int, end: int) -> None:
     hint = module.reader.suggestions.hint(name, module.computations)
     mention = re.compile(rf"[={{,]\s*%?({re.escape(name)})(?![\w.\-])", re.ASCII)
-    found = mention.search(module.source.text, start, end)
-    where = Stretch(found.start(1), found.end(1)) if found else Stretch(start, end)
+    match = mention.search(module.source.text, start, end)
+    where = Stretch(match.start(1), match.end(1)) if match else Stretch(start, end)
     module.report(
         where, "E0169", f"there is no computation {name}",
         expected="the name of a computation of this module", hint=hint,
@@ -51,7 +51,7 @@ def _check_acyclic(module: "ModuleBuilder") -> None:
     from hloipu_compiler.analysis.call_graph import call_cycle  # few texts call forward
 
     called = {
-        name: list({c: None for x in computation.instructions for c in x.attributes.called})
+        name: list({c: None for op in computation.instructions for c in op.attributes.called})
         for name, computation in module.computations.items()
     }
     cycle = call_cycle(called)

@@ -55,12 +55,12 @@ def respelled(text: str) -> str:
 
     Keys get a capital or a hyphen, lists an `x` between their numbers.
     """
-    return _CALL.sub(
-        lambda found: found.group()[: -len(found["said"])] + _line(found["said"]), text
-    )
+    return _CALL.sub(lambda call: call.group()[: -len(call["said"])] + _line(call["said"]), text)
 
 
 def _line(said: str) -> str:
-    said = _GROUPS.sub(lambda x: f"replica-groups={{{x[1]} group_size{x[2]}}}", said)
-    said = _KEY.sub(lambda x: x[0].capitalize() if x[0] in _OF_OTHERS else x[0], said)
-    return _LIST.sub(lambda x: x[0].replace(", ", "x0").replace(",", "x"), said)
+    said = _GROUPS.sub(lambda match: f"replica-groups={{{match[1]} group_size{match[2]}}}", said)
+    said = _KEY.sub(
+        lambda match: match[0].capitalize() if match[0] in _OF_OTHERS else match[0], said
+    )
+    return _LIST.sub(lambda match: match[0].replace(", ", "x0").replace(",", "x"), said)

@@ -134,8 +134,8 @@ class LineReader:
         """Read printed lines from offset `at`; return the statements and where the run ends."""
         shapes, prepared = self._reader.shapes.memo, self._prepared
         make = partial(tuple.__new__, Statement)
-        found: list[Statement] = []
-        append = found.append
+        statements: list[Statement] = []
+        append = statements.append
         for line in iter(LINE.scanner(text, at).match, None):  # type: ignore[attr-defined]
             (
                 root, name, shape_text, opcode, inside, attributes, metadata, other, config, _,
@@ -156,8 +156,8 @@ class LineReader:
             start, end = line.start(), line.end(10)
             append(make((name, root, shape, known, inside, metadata, config, start, end, None)))
             at = line.end()
-        self.count += len(found)
-        return found, at
+        self.count += len(statements)
+        return statements, at
 
     def _prepare(self, opcode: str, attributes: str) -> Prepared:
         pairs = tuple(m.group(1, 2) for m in _attribute.finditer(attributes))

@@ -162,8 +162,8 @@ class StatementReader:
             faults += self._missing(op, values)
         if not faults:
             faults += [
-                AttributeFault(*found)
-                for found in check_attribute_rules(opcode, values, self.suggestions)
+                AttributeFault(*key_and_fault)
+                for key_and_fault in check_attribute_rules(opcode, values, self.suggestions)
             ]
         attributes = Attributes(values, tuple(called)) if values else NO_ATTRIBUTES
         return _prepared(opcode, op, attributes, tuple(faults))

@@ -145,5 +145,5 @@ def _run(parser: Parser, source: LexerInput, rule: str, limits: Limits) -> Any:
 def _syntax_fault(text: str, offset: int, accepted: frozenset[str]) -> TextFault:
     from hloipu_compiler.hlo.syntax.terminal_words import in_words
 
-    found, expected, hint = in_words(text, offset, accepted)
-    return TextFault("E0101", found, offset, expected=expected, hint=hint)
+    message, expected, hint = in_words(text, offset, accepted)
+    return TextFault("E0101", message, offset, expected=expected, hint=hint)

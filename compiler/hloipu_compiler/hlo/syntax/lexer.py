@@ -170,18 +170,18 @@ class _StateLexer:
                 return self._one_by_one(text, at)
             named = [f"(?P<{name}>{self._patterns[name]})" for name in self._named]
             self._all = re.compile("|".join(named) or "(?!)", re.ASCII).match
-        found = self._all(text, at)
-        if found is None or found.lastgroup is None:
+        match = self._all(text, at)
+        if match is None or match.lastgroup is None:
             return None
-        return Piece(found.lastgroup, found[0], at, found.end())
+        return Piece(match.lastgroup, match[0], at, match.end())
 
     def _one_by_one(self, text: str, at: int) -> Piece | None:
         for name in self._named:
-            match = self._matchers.get(name)
-            if match is None:
-                match = re.compile(self._patterns[name], re.ASCII).match
-                self._matchers[name] = match
-            found = match(text, at)
-            if found is not None:
-                return Piece(name, found[0], at, found.end())
+            matcher = self._matchers.get(name)
+            if matcher is None:
+                matcher = re.compile(self._patterns[name], re.ASCII).match
+                self._matchers[name] = matcher
+            token = matcher(text, at)
+            if token is not None:
+                return Piece(name, token[0], at, token.end())
         return None

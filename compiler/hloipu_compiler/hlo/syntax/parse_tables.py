@@ -73,8 +73,8 @@ def parse_table(name: str) -> ParseTable:
 
 def made_tables(grammar: bytes) -> dict[str, Any]:
     """Return the tables of a grammar as JSON data, made by lark; equal grammars give equal data."""
-    made = {name: _made(grammar.decode(), starts) for name, starts in STARTS.items()}
-    return {"crc32": crc32(grammar), **made}
+    table_by_start = {name: _made(grammar.decode(), starts) for name, starts in STARTS.items()}
+    return {"crc32": crc32(grammar), **table_by_start}
 
 
 def _made(grammar: str, starts: list[str]) -> ParseTable:
@@ -93,7 +93,7 @@ def _made(grammar: str, starts: list[str]) -> ParseTable:
             action, target = actions[symbol]
             shifts = action is Shift
             states[numbers[old]][symbol] = numbers[target] if shifts else -1 - rule_numbers[target]
-    found = []
+    rule_records = []
     for rule in rules:
         options, length = rule.options, len(rule.expansion)
         filtered = maybe_create_child_filter(
@@ -102,16 +102,21 @@ def _made(grammar: str, starts: list[str]) -> ParseTable:
         kept = [(n, False, 0) for n in range(length)]
         nones = 0
         if filtered is not None:
-            kept = [(x[0], x[1], x[2] if len(x) > 2 else 0) for x in filtered.args[0]]
+            kept = [
+                (child[0], child[1], child[2] if len(child) > 2 else 0)
+                for child in filtered.args[0]
+            ]
             nones = filtered.args[1] if len(filtered.args) > 1 else 0
-        found.append(Rule(rule.origin.name, length, rule.alias or rule.origin.name, kept, nones))
+        rule_records.append(
+            Rule(rule.origin.name, length, rule.alias or rule.origin.name, kept, nones)
+        )
     terminals = sorted(
         parser.terminals,
         key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name),
     )
     return ParseTable(
         states,
-        found,
+        rule_records,
         {name: numbers[table.start_states[name]] for name in starts},
         {name: numbers[table.end_states[name]] for name in starts},
         {t.name: t.pattern.to_regexp() for t in terminals},
@@ -128,5 +133,7 @@ def _numbered(table: Any) -> dict[int, int]:
         if state not in numbers:
             numbers[state] = len(numbers)
             actions = table.states[state]
-            waiting += [actions[x][1] for x in sorted(actions) if actions[x][0] is Shift]
+            waiting += [
+                actions[symbol][1] for symbol in sorted(actions) if actions[symbol][0] is Shift
+            ]
     return numbers

@@ -231,7 +231,7 @@ class SyntaxActions:
             opcode.end = opcode.start + len(opcode.text)
         if opcode.type == "OPCODE":
             operands = tuple(_flat(inside))
-            depth = 1 + max((x.call.depth for x in operands if x.call), default=0)
+            depth = 1 + max((operand.call.depth for operand in operands if operand.call), default=0)
             return SyntaxCall(opcode, operands, None, closing.end, depth)
         return SyntaxCall(opcode, (), inside[0], closing.end, 1)
 

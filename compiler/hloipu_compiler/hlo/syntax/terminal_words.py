@@ -63,10 +63,10 @@ def in_words(text: str, offset: int, accepted: frozenset[str]) -> tuple[str, str
     if not text[offset].isprintable():
         return f"unexpected character U+{ord(text[offset]):04X}", _expected(accepted), ""
     match = _TOKEN.match(text, offset)
-    found = printable((match[0] if match else text[offset])[:_MOST_SHOWN])
+    token = printable((match[0] if match else text[offset])[:_MOST_SHOWN])
     if accepted == {"RBRACKET"} and _NEGATIVE_SIZE.search(text[max(0, offset - 40) : offset]):
         return "a negative size", "sizes of 0 and more", ""
-    return f"unexpected {found}", _expected(accepted), _hint(found, accepted)
+    return f"unexpected {token}", _expected(accepted), _hint(token, accepted)
 
 
 def _expected(accepted: frozenset[str]) -> str:
@@ -88,13 +88,13 @@ def _symbol(name: str) -> str:
     return _SYMBOLS.get(name, name.lower().replace("_", " "))
 
 
-def _hint(found: str, accepted: frozenset[str]) -> str:
-    if found.endswith("=") and "ROOT" in accepted:
-        return f"write a blank before the = sign: {found[:-1]} ="
-    if found.endswith("=") and "OPCODE" in accepted:
+def _hint(token: str, accepted: frozenset[str]) -> str:
+    if token.endswith("=") and "ROOT" in accepted:
+        return f"write a blank before the = sign: {token[:-1]} ="
+    if token.endswith("=") and "OPCODE" in accepted:
         return "close the operands with ) before the attributes"
-    if found == ":" and "TYPE" in accepted:
+    if token == ":" and "TYPE" in accepted:
         return "a colon stands at once after its name: p: f32[4]"
-    if found == ";":
+    if token == ";":
         return "HLO has no statement separator; end the line without one"
     return ""

@@ -13,31 +13,31 @@ TOP_K = "TopK"
 """JAX's call for the largest elements of rows, and their places."""
 
 
-def require_library_form(x: Instruction, operands: Sequence[Shape]) -> None:
+def require_library_form(instruction: Instruction, operands: Sequence[Shape]) -> None:
     """Raise UnsupportedError E0464 where a library call's shapes are not what its target takes.
 
     Raises UsageError E0458 for attributes that cannot be read.
     """
     given = [leaf for shape in operands for leaf in array_leaves(shape)]
-    results = array_leaves(x.shape)
-    target = x.attributes.text("custom_call_target")
+    results = array_leaves(instruction.shape)
+    target = instruction.attributes.text("custom_call_target")
     if target == TOP_K:
-        _require_top_k(x, given, results)
+        _require_top_k(instruction, given, results)
         return
     try:
         require_lapack_form(
             target,
-            typed_attributes(x.backend_config),
+            typed_attributes(instruction.backend_config),
             [(leaf.element_type.name, leaf.dimensions) for leaf in given],
             [(leaf.element_type.name, leaf.dimensions) for leaf in results],
         )
     except UnsupportedError as error:
-        message = f"custom call {x.name!r}: {error.message}"
+        message = f"custom call {instruction.name!r}: {error.message}"
         raise UnsupportedError(error.code, message, hint=error.hint) from error
 
 
 def _require_top_k(
-    x: Instruction, operands: Sequence[ArrayShape], results: Sequence[ArrayShape]
+    instruction: Instruction, operands: Sequence[ArrayShape], results: Sequence[ArrayShape]
 ) -> None:
     source = operands[0] if len(operands) == 1 else None
     if source is not None and source.dimensions and not source.element_type.is_complex:
@@ -54,7 +54,8 @@ def _require_top_k(
             return
     raise UnsupportedError(
         "E0464",
-        f"custom call {x.name!r}: {TOP_K} of {', '.join(map(_plain, operands)) or 'nothing'} "
+        f"custom call {instruction.name!r}: {TOP_K} of "
+        f"{', '.join(map(_plain, operands)) or 'nothing'} "
         f"cannot give ({', '.join(map(_plain, results))})",
         hint="it takes one array of real numbers and gives at most as many of each row, with "
         "their places in s32",
@@ -79,10 +80,10 @@ def typed_attributes(text: str) -> dict[str, object]:
     inner = text.strip()
     if not (inner.startswith("{") and inner.endswith("}")):
         return {}
-    found: dict[str, object] = {}
+    value_by_key: dict[str, object] = {}
     for key, value, kind in _ENTRY.findall(inner[1:-1]):
-        found[key] = _attribute_value(value, kind)
-    return found
+        value_by_key[key] = _attribute_value(value, kind)
+    return value_by_key
 
 
 def _attribute_value(value: str, kind: str) -> object:

@@ -35,34 +35,40 @@ AnySharding = Sharding | NamedSharding
 
 
 def border_shardings(
-    module: Module, computation: Computation, x: Instruction
+    module: Module, computation: Computation, instruction: Instruction
 ) -> tuple[AnySharding, ...]:
     """Return the shardings outside of the region that a border call states, one for each leaf.
 
     Empty where it states none. Raises UnsupportedError where they cannot be read.
     """
-    target = x.attributes.text("custom_call_target")
+    target = instruction.attributes.text("custom_call_target")
     try:
         if target in (SHARDY_IN, SHARDY_OUT):
             key = "xla.sdy.in_shardings" if target == SHARDY_IN else "xla.sdy.out_shardings"
-            given = read_frontend_attributes(x.attributes.text("frontend_attributes")).get(key)
+            given = read_frontend_attributes(
+                instruction.attributes.text("frontend_attributes")
+            ).get(key)
             if given is None:
                 return ()
             header = read_frontend_attributes(module.attributes.text("frontend_attributes"))
             return read_shardings(given, read_meshes(header.get("xla.sdy.meshes", "{}")))
-        whole = x if target == GSPMD_OUT else computation.instructions[x.operands[0]]
+        whole = (
+            instruction
+            if target == GSPMD_OUT
+            else computation.instructions[instruction.operands[0]]
+        )
         text = whole.attributes.text("sharding")
         sharding = read_sharding(text) if text else None
     except (SdyFault, TextFault) as error:
-        raise _unsupported(x, str(error)) from error
+        raise _unsupported(instruction, str(error)) from error
     if sharding is None:
         return ()
     return sharding.elements if sharding.kind is ShardingKind.TUPLE else (sharding,)
 
 
-def border_device_count(module: Module, computation: Computation, x: Instruction) -> int:
+def border_device_count(module: Module, computation: Computation, instruction: Instruction) -> int:
     """Return how many partitions the shardings of a border call are written for."""
-    return max(map(device_limit, border_shardings(module, computation, x)), default=1)
+    return max(map(device_limit, border_shardings(module, computation, instruction)), default=1)
 
 
 @register_lowering(SHARDY_IN, GSPMD_IN)
@@ -121,13 +127,13 @@ def joined(blocks: Sequence[Array], grid: tuple[int, ...], sizes: tuple[int, ...
 def _blocks(
     site: Site, wholes: Sequence[ArrayShape], parts: Sequence[ArrayShape]
 ) -> list[DeviceBlocks]:
-    x = site.instruction
-    shardings = border_shardings(site.module, site.computation, x)
+    instruction = site.instruction
+    shardings = border_shardings(site.module, site.computation, instruction)
     if not shardings:
         shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
     if not len(shardings) == len(parts) == len(wholes):
-        raise _unsupported(x, f"{len(shardings)} shardings stand for {len(parts)} values")
-    found = []
+        raise _unsupported(instruction, f"{len(shardings)} shardings stand for {len(parts)} values")
+    blocks_of_values = []
     for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
         split = whole.dimensions != part.dimensions
         if split:
@@ -137,9 +143,9 @@ def _blocks(
                 sharding, site.effects.partition, whole.dimensions, part.dimensions
             )
         except ValueError as error:
-            raise _unsupported(x, str(error)) from error
-        found.append(blocks)
-    return found
+            raise _unsupported(instruction, str(error)) from error
+        blocks_of_values.append(blocks)
+    return blocks_of_values
 
 
 def _check_devices(site: Site, sharding: AnySharding) -> None:
@@ -157,10 +163,10 @@ def _too_few(site: Site, needed: int) -> UsageError:
     )
 
 
-def _unsupported(x: Instruction, why: str) -> UnsupportedError:
+def _unsupported(instruction: Instruction, why: str) -> UnsupportedError:
     return UnsupportedError(
         "E0462",
-        f"manual sharding {x.name!r} cannot be followed: {why}",
+        f"manual sharding {instruction.name!r} cannot be followed: {why}",
         hint="print the module again with its shardings and meshes",
     )
 

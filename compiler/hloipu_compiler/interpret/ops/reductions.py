@@ -38,8 +38,8 @@ def _reduce(site: Site) -> Action:
     by_places = arg_reduction(site)
 
     def run(x: list[Array]) -> list[Array]:
-        found = by_places(x) if by_places is not None else None
-        return found or reduce(x[:arrays], x[arrays:], dimensions, how, types)  # type: ignore[arg-type]
+        extremes = by_places(x) if by_places is not None else None
+        return extremes or reduce(x[:arrays], x[arrays:], dimensions, how, types)  # type: ignore[arg-type]
 
     return run
 

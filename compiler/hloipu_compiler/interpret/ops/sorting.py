@@ -76,10 +76,10 @@ def _scan(site: Site) -> Action:
     reverse = site.attributes.flag("is_reverse")
 
     def run(x: list[Array]) -> list[Array]:
-        made, last = scan(
+        stacked_outputs, last = scan(
             x[:inputs], x[inputs:], dimension, lambda *a: plan.run(list(a)), outputs,
             length=length, is_reverse=reverse,
         )  # fmt: skip
-        return [*made, *last]
+        return [*stacked_outputs, *last]
 
     return run

@@ -75,18 +75,18 @@ def _counts(site: Site, dimension: int) -> bool:
 
 def _expression(computation: Computation, position: int, depth: int) -> str:
     """Write a scalar computation as one expression over p0, p1, …; "?" beyond the depth."""
-    x: Instruction = computation.instructions[position]
-    if x.opcode == "parameter":
-        return f"p{x.parameter_number}"
-    if depth == 0 or len(x.operands) > 4:
+    instruction: Instruction = computation.instructions[position]
+    if instruction.opcode == "parameter":
+        return f"p{instruction.parameter_number}"
+    if depth == 0 or len(instruction.operands) > 4:
         return "?"
-    parts = [_expression(computation, operand, depth - 1) for operand in x.operands]
-    if x.opcode == "compare":
-        order = "!" if x.attributes.text("type") == "TOTALORDER" else ""
-        return f"{x.attributes.text('direction')}{order}({','.join(parts)})"
-    if x.opcode in ("and", "or", "minimum"):
+    parts = [_expression(computation, operand, depth - 1) for operand in instruction.operands]
+    if instruction.opcode == "compare":
+        order = "!" if instruction.attributes.text("type") == "TOTALORDER" else ""
+        return f"{instruction.attributes.text('direction')}{order}({','.join(parts)})"
+    if instruction.opcode in ("and", "or", "minimum"):
         parts.sort()
-    return f"{x.opcode}({','.join(parts)})"
+    return f"{instruction.opcode}({','.join(parts)})"
 
 
 @cache

@@ -45,18 +45,18 @@ class _Reader:
         return self.computation.instructions[position]
 
     def keys(self, position: int) -> list[ComparatorKey] | None:
-        x = self.at(position)
-        if x.opcode == "compare":
-            key = self.key(x)
+        instruction = self.at(position)
+        if instruction.opcode == "compare":
+            key = self.key(instruction)
             return None if key is None else [key]
-        if x.opcode == "select":
-            return self._lexicographic_select(*x.operands)
-        if x.opcode != "or":
+        if instruction.opcode == "select":
+            return self._lexicographic_select(*instruction.operands)
+        if instruction.opcode != "or":
             return None
-        for first, rest in (x.operands, x.operands[::-1]):
-            found = self._lexicographic(first, rest)
-            if found is not None:
-                return found
+        for first, rest in (instruction.operands, instruction.operands[::-1]):
+            keys = self._lexicographic(first, rest)
+            if keys is not None:
+                return keys
         return None
 
     def _lexicographic(self, first: int, rest: int) -> list[ComparatorKey] | None:
@@ -130,10 +130,10 @@ class _Reader:
             i = stack.pop()
             if i not in seen:
                 seen.add(i)
-                x = self.at(i)
-                if x.opcode == "parameter":
-                    numbers.add(x.parameter_number)
-                stack += x.operands
+                instruction = self.at(i)
+                if instruction.opcode == "parameter":
+                    numbers.add(instruction.parameter_number)
+                stack += instruction.operands
         return numbers.pop() if len(numbers) == 1 else None
 
     def _mirrored(self, left: int, right: int) -> bool:
@@ -166,21 +166,21 @@ class _Reader:
         tested: list[int] = []
         made_equal: set[str] = set()
         while True:
-            x = self.at(passed[-1])
-            if x.opcode == "convert" and self._widens(x):
-                passed.append(x.operands[0])
-            elif x.opcode == "select" and (what := self._canonical(x)):
-                tested.append(self.at(x.operands[0]).operands[0])
+            instruction = self.at(passed[-1])
+            if instruction.opcode == "convert" and self._widens(instruction):
+                passed.append(instruction.operands[0])
+            elif instruction.opcode == "select" and (what := self._canonical(instruction)):
+                tested.append(self.at(instruction.operands[0]).operands[0])
                 made_equal.add(what)
-                passed.append(x.operands[2])
+                passed.append(instruction.operands[2])
             else:
                 break
         if not set(tested) <= set(passed):
             return position, frozenset()  # chosen by another value than the one compared
         return passed[-1], frozenset(made_equal)
 
-    def _widens(self, x: Instruction) -> bool:
-        before, after = self.at(x.operands[0]).shape, x.shape
+    def _widens(self, instruction: Instruction) -> bool:
+        before, after = self.at(instruction.operands[0]).shape, instruction.shape
         if not (isinstance(before, ArrayShape) and isinstance(after, ArrayShape)):
             return False
         a, b = before.element_type, after.element_type
@@ -191,9 +191,9 @@ class _Reader:
             and (a.exponent_bits <= b.exponent_bits)
         )
 
-    def _canonical(self, x: Instruction) -> str:
+    def _canonical(self, instruction: Instruction) -> str:
         """Say whether a select is `y != y ? nan : …` ("nan") or `y == 0 ? 0 : …` ("zero")."""
-        test, replacement = self.at(x.operands[0]), self.at(x.operands[1])
+        test, replacement = self.at(instruction.operands[0]), self.at(instruction.operands[1])
         if test.opcode != "compare" or replacement.literal is None:
             return ""
         if test.attributes.text("type") == "TOTALORDER":

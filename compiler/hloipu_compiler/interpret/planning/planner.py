@@ -119,45 +119,48 @@ class _Draft:
         """Give the next instruction its slots; None stands for a dead one."""
         self.values.append(() if instruction is None else self._slots_of(instruction))
 
-    def _slots_of(self, x: Instruction) -> Slots:
-        if x.opcode == "parameter":
-            return self.parameter_slots[x.parameter_number]
-        if x.opcode == "tuple":
-            return tuple(slot for operand in x.operands for slot in self.values[operand])
-        if x.opcode == "get-tuple-element":
-            return self._element(x)
-        if x.opcode in FORWARDED or (
-            self.lifted and (x.opcode in SCALAR_IDENTITIES or is_identity(x))
+    def _slots_of(self, instruction: Instruction) -> Slots:
+        if instruction.opcode == "parameter":
+            return self.parameter_slots[instruction.parameter_number]
+        if instruction.opcode == "tuple":
+            return tuple(slot for operand in instruction.operands for slot in self.values[operand])
+        if instruction.opcode == "get-tuple-element":
+            return self._element(instruction)
+        if instruction.opcode in FORWARDED or (
+            self.lifted and (instruction.opcode in SCALAR_IDENTITIES or is_identity(instruction))
         ):
-            return self.values[x.operands[0]]
-        if x.opcode == "constant":
-            return self._constants(constant_leaves(x))
-        if x.opcode == "after-all":
+            return self.values[instruction.operands[0]]
+        if instruction.opcode == "constant":
+            return self._constants(constant_leaves(instruction))
+        if instruction.opcode == "after-all":
             return self._constants([TOKEN_VALUE])
-        action = self._lowering(x)(self.planner.site(self.computation, x))
-        inputs = tuple(slot for operand in x.operands for slot in self.values[operand])
-        if x.opcode in VIEWS_OF_CONSTANTS and all(slot in self.constant_values for slot in inputs):
+        action = self._lowering(instruction)(self.planner.site(self.computation, instruction))
+        inputs = tuple(slot for operand in instruction.operands for slot in self.values[operand])
+        if instruction.opcode in VIEWS_OF_CONSTANTS and all(
+            slot in self.constant_values for slot in inputs
+        ):
             # A view costs no memory to keep, and a loop makes it over and over.
             slots = self._constants(action([self.constant_values[slot] for slot in inputs]))
-            self.folded.append((x, slots))
+            self.folded.append((instruction, slots))
             return slots
-        outputs = self._new_slots(leaf_count(x.shape))
-        self.steps.append(Step(action, inputs, outputs, (), x))
+        outputs = self._new_slots(leaf_count(instruction.shape))
+        self.steps.append(Step(action, inputs, outputs, (), instruction))
         return outputs
 
-    def _lowering(self, x: Instruction) -> Lowering:
+    def _lowering(self, instruction: Instruction) -> Lowering:
         lowering: Lowering | None = None
         if self.lifted:
             from hloipu_compiler.interpret.planning.lifted import LIFTED
 
-            lowering = LIFTED.get(x.opcode)
-        if lowering is None and (not self.lifted or x.opcode in ELEMENTWISE):
-            lowering = LOWERINGS.get(x.opcode)
+            lowering = LIFTED.get(instruction.opcode)
+        if lowering is None and (not self.lifted or instruction.opcode in ELEMENTWISE):
+            lowering = LOWERINGS.get(instruction.opcode)
         if lowering is None:
             where = " inside a computation applied to elements" if self.lifted else ""
             raise UnsupportedError(
                 "E0451",
-                f"instruction {x.name!r}: the evaluator has no rule for {x.opcode!r}{where}",
+                f"instruction {instruction.name!r}: the evaluator has no rule for "
+                f"{instruction.opcode!r}{where}",
                 hint="rewrite the module without this op, or drop what needs it",
             )
         return lowering
@@ -168,13 +171,15 @@ class _Draft:
         self.constant_values.update(zip(slots, leaves, strict=True))
         return slots
 
-    def _element(self, x: Instruction) -> Slots:
-        shape = self.computation.instructions[x.operands[0]].shape
-        index = x.attributes.integer("index")
+    def _element(self, instruction: Instruction) -> Slots:
+        shape = self.computation.instructions[instruction.operands[0]].shape
+        index = instruction.attributes.integer("index")
         if not isinstance(shape, TupleShape):
-            return self.values[x.operands[0]]
+            return self.values[instruction.operands[0]]
         first = sum(map(leaf_count, shape.elements[:index]))
-        return self.values[x.operands[0]][first : first + leaf_count(shape.elements[index])]
+        return self.values[instruction.operands[0]][
+            first : first + leaf_count(shape.elements[index])
+        ]
 
     def finish(self) -> Plan:
         """Find each slot's last reader and close the plan."""

@@ -53,18 +53,22 @@ def assigned_parameter(module: Module, name: str) -> int | None:
     return root.parameter_number if root.opcode == "parameter" else None
 
 
-def _behind_converts(computation: Computation, x: Instruction) -> Instruction:
-    while x.opcode == "copy" or is_identity(x) or _keeps_arguments(computation, x):
-        x = computation.instructions[x.operands[0]]
-    return x
+def _behind_converts(computation: Computation, instruction: Instruction) -> Instruction:
+    while (
+        instruction.opcode == "copy"
+        or is_identity(instruction)
+        or _keeps_arguments(computation, instruction)
+    ):
+        instruction = computation.instructions[instruction.operands[0]]
+    return instruction
 
 
-def _keeps_arguments(computation: Computation, x: Instruction) -> bool:
+def _keeps_arguments(computation: Computation, instruction: Instruction) -> bool:
     """Whether an instruction converts between floats that both hold every argument exactly."""
-    if x.opcode != "convert":
+    if instruction.opcode != "convert":
         return False
     arguments = [computation.instructions[i].shape for i in computation.parameters]
-    types = [x.shape, computation.instructions[x.operands[0]].shape]
+    types = [instruction.shape, computation.instructions[instruction.operands[0]].shape]
     return all(_holds(wide, narrow) for wide in types for narrow in arguments)
 
 

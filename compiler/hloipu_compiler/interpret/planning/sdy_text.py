@@ -80,14 +80,14 @@ class _Words:
         return token
 
     def take(self, token: str) -> bool:
-        found = self.peek() == token
-        self._at += found
-        return found
+        is_next = self.peek() == token
+        self._at += is_next
+        return is_next
 
     def expect(self, token: str) -> None:
-        found = self.next()
-        if found != token:
-            raise SdyFault(f"{found!r} stands where {token!r} was expected")
+        word = self.next()
+        if word != token:
+            raise SdyFault(f"{word!r} stands where {token!r} was expected")
 
     def name(self) -> str:
         token = self.next()

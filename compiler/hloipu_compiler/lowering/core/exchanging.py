@@ -272,7 +272,8 @@ class Exchanging(Numbering):
     ) -> list[s.Step]:
         """Return a sync and an exchange; a block's IPUs meet where it leads from one to another."""
         crosses = any(
-            self.variables[x.source].ipu != self.variables[x.destination].ipu for x in transfers
+            self.variables[transfer.source].ipu != self.variables[transfer.destination].ipu
+            for transfer in transfers
         )
         meeting = s.Sync(scope.ipus or self.ipus) if crosses else s.Sync()
         return [meeting, s.Exchange(tuple(transfers), tuple(definitions), self.origin)]

@@ -42,40 +42,47 @@ class _Writer:
     def inline(self, computation: Computation, arguments: list[tuple[int, ...]]) -> tuple[int, ...]:
         """Write the nodes of a computation and return the numbers of its results."""
         known: list[tuple[int, ...]] = []
-        for x in computation.instructions:
-            operands = [known[i] for i in x.operands]
-            if x.parameter_number >= 0:
-                known.append(arguments[x.parameter_number])
-            elif x.opcode in ("call", "fusion"):
-                inner = self.module.computation[x.attributes.called[0]]
+        for instruction in computation.instructions:
+            operands = [known[i] for i in instruction.operands]
+            if instruction.parameter_number >= 0:
+                known.append(arguments[instruction.parameter_number])
+            elif instruction.opcode in ("call", "fusion"):
+                inner = self.module.computation[instruction.attributes.called[0]]
                 known.append(self.inline(inner, operands))
-            elif x.opcode == "conditional":
-                known.append(self._conditional(x, operands))
-            elif x.opcode == "get-tuple-element":
-                known.append((operands[0][x.attributes.integer("index")],))
-            elif x.opcode == "tuple":
+            elif instruction.opcode == "conditional":
+                known.append(self._conditional(instruction, operands))
+            elif instruction.opcode == "get-tuple-element":
+                known.append((operands[0][instruction.attributes.integer("index")],))
+            elif instruction.opcode == "tuple":
                 known.append(tuple(n for numbers in operands for n in numbers))
-            elif x.opcode in FORWARDED:
+            elif instruction.opcode in FORWARDED:
                 known.append(operands[0])
             else:
-                known.append((self._node(x, tuple(n for (n,) in operands)),))
+                known.append((self._node(instruction, tuple(n for (n,) in operands)),))
         return known[computation.root]
 
-    def _node(self, x: Instruction, arguments: tuple[int, ...]) -> int:
-        if x.opcode == "constant":
-            return self.add(text_node(scalar_text(x), _type(x)))
-        op = OPS.get(x.opcode)
-        if op is None or (Trait.ELEMENTWISE not in op.traits and x.opcode != "bitcast-convert"):
+    def _node(self, instruction: Instruction, arguments: tuple[int, ...]) -> int:
+        if instruction.opcode == "constant":
+            return self.add(text_node(scalar_text(instruction), _type(instruction)))
+        op = OPS.get(instruction.opcode)
+        if op is None or (
+            Trait.ELEMENTWISE not in op.traits and instruction.opcode != "bitcast-convert"
+        ):
             raise CodegenError(
                 "E0471",
-                f"{x.name!r}: {x.opcode!r} inside a computation on elements has no codelet",
+                f"{instruction.name!r}: {instruction.opcode!r} inside a computation on elements "
+                "has no codelet",
                 hint="rewrite the computation with elementwise ops",
             )
-        return self.add(Node(x.opcode, arguments, _type(x), node_parameters(x)))
+        return self.add(
+            Node(instruction.opcode, arguments, _type(instruction), node_parameters(instruction))
+        )
 
-    def _conditional(self, x: Instruction, operands: list[tuple[int, ...]]) -> tuple[int, ...]:
+    def _conditional(
+        self, instruction: Instruction, operands: list[tuple[int, ...]]
+    ) -> tuple[int, ...]:
         """Compute all branches and select."""
-        names = x.attributes.called
+        names = instruction.attributes.called
         branches = [
             self.inline(self.module.computation[name], [argument])
             for name, argument in zip(names, operands[1:], strict=True)
@@ -103,24 +110,24 @@ class _Writer:
         return self.nodes[number - count].element_type
 
 
-def node_parameters(x: Instruction) -> tuple[tuple[str, str | int], ...]:
+def node_parameters(instruction: Instruction) -> tuple[tuple[str, str | int], ...]:
     """Return the attributes that an elementwise op's meaning depends on."""
-    if x.opcode == "compare":
-        order = x.attributes.text("type")
+    if instruction.opcode == "compare":
+        order = instruction.attributes.text("type")
         direction: tuple[tuple[str, str | int], ...] = (
-            ("direction", x.attributes.text("direction")),
+            ("direction", instruction.attributes.text("direction")),
         )
         return (*direction, ("type", order)) if order else direction
-    if x.opcode == "reduce-precision":
+    if instruction.opcode == "reduce-precision":
         return (
-            ("exponent_bits", x.attributes.integer("exponent_bits")),
-            ("mantissa_bits", x.attributes.integer("mantissa_bits")),
+            ("exponent_bits", instruction.attributes.integer("exponent_bits")),
+            ("mantissa_bits", instruction.attributes.integer("mantissa_bits")),
         )
     return ()
 
 
-def _type(x: Instruction) -> str:
-    if isinstance(x.shape, ArrayShape) and not x.shape.dimensions:
-        return x.shape.element_type.name
-    kind = "a tuple" if isinstance(x.shape, TupleShape) else str(x.shape)
-    raise CodegenError("E0471", f"{x.name!r}: {kind} inside a computation on elements")
+def _type(instruction: Instruction) -> str:
+    if isinstance(instruction.shape, ArrayShape) and not instruction.shape.dimensions:
+        return instruction.shape.element_type.name
+    kind = "a tuple" if isinstance(instruction.shape, TupleShape) else str(instruction.shape)
+    raise CodegenError("E0471", f"{instruction.name!r}: {kind} inside a computation on elements")

@@ -74,8 +74,8 @@ def first_uses(computation: Computation) -> dict[int, int]:
     """Return the position of the first instruction that reads each parameter, by its position."""
     found: dict[int, int] = {}
     parameters = frozenset(computation.parameters)
-    for position, x in enumerate(computation.instructions):
-        for operand in x.operands:
+    for position, instruction in enumerate(computation.instructions):
+        for operand in instruction.operands:
             if operand in parameters:
                 found.setdefault(operand, position)
     return found

@@ -33,8 +33,8 @@ def in_order(body: Computation, order: Sequence[int]) -> Computation:
     """Return a computation with its instructions, all of them, in another order."""
     place = {old: new for new, old in enumerate(order)}
     instructions = tuple(
-        x._replace(operands=tuple(place[i] for i in x.operands)) if x.operands else x
-        for x in (body.instructions[old] for old in order)
+        op._replace(operands=tuple(place[i] for i in op.operands)) if op.operands else op
+        for op in (body.instructions[old] for old in order)
     )
     return replace(body, instructions=instructions, root=place[body.root])
 
@@ -68,10 +68,10 @@ def _readers(body: Computation) -> dict[int, set[int]]:
     users = body.users
     readers: dict[int, set[int]] = {}
     for position in users[body.parameters[0]]:
-        x = body.instructions[position]
-        if x.opcode != "get-tuple-element":
+        instruction = body.instructions[position]
+        if instruction.opcode != "get-tuple-element":
             continue
-        number = x.attributes.integer("index")
+        number = instruction.attributes.integer("index")
         waiting = list(users[position])
         seen = readers.setdefault(number, set())
         while waiting:
@@ -90,9 +90,9 @@ def _makers(body: Computation, positions: tuple[int, ...]) -> dict[int, int]:
     own: dict[int, int] = {}
     for number, position in enumerate(positions):
         own[position] = own.get(position, 0) | 1 << number
-    for position, x in enumerate(body.instructions):
+    for position, instruction in enumerate(body.instructions):
         maker = own.get(position, 0)
-        for i in x.operands:
+        for i in instruction.operands:
             maker |= bits[i]
         bits[position] = maker
     return bits
@@ -104,9 +104,9 @@ def _sorted(body: Computation, edges: Mapping[int, set[int]]) -> list[int] | Non
     None where they wait for each other, or where effects or control would change their order.
     """
     instructions = body.instructions
-    if any(has_side_effect(x) or control_predecessors(x) for x in instructions):
+    if any(has_side_effect(op) or control_predecessors(op) for op in instructions):
         return None
-    waits = [len(set(x.operands)) + len(edges.get(n, ())) for n, x in enumerate(instructions)]
+    waits = [len(set(op.operands)) + len(edges.get(n, ())) for n, op in enumerate(instructions)]
     followers: list[list[int]] = [list(users) for users in body.users]
     for late, before in edges.items():
         for position in before:

@@ -80,23 +80,25 @@ def lower_instructions(
     if computation is module.entry:
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     count = len(computation.instructions)
-    for position, x in enumerate(each("ops lowered", computation.instructions, count)):
+    for position, instruction in enumerate(each("ops lowered", computation.instructions, count)):
         if not live[position]:
             known.append(())
-        elif x.parameter_number >= 0:
-            known.append(arguments[x.parameter_number])
-        elif x.opcode == "tuple":
-            known.append([leaf for i in x.operands for leaf in known[i]])
-        elif x.opcode == "get-tuple-element":
-            known.append(_element(computation, x, known))
-        elif x.opcode == "after-all":
+        elif instruction.parameter_number >= 0:
+            known.append(arguments[instruction.parameter_number])
+        elif instruction.opcode == "tuple":
+            known.append([leaf for i in instruction.operands for leaf in known[i]])
+        elif instruction.opcode == "get-tuple-element":
+            known.append(_element(computation, instruction, known))
+        elif instruction.opcode == "after-all":
             known.append([Token()])
         else:
-            builder.origin = x.name
+            builder.origin = instruction.name
             if builder.ipus > 1:
-                builder.ipu = plan.ipus.get((computation.name, x.name), here)
+                builder.ipu = plan.ipus.get((computation.name, instruction.name), here)
             builder.alive_bytes = outside + alive[position]
-            known_preferences = builder.layout.demands.get((computation.name, x.name, 0), ())
+            known_preferences = builder.layout.demands.get(
+                (computation.name, instruction.name, 0), ()
+            )
             builder.preferences = known_preferences or builder.region_preferences
             builder.destination = None
             if position == computation.root:
@@ -105,18 +107,23 @@ def lower_instructions(
             if storage is not None:
                 lies = builder.variables[storage.variable].mapping
                 if all(preference.born != lies for preference in builder.preferences):
-                    builder.preferences = (*builder.preferences, Demand(lies, lies, 1, x.name))
+                    builder.preferences = (
+                        *builder.preferences,
+                        Demand(lies, lies, 1, instruction.name),
+                    )
                 on_ipu = builder.variables[storage.variable].ipu
                 if on_ipu == builder.ipu and not last_uses.is_read_after(position, storage):
                     builder.destination = storage.variable
-            operands = tuple(tuple(known[i]) for i in x.operands)
+            operands = tuple(tuple(known[i]) for i in instruction.operands)
             if arrivals is not None:
                 arrivals.need(operands)
             dies = tuple(last_uses.is_last_use(position, leaves) for leaves in operands)
-            if builder.ipus > 1 and x.opcode not in _RUNNING:
+            if builder.ipus > 1 and instruction.opcode not in _RUNNING:
                 operands = tuple(tuple(map(builder.brought_here, leaves)) for leaves in operands)
-            context = LoweringContext(builder, module, plan, computation, x, operands, dies)
-            known.append(_lowering(x)(context))
+            context = LoweringContext(
+                builder, module, plan, computation, instruction, operands, dies
+            )
+            known.append(_lowering(instruction)(context))
         last_uses.hold(position, known[position])
     builder.alive_bytes, builder.alive_at = outside, outside_at
     builder.destination, builder.ipu = None, here
@@ -146,14 +153,16 @@ def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
     that of loops, branches and stages.
     """
     entry = module.entry
-    times = Counter(x.attributes.called for x in entry.instructions if x.opcode == "call")
+    times = Counter(op.attributes.called for op in entry.instructions if op.opcode == "call")
     found: dict[int, int] = {}
     inside: set[tuple[int, str]] = set()
-    for x in entry.instructions:
-        ipu = plan.ipus.get((entry.name, x.name), 0)
-        found[ipu] = found.get(ipu, 0) + code_bytes(x)
-        counts = x.opcode in RUNNING if whole else times[x.attributes.called] > 1
-        waiting = list(x.attributes.called) if counts else []
+    for instruction in entry.instructions:
+        ipu = plan.ipus.get((entry.name, instruction.name), 0)
+        found[ipu] = found.get(ipu, 0) + code_bytes(instruction)
+        counts = (
+            instruction.opcode in RUNNING if whole else times[instruction.attributes.called] > 1
+        )
+        waiting = list(instruction.attributes.called) if counts else []
         while waiting:
             name = waiting.pop()
             if (ipu, name) in inside:
@@ -173,11 +182,11 @@ def _product_tunings(
     machine, tuning = builder.machine, builder.tuning
     may_fit = _taken_bytes(builder, alive) <= machine.usable_bytes
     return {
-        x.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
+        op.name: tuning_within(machine, tuning, alive[position], builder.code_bytes)
         if may_fit
         else tuning
-        for position, x in enumerate(module.entry.instructions)
-        if x.opcode == "dot"
+        for position, op in enumerate(module.entry.instructions)
+        if op.opcode == "dot"
     }
 
 
@@ -202,25 +211,25 @@ def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
     return code + max(alive, default=0) // machine.chip.tiles_per_ipu
 
 
-def _lowering(x: Instruction) -> Lowering:
-    found = LOWERINGS.get(x.opcode)
+def _lowering(instruction: Instruction) -> Lowering:
+    found = LOWERINGS.get(instruction.opcode)
     if found is None:
         raise CodegenError(
             "E0470",
-            f"instruction {x.name!r}: {x.opcode!r} has no lowering to tiles",
+            f"instruction {instruction.name!r}: {instruction.opcode!r} has no lowering to tiles",
             hint="evaluate the module with `hloipu eval`, or rewrite it without this op",
         )
     return found
 
 
 def _element(
-    computation: Computation, x: Instruction, known: Sequence[Sequence[Value]]
+    computation: Computation, instruction: Instruction, known: Sequence[Sequence[Value]]
 ) -> Sequence[Value]:
-    operand = x.operands[0]
+    operand = instruction.operands[0]
     shape = computation.instructions[operand].shape
     if not isinstance(shape, TupleShape):
         return known[operand]
-    return known[operand][leaf_range(shape, x.attributes.integer("index"))]
+    return known[operand][leaf_range(shape, instruction.attributes.integer("index"))]
 
 
 def lower(
@@ -253,11 +262,11 @@ def lower(
     waiting: list[tuple[str, TileTensor, int]] = []
     uses = first_uses(entry)
     for position in entry.parameters:
-        x = entry.instructions[position]
-        builder.origin = x.name
+        instruction = entry.instructions[position]
+        builder.origin = instruction.name
         leaves: list[Value] = []
-        for number, shape in enumerate(leaves_of(x.shape)):
-            builder.ipu = plan.held_ipus.get((entry.name, x.name, number), 0)
+        for number, shape in enumerate(leaves_of(instruction.shape)):
+            builder.ipu = plan.held_ipus.get((entry.name, instruction.name, number), 0)
             kind, sizes = shape.element_type.name, shape.dimensions
             if kind == "token":
                 leaves.append(Token())

@@ -110,9 +110,9 @@ def _users_of_large(
     """Return who reads each of these parameters that is large enough, by name."""
     wanted = set(parameters)
     return {
-        x.parameter_number: {entry.instructions[user].name for user in entry.users[position]}
-        for position, x in enumerate(entry.instructions)
-        if x.parameter_number in wanted and is_large(kinds[x.parameter_number])
+        op.parameter_number: {entry.instructions[user].name for user in entry.users[position]}
+        for position, op in enumerate(entry.instructions)
+        if op.parameter_number in wanted and is_large(kinds[op.parameter_number])
     }
 
 

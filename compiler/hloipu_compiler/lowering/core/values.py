@@ -76,8 +76,8 @@ class LastUses:
         """`foreign`: leaves that live on after the computation, whatever it does."""
         never = len(computation.instructions)
         self._last_use = [-1] * never
-        for position, x in enumerate(computation.instructions):
-            for operand in x.operands:
+        for position, instruction in enumerate(computation.instructions):
+            for operand in instruction.operands:
                 self._last_use[operand] = position
         self._last_use[computation.root] = never
         self._ends: dict[ValueId, int] = {}

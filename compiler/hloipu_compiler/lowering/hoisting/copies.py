@@ -85,7 +85,7 @@ class _Uses:
                     for operand in group.inputs:
                         self._read(operand.variable, group.name, here)
             case Exchange():
-                defined = {x.variable: x for x in step.definitions}
+                defined = {definition.variable: definition for definition in step.definitions}
                 for transfer in step.transfers:
                     self._read(transfer.source, step.name, here)
                     made = Exchanged(transfer, defined[transfer.destination])

@@ -43,9 +43,9 @@ def _batch_norm(context: LoweringContext) -> Sequence[Value]:
         return norm.training(*operands)
     if opcode == "batch-norm-grad":
         return norm.gradient(*operands)
-    x, scale, offset, mean, variance = operands
+    tensor, scale, offset, mean, variance = operands
     (factor,) = norm.of_features(norm.factor(variance, scale), 1, [variance, scale])
-    return [norm.normalised(x, mean, factor, offset)]
+    return [norm.normalised(tensor, mean, factor, offset)]
 
 
 class _Formula:

@@ -89,12 +89,12 @@ def blocked_solve(
     # The first block that can be solved: the first of a lower triangle, from the left.
     forward = (codelet.lower != flipped) == left
     ranges = block_ranges(n)
-    x = _filled(builder, b)
+    tensor = _filled(builder, b)
     for here in ranges if forward else reversed(ranges):
         part = _cut(builder, b, *((here, columns_of_b) if left else (rows_of_b, here)))
         done = (0, here[0]) if forward else (here[1], n)
         if done[0] < done[1]:
-            known = _cut(builder, x, *((done, columns_of_b) if left else (rows_of_b, done)))
+            known = _cut(builder, tensor, *((done, columns_of_b) if left else (rows_of_b, done)))
             # Of op(a): rows `here`, columns `done`, or the other way round from the right.
             across = left != flipped
             matrix = _cut(builder, a, *((here, done) if across else (done, here)))
@@ -105,8 +105,8 @@ def blocked_solve(
             part = _less(builder, part, _product(builder, *sides))
         corner = _cut(builder, a, here, here)
         (solved,) = compute_spread(builder, codelet, [corner, part], [(b.element_type, part.shape)])
-        x = _put(builder, solved, x, here[0] if left else 0, 0 if left else here[0])
-    return x
+        tensor = _put(builder, solved, tensor, here[0] if left else 0, 0 if left else here[0])
+    return tensor
 
 
 def _cut(builder: Builder, x: TileTensor, rows: Range, columns: Range) -> TileTensor:
@@ -156,7 +156,7 @@ def _product(
 
 def _elementwise(builder: Builder, nodes: tuple[Node, ...], *operands: TileTensor) -> TileTensor:
     """Compute nodes on operands of one shape."""
-    kinds = tuple(x.element_type for x in operands)
+    kinds = tuple(tensor.element_type for tensor in operands)
     shape = operands[0].shape
     expression = Expression(kinds, nodes, (len(operands) + len(nodes) - 1,))
     labels = (tuple(range(len(shape))),) * len(operands)

@@ -44,8 +44,8 @@ def met(
     builder.emit(
         Collective(
             form,
-            tuple(Moved(x.variable, x.value) for x in operands),
-            tuple(Moved(x.variable, x.value) for x in outputs),
+            tuple(Moved(tensor.variable, tensor.value) for tensor in operands),
+            tuple(Moved(tensor.variable, tensor.value) for tensor in outputs),
             builder.origin,
         )
     )
@@ -60,7 +60,7 @@ def _may_end_in(
         (before.element_type, before.shape) == kind
         and before.variable in builder.scope.owned
         and is_complete(builder.variables[before.variable].mapping, before.shape)
-        and [x.variable for x in operands].count(before.variable) == 1
+        and [tensor.variable for tensor in operands].count(before.variable) == 1
     )
 
 
@@ -106,17 +106,18 @@ def _permute(context: LoweringContext) -> Sequence[Value]:
 
 
 def _met(context: LoweringContext, **of_form: object) -> list[TileTensor]:
-    plan, x = context.plan, context.instruction
-    groups = groups_of(x, plan.replicas, plan.partitions)
-    form = CollectiveForm(x.opcode, groups, **of_form)  # type: ignore[arg-type]
-    operands = [context.tile_tensor(number) for number in range(len(x.operands))]
+    plan, instruction = context.plan, context.instruction
+    groups = groups_of(instruction, plan.replicas, plan.partitions)
+    form = CollectiveForm(instruction.opcode, groups, **of_form)  # type: ignore[arg-type]
+    operands = [context.tile_tensor(number) for number in range(len(instruction.operands))]
     kinds = [(operand.element_type, operand.shape) for operand in operands]
     participants = plan.replicas * plan.partitions
     left_out = _left_out(form, participants)
     for message in (*left_out, *c.form_faults(form, kinds, context.results, participants)):
         raise CodegenError(
             "E0512",
-            f"{x.opcode} {x.name!r} over {plan.replicas} replicas of {plan.partitions} partitions: "
+            f"{instruction.opcode} {instruction.name!r} over {plan.replicas} replicas of "
+            f"{plan.partitions} partitions: "
             f"{message}",
             hint="write groups of one size that name every participant once, "
             "or give --replicas as many as they name",

@@ -39,7 +39,7 @@ def _dot(context: LoweringContext) -> Sequence[Value]:
 def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> TileTensor:
     """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
     builder = context.builder
-    left, right = (Tensor(x.element_type, x.shape) for x in (lhs, rhs))
+    left, right = (Tensor(tensor.element_type, tensor.shape) for tensor in (lhs, rhs))
     result = Tensor(*context.results[0])
     tuning = builder.tuning_here
     placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
@@ -159,10 +159,14 @@ def _slices_of(
     for low in range(0, size, step):
         high = min(size, low + step)
         shapes = [
-            resized(x.shape, dimensions[number], high - low) if number in dimensions else x.shape
-            for number, x in enumerate(operands)
+            resized(tensor.shape, dimensions[number], high - low)
+            if number in dimensions
+            else tensor.shape
+            for number, tensor in enumerate(operands)
         ]
-        tensors = [Tensor(x.element_type, y) for x, y in zip(operands, shapes, strict=True)]
+        tensors = [
+            Tensor(tensor.element_type, y) for tensor, y in zip(operands, shapes, strict=True)
+        ]
         made = placed.result
         if along is not None:
             at, result = along

@@ -100,7 +100,7 @@ def _in_slices(
         shape = resized(whole.shape, dimension, high - low)
         starts = resized((0,) * len(shape), dimension, low)
         made = Tensor(result.element_type, resized(result.shape, at, high - low))
-        tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        tensors = [Tensor(tensor.element_type, tensor.shape) for tensor in operands]
         tensors[number] = Tensor(whole.element_type, shape)
         counted = (*plan.cut.counts, *made.shape)
         indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])

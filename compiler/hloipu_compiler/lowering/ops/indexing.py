@@ -96,7 +96,7 @@ def _read(
     ((kind, shape),) = context.results
     if not prod(shape):
         return builder.compute(direct, operands, [(kind, shape)])[0]
-    given = tuple(lying(builder, x) for x in operands)
+    given = tuple(lying(builder, tensor) for tensor in operands)
     options = readings(
         builder.machine, direct, tuple(moving), given, Tensor(kind, shape), builder.code_price
     )

@@ -215,8 +215,10 @@ def _cheapest(
     builder: Builder, source: TileTensor, shape: Sizes, staying: Mapping | None
 ) -> Mapping | None:
     """Return where the reshaped value costs least, its way to those who wish it included."""
-    preferences = [x for x in builder.preferences if len(x.born.spans) == len(shape)]
-    found = [x.place(shape) if len(preferences) == 1 else x.born for x in preferences]
+    preferences = [demand for demand in builder.preferences if len(demand.born.spans) == len(shape)]
+    found = [
+        demand.place(shape) if len(preferences) == 1 else demand.born for demand in preferences
+    ]
     if staying is None:
         # What exchanges into each of them costs is alike: the first comes most often.
         return found[0] if found else None
@@ -226,7 +228,9 @@ def _cheapest(
     for mapping in found:
         costs.setdefault(mapping, _cycles(builder, source, shape, staying, mapping))
     for mapping in costs:
-        costs[mapping] += sum(_served(builder, source, shape, mapping, x) for x in preferences)
+        costs[mapping] += sum(
+            _served(builder, source, shape, mapping, demand) for demand in preferences
+        )
     return min(costs, key=costs.__getitem__)
 
 

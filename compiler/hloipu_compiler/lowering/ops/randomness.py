@@ -61,10 +61,10 @@ def draws(module: Module, computations: Sequence[str]) -> bool:
         if name in seen:
             continue
         seen.add(name)
-        for x in module.computation[name].instructions:
-            if x.opcode in ("rng", "rng-get-and-update-state"):
+        for instruction in module.computation[name].instructions:
+            if instruction.opcode in ("rng", "rng-get-and-update-state"):
                 return True
-            stack.extend(x.attributes.called)
+            stack.extend(instruction.attributes.called)
     return False
 
 

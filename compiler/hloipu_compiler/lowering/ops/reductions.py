@@ -60,7 +60,7 @@ def reduce(
     asked = (
         builder.machine,
         codelet,
-        tuple(x.element_type for x in arrays),
+        tuple(tensor.element_type for tensor in arrays),
         kinds,
         arrays[0].shape,
         mapping,

@@ -32,12 +32,12 @@ def _scan(context: LoweringContext) -> Sequence[Value]:
 def _on_elements(context: LoweringContext, body: Computation) -> Expression:
     """Return a body of elementwise ops on arrays of one shape, as one on their elements."""
     shapes = {
-        x.shape.dimensions
-        for x in body.instructions
-        if isinstance(x.shape, ArrayShape) and x.shape.dimensions
+        op.shape.dimensions
+        for op in body.instructions
+        if isinstance(op.shape, ArrayShape) and op.shape.dimensions
     }
     sizes = min(shapes, default=())
-    if len(shapes) > 1 or not all(_is_elementwise(body, x, sizes) for x in body.instructions):
+    if len(shapes) > 1 or not all(_is_elementwise(body, op, sizes) for op in body.instructions):
         raise CodegenError(
             "E0471",
             f"{context.instruction.name!r}: a scan whose body is not elementwise on one shape "
@@ -45,26 +45,26 @@ def _on_elements(context: LoweringContext, body: Computation) -> Expression:
             hint="write the scan as a while loop",
         )
     scalars = tuple(
-        x._replace(shape=replace(x.shape, dimensions=(), layout=None, dynamic=None))
-        if isinstance(x.shape, ArrayShape)
-        else x
-        for x in body.instructions
+        op._replace(shape=replace(op.shape, dimensions=(), layout=None, dynamic=None))
+        if isinstance(op.shape, ArrayShape)
+        else op
+        for op in body.instructions
     )
     cut = replace(body, instructions=scalars, name=f"{body.name}@elements")
     module: Module = replace(context.module, computations=(*context.module.computations, cut))
     return expression_of(module, cut.name)
 
 
-def _is_elementwise(body: Computation, x: Instruction, sizes: tuple[int, ...]) -> bool:
+def _is_elementwise(body: Computation, instruction: Instruction, sizes: tuple[int, ...]) -> bool:
     """Whether every element of a result depends on its own place alone."""
-    if x.opcode == "parameter":
-        return isinstance(x.shape, ArrayShape) and x.shape.dimensions == sizes
-    if x.opcode in ("tuple", "copy"):
+    if instruction.opcode == "parameter":
+        return isinstance(instruction.shape, ArrayShape) and instruction.shape.dimensions == sizes
+    if instruction.opcode in ("tuple", "copy"):
         return True
-    if x.opcode == "constant":
-        return isinstance(x.shape, ArrayShape) and not x.shape.dimensions
-    if x.opcode == "broadcast":
-        source = body.instructions[x.operands[0]].shape
+    if instruction.opcode == "constant":
+        return isinstance(instruction.shape, ArrayShape) and not instruction.shape.dimensions
+    if instruction.opcode == "broadcast":
+        source = body.instructions[instruction.operands[0]].shape
         return isinstance(source, ArrayShape) and not source.dimensions
-    op = OPS.get(x.opcode)
+    op = OPS.get(instruction.opcode)
     return op is not None and Trait.ELEMENTWISE in op.traits

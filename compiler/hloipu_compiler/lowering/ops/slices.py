@@ -60,8 +60,12 @@ def _place(builder: Builder, first: TileTensor, dimension: int, result: Tensor) 
         return Mapping(lying.tiles, spans)
     step = first.shape[dimension]
     places = [builder.default_mapping(result.element_type, shape)]
-    preferences = [x for x in builder.preferences if len(x.born.spans) == len(shape)]
-    places += [x.born for x in preferences if x.born.is_partition and not x.born.replicated_axes]
+    preferences = [demand for demand in builder.preferences if len(demand.born.spans) == len(shape)]
+    places += [
+        demand.born
+        for demand in preferences
+        if demand.born.is_partition and not demand.born.replicated_axes
+    ]
     places += _aligned(shape, dimension, step, builder.tile_count)
     code_price = builder.code_price
 

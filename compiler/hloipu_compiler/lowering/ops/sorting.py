@@ -66,16 +66,19 @@ def _counting(context: LoweringContext, dimension: int) -> int:
 
 def counts_along(computation: Computation, position: int, dimension: int) -> bool:
     """Whether an instruction is an s32 iota along a dimension, maybe broadcast."""
-    x = computation.instructions[position]
-    if array_shape(x.shape).element_type.name != "s32":
+    instruction = computation.instructions[position]
+    if array_shape(instruction.shape).element_type.name != "s32":
         return False
-    while x.opcode == "broadcast":
-        mapped = x.attributes.integers("dimensions")
+    while instruction.opcode == "broadcast":
+        mapped = instruction.attributes.integers("dimensions")
         if dimension not in mapped:
             return False
         dimension = mapped.index(dimension)
-        x = computation.instructions[x.operands[0]]
-    return x.opcode == "iota" and x.attributes.integer("iota_dimension") == dimension
+        instruction = computation.instructions[instruction.operands[0]]
+    return (
+        instruction.opcode == "iota"
+        and instruction.attributes.integer("iota_dimension") == dimension
+    )
 
 
 def _derived(context: LoweringContext, key: ComparatorKey, operand: TileTensor) -> TileTensor:
@@ -125,5 +128,8 @@ def sorted_on_tiles(
     if cut.parts > 1:
         return sort_over_tiles(builder, sort, operands, cut, wanted, counting)
     return compute_spread(
-        builder, sort, operands, [(x.element_type, x.shape) for x in operands[:wanted]]
+        builder,
+        sort,
+        operands,
+        [(tensor.element_type, tensor.shape) for tensor in operands[:wanted]],
     )

@@ -70,7 +70,7 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[TileTensor]) -
     """
     length = operands[0].shape[sort.dimension]
     rows = prod(operands[0].shape) // max(1, length)
-    kinds = tuple(x.element_type for x in operands)
+    kinds = tuple(tensor.element_type for tensor in operands)
     options = _cuts(builder.machine, sort, kinds, rows, length)
     builder.explains(lambda: _planned(builder, operands, options, rows))
     return options[0].cut

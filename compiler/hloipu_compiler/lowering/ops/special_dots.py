@@ -22,6 +22,6 @@ def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
 @lowers("scaled-dot")
 def _scaled_dot(context: LoweringContext) -> Sequence[Value]:
     operands = [context.tile_tensor(n) for n in range(4)]
-    a, b, c, d = (x.element_type for x in operands)
+    a, b, c, d = (tensor.element_type for tensor in operands)
     codelet = ScaledDot(dot_codelet(context.instruction), (a, b, c, d))
     return compute_spread(context.builder, codelet, operands, context.results)

@@ -23,9 +23,9 @@ LONG = 1024
 @lowers("fft")
 def _fft(context: LoweringContext) -> Sequence[Value]:
     kind, lengths = context.attributes.text("fft_type"), context.attributes.integers("fft_length")
-    x, ((element_type, shape),) = context.tile_tensor(0), context.results
+    tensor, ((element_type, shape),) = context.tile_tensor(0), context.results
     if not lengths:
-        return [x]
+        return [tensor]
     if not prod(shape):
         return [
             context.builder.constant(np.empty(shape, storage_dtype(element_type)), element_type)
@@ -38,13 +38,13 @@ def _fft(context: LoweringContext) -> Sequence[Value]:
     for dimension, length in order:
         is_last = dimension == len(shape) - 1
         step = kind if is_last else plain
-        size = shape[dimension] if step != "IRFFT" or is_last else x.shape[dimension]
-        result = (*x.shape[:dimension], size, *x.shape[dimension + 1 :])
+        size = shape[dimension] if step != "IRFFT" or is_last else tensor.shape[dimension]
+        result = (*tensor.shape[:dimension], size, *tensor.shape[dimension + 1 :])
         real = step == "IRFFT"
-        complex_type = "c128" if x.element_type in ("f64", "c128") else "c64"
-        x = _along(context.builder, x, step, dimension, length,
+        complex_type = "c128" if tensor.element_type in ("f64", "c128") else "c64"
+        tensor = _along(context.builder, tensor, step, dimension, length,
                    (element_type if real else complex_type, result))  # fmt: skip
-    return [x]
+    return [tensor]
 
 
 def _along(

@@ -166,9 +166,9 @@ def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
 def _ipus(entry: Computation, plan: Plan) -> list[int]:
     """Return the IPU on which each array of the parameters lies."""
     return [
-        plan.held_ipus.get((entry.name, x.name, number), 0)
-        for x in (entry.instructions[position] for position in entry.parameters)
-        for number, shape in enumerate(leaves_of(x.shape))
+        plan.held_ipus.get((entry.name, op.name, number), 0)
+        for op in (entry.instructions[position] for position in entry.parameters)
+        for number, shape in enumerate(leaves_of(op.shape))
         if shape.element_type.name != "token"
     ]
 

@@ -36,7 +36,7 @@ def order_by_results(update: Computation) -> Computation:
     """
     root = update.instructions[update.root]
     if root.opcode != "tuple" or any(
-        has_side_effect(x) or control_predecessors(x) for x in update.instructions
+        has_side_effect(op) or control_predecessors(op) for op in update.instructions
     ):
         return update
     seen: set[int] = set()
@@ -134,17 +134,17 @@ class Making:
         return self.calls.maker(self.calls.result_positions[result])
 
     def lower(
-        self, x: Instruction, operands: Sequence[Sequence[Value]], owned: frozenset[Value]
+        self, instruction: Instruction, operands: Sequence[Sequence[Value]], owned: frozenset[Value]
     ) -> list[Value]:
         """Write what a call runs; its results are known from then on."""
-        computation = self.module.computation[x.attributes.called[0]]
-        if x.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
+        computation = self.module.computation[instruction.attributes.called[0]]
+        if instruction.name == self.pipelining.update and self.offloads != NOTHING_OFFLOADED:
             computation = order_by_results(computation)
         results = lower_instructions(
             self.builder, self.module, self.plan, computation, operands, owned
         )
         for number, leaf in enumerate(results):
-            self.made[(x.name, number)] = leaf
+            self.made[(instruction.name, number)] = leaf
         return results
 
     def standing_bytes(self, position: int) -> int:
@@ -178,7 +178,7 @@ class Making:
         found: dict[tuple[int, int], int] = {}
         for ((call, _), reader, ipu), kind in read.items():
             maker = number.get(call, reader)
-            count = timetable.held(maker, reader) if maker != reader else 1
+            count = timetable.micro_batches_waiting(maker, reader) if maker != reader else 1
             if count > 1 and not (self.offloads.activations and is_large(kind)):
                 found[reader, ipu] = found.get((reader, ipu), 0) + count * bytes_of(kind)
         return found

@@ -39,8 +39,11 @@ class EntryCalls:
 
     def element(self, position: int) -> Element:
         """Return which result of which call a value is that is no parameter."""
-        x = self.entry.instructions[position]
-        return (self.entry.instructions[x.operands[0]].name, x.attributes.integer("index"))
+        instruction = self.entry.instructions[position]
+        return (
+            self.entry.instructions[instruction.operands[0]].name,
+            instruction.attributes.integer("index"),
+        )
 
     def maker(self, position: int) -> str:
         """Return the name of the call that makes a value; empty for a parameter."""
@@ -53,9 +56,9 @@ class EntryCalls:
         waiting = [self.entry.root]
         while waiting:
             position = waiting.pop()
-            x = self.entry.instructions[position]
-            if x.opcode == "tuple":
-                waiting.extend(reversed(x.operands))
+            instruction = self.entry.instructions[position]
+            if instruction.opcode == "tuple":
+                waiting.extend(reversed(instruction.operands))
             else:
                 positions.append(position)
         return positions

@@ -78,7 +78,7 @@ def _computed(
     last_uses: tuple[bool, ...],
 ) -> TileTensor:
     shape, kind = operands[0].shape, nodes[-1].element_type
-    kinds = tuple(x.element_type for x in operands)
+    kinds = tuple(tensor.element_type for tensor in operands)
     expression = Expression(kinds, nodes, (len(operands) + len(nodes) - 1,))
     labels = (tuple(range(len(shape))),) * len(operands)
     codelet = Elementwise(expression, labels, len(shape))

@@ -159,10 +159,10 @@ class Positions:
         """Write a call, and what of it goes out or on to the next micro-batch."""
         builder, making = self.builder, self.making
         builder.ipu = part.ipu
-        x = making.calls[part.call]
+        instruction = making.calls[part.call]
         builder.alive_bytes = making.standing_bytes(place.number)
         builder.standing = self._standing(operands)
-        for element, leaf in enumerate(making.lower(x, operands, frozenset())):
+        for element, leaf in enumerate(making.lower(instruction, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
             tensor = builder.brought_here(builder.tile_tensor(leaf))
             if not isinstance(tensor, TileTensor):
@@ -260,7 +260,7 @@ class Positions:
             lying = builder.variables[source.variable]
             mapping, kind = lying.mapping, (source.element_type, source.shape)
             timetable = self.making.pipelining.schedule.timetable
-            count = timetable.held(producer, place.number)
+            count = timetable.micro_batches_waiting(producer, place.number)
             waits = timetable.slot(place.number, 0) - timetable.slot(producer, 0) > 1
             leaves = self.making.offloads.activations and waits and is_large(kind)
             if count == 1 and lying.ipu == builder.ipu and not leaves:
@@ -305,8 +305,8 @@ class Positions:
     def _is_made_by(self, result: int, makers: Collection[str]) -> bool:
         calls = self.making.calls
         at = calls.result_positions[result]
-        x = calls.entry.instructions[at]
-        return x.opcode == "get-tuple-element" and calls.element(at)[0] in makers
+        instruction = calls.entry.instructions[at]
+        return instruction.opcode == "get-tuple-element" and calls.element(at)[0] in makers
 
     def _after_micro_batch(self, key: Key, total: TileTensor) -> TileTensor:
         """Return what goes on to the next micro-batch: a sum, or what the call made."""

@@ -35,7 +35,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
     storages = _storages(
         builder, [builder.tile_tensor(initial[n]) for n in carried], settled, there
     )
-    in_loop = {n: builder.loop_value(x) for n, x in zip(carried, storages, strict=True)}
+    in_loop = {n: builder.loop_value(tensor) for n, tensor in zip(carried, storages, strict=True)}
     state: list[Value] = [in_loop.get(n, leaf) for n, leaf in enumerate(initial)]
     trips = context.plan.trips(context.computation.name, context.instruction.name)
     predicate: TileTensor | None = None
@@ -44,7 +44,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
             (leaf,) = lower_computation(context, condition, [state], frozenset())
             predicate = builder.tile_tensor(leaf)
     with builder.block(repeats=True) as body_scope:
-        body_scope.owned.update(x.variable for x in storages)
+        body_scope.owned.update(tensor.variable for tensor in storages)
         if len(initial) > count:
             builder.random_state = in_loop[count]
         ordered = order_for_state(body)
@@ -60,8 +60,13 @@ def _while(context: LoweringContext) -> Sequence[Value]:
             builder, [(builder.tile_tensor(after[n]), in_loop[n]) for n in carried]
         )
     finals = [
-        TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
-        for x in storages
+        TileTensor(
+            builder.value(tensor.element_type, tensor.shape),
+            tensor.variable,
+            tensor.element_type,
+            tensor.shape,
+        )
+        for tensor in storages
     ]
     records = tuple(
         s.Carried(storage.variable, storage.value, in_loop[n].value, value, final.value)
@@ -89,11 +94,11 @@ def _unchanged(body: Computation) -> frozenset[int]:
         return frozenset()
     unchanged: set[int] = set()
     for number, position in enumerate(root.operands):
-        x = body.instructions[position]
+        instruction = body.instructions[position]
         if (
-            x.opcode == "get-tuple-element"
-            and x.operands[0] == parameter
-            and x.attributes.integer("index") == number
+            instruction.opcode == "get-tuple-element"
+            and instruction.operands[0] == parameter
+            and instruction.attributes.integer("index") == number
         ):
             places = leaf_range(shape, number)
             unchanged.update(range(places.start, places.stop))

@@ -51,9 +51,11 @@ class _CallSite(NamedTuple):
         if self.only or after is None:
             return after
         between = self.context.computation.instructions[position + 1 : after]
-        called = {name for x in between if x.opcode in RUNNING for name in x.attributes.called}
+        called = {name for op in between if op.opcode in RUNNING for name in op.attributes.called}
         inside = self.context.module.computation
-        calls_more = any(x.opcode in RUNNING for name in called for x in inside[name].instructions)
+        calls_more = any(
+            op.opcode in RUNNING for name in called for op in inside[name].instructions
+        )
         return None if calls_more else after
 
 
@@ -78,10 +80,10 @@ def _calls_of(module: Module) -> dict[str, dict[str, list[str]]]:
     """
     found: dict[str, dict[str, list[str]]] = {}
     for computation in module.computations:
-        for x in computation.instructions:
-            if x.opcode == "call":
-                here = found.setdefault(x.attributes.called[0], {})
-                here.setdefault(computation.name, []).append(x.name)
+        for instruction in computation.instructions:
+            if instruction.opcode == "call":
+                here = found.setdefault(instruction.attributes.called[0], {})
+                here.setdefault(computation.name, []).append(instruction.name)
     return found
 
 
@@ -279,10 +281,10 @@ def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, in
     shape = computation.instructions[call].shape
     found: list[tuple[int, int]] = []
     for user in computation.users[call]:
-        x = computation.instructions[user]
-        if x.opcode != "get-tuple-element" or not isinstance(shape, TupleShape):
+        instruction = computation.instructions[user]
+        if instruction.opcode != "get-tuple-element" or not isinstance(shape, TupleShape):
             return [(call, leaf)]
-        places = leaf_range(shape, x.attributes.integer("index"))
+        places = leaf_range(shape, instruction.attributes.integer("index"))
         if places.start <= leaf < places.stop:
             found.append((user, leaf - places.start))
     return found

@@ -27,7 +27,7 @@ from hloipu_runtime.codelets.ops.reduce import Reduce
 @lowers("fusion")
 def _fusion(context: LoweringContext) -> Sequence[Value]:
     computation = context.module.computation[context.attributes.called[0]]
-    if all(x.opcode not in ("reduce", "fusion") for x in computation.instructions):
+    if all(op.opcode not in ("reduce", "fusion") for op in computation.instructions):
         return _Fusion(context, computation).lowered()
     return rows_lowered(context, partial(_op_by_op, context, computation))
 
@@ -43,7 +43,7 @@ def _op_by_op(context: LoweringContext, computation: Computation) -> Sequence[Va
         builder.layout.demands.get((context.computation.name, context.instruction.name, n), ())
         for n in range(len(context.results))
     )
-    builder.region_preferences = tuple(x for each in preferred for x in each) or outer
+    builder.region_preferences = tuple(demand for each in preferred for demand in each) or outer
     leaves = lower_computation(context, computation, context.operands, owned)
     builder.region_preferences = outer
     return leaves
@@ -65,17 +65,23 @@ class _Fusion:
 
     def lowered(self) -> list[TileTensor]:
         """Return the fusion's results, which have one shape."""
-        for position, x in enumerate(self.computation.instructions):
-            leaf = self._leaf(x)
+        for position, instruction in enumerate(self.computation.instructions):
+            leaf = self._leaf(instruction)
             if leaf is not None and self._is_read(position):
-                self.known[position] = self._operand(leaf, x)
+                self.known[position] = self._operand(leaf, instruction)
         numbers: dict[int, int] = {}
-        for position, x in enumerate(self.computation.instructions):
-            if x.parameter_number >= 0 or x.opcode in ("constant", "broadcast", "tuple"):
+        for position, instruction in enumerate(self.computation.instructions):
+            if instruction.parameter_number >= 0 or instruction.opcode in (
+                "constant",
+                "broadcast",
+                "tuple",
+            ):
                 continue
-            arguments = tuple(self._number(i, numbers) for i in x.operands)
-            kind = array_shape(x.shape).element_type.name
-            numbers[position] = self._add(Node(x.opcode, arguments, kind, node_parameters(x)))
+            arguments = tuple(self._number(i, numbers) for i in instruction.operands)
+            kind = array_shape(instruction.shape).element_type.name
+            numbers[position] = self._add(
+                Node(instruction.opcode, arguments, kind, node_parameters(instruction))
+            )
         types = tuple(leaf.element_type for leaf in self.operands)
         root = self.computation.instructions[self.computation.root]
         results = root.operands if root.opcode == "tuple" else (self.computation.root,)
@@ -90,16 +96,18 @@ class _Fusion:
         users = self.computation.users[position]
         return any(self.computation.instructions[u].opcode != "broadcast" for u in users)
 
-    def _leaf(self, x: Instruction) -> Value | None:
+    def _leaf(self, instruction: Instruction) -> Value | None:
         """Return what stands for an instruction that computes nothing."""
-        if x.parameter_number >= 0:
-            return self.context.leaf(x.parameter_number)
-        if x.opcode == "constant":
-            return Scalar(array_shape(x.shape).element_type.name, scalar_text(x))
-        if x.opcode != "broadcast":
+        if instruction.parameter_number >= 0:
+            return self.context.leaf(instruction.parameter_number)
+        if instruction.opcode == "constant":
+            return Scalar(
+                array_shape(instruction.shape).element_type.name, scalar_text(instruction)
+            )
+        if instruction.opcode != "broadcast":
             return None
-        source = self._leaf(self.computation.instructions[x.operands[0]])
-        dimensions = x.attributes.integers("dimensions")
+        source = self._leaf(self.computation.instructions[instruction.operands[0]])
+        dimensions = instruction.attributes.integers("dimensions")
         match source:
             case Scalar() | TileTensor():
                 return Spread(source, dimensions, self.shape)
@@ -107,13 +115,18 @@ class _Fusion:
                 inner = tuple(dimensions[d] for d in source.dimensions)
                 return Spread(source.source, inner, self.shape)
             case _:
-                raise CodegenError("E0470", f"{x.name!r} broadcasts what a fusion computes")
+                raise CodegenError(
+                    "E0470", f"{instruction.name!r} broadcasts what a fusion computes"
+                )
 
-    def _operand(self, leaf: Value, x: Instruction) -> int | Scalar:
+    def _operand(self, leaf: Value, instruction: Instruction) -> int | Scalar:
         source, labels = sourced(leaf, len(self.shape), self.context)
         if isinstance(source, Scalar):
             return source
-        last = x.parameter_number >= 0 and self.context.last_uses[x.parameter_number]
+        last = (
+            instruction.parameter_number >= 0
+            and self.context.last_uses[instruction.parameter_number]
+        )
         for number, operand in enumerate(self.operands):
             if operand == source and self.labels[number] == labels:
                 self.last_uses[number] = self.last_uses[number] and last
@@ -166,7 +179,7 @@ def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
             what = labels, held.shape, mapping, rows.last_uses[number]
         ops.append((what, op.element_type, op.is_full))
     preferences = tuple(
-        (x.born, x.need) for x in (*builder.preferences, *builder.region_preferences)
+        (demand.born, demand.need) for demand in (*builder.preferences, *builder.region_preferences)
     )
     around = builder.iterations, len(builder.scopes)
     return rows.space, rows.dimensions, tuple(ops), rows.results, preferences, around

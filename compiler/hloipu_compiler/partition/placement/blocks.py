@@ -82,7 +82,7 @@ def block_candidates(
         cuts = cuts_of(loads, Schedule(count, SEQUENTIAL, 1, trains), budget)
         stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), count)
         names = zip(entry.instructions, stages, strict=True)
-        yield {(entry.name, x.name): stage for x, stage in names if stage >= 0}
+        yield {(entry.name, op.name): stage for op, stage in names if stage >= 0}
 
 
 def least_full(candidates: Iterable[tuple[Blocks, float]]) -> Blocks:
@@ -103,11 +103,11 @@ def least_full(candidates: Iterable[tuple[Blocks, float]]) -> Blocks:
 def with_blocks(flat: Module, blocks: Blocks) -> Module:
     """Return a flat module whose ops state the IPU of their block."""
     entry = flat.entry
-    made = tuple(
-        saying(x, blocks[entry.name, x.name]) if (entry.name, x.name) in blocks else x
-        for x in entry.instructions
+    instructions = tuple(
+        saying(op, blocks[entry.name, op.name]) if (entry.name, op.name) in blocks else op
+        for op in entry.instructions
     )
-    new = replace(entry, instructions=made)
+    new = replace(entry, instructions=instructions)
     computations = tuple(new if c.name == entry.name else c for c in flat.computations)
     return replace(flat, computations=computations)
 
@@ -137,7 +137,7 @@ def _phases(
     if wrapping is None:
         return everything, False
     try:
-        found, trains = phases_and_kind(entry, wrapping, request)
+        phases, trains = phases_and_kind(entry, wrapping, request)
     except StagingError:
         return everything, False
-    return (found, trains) if FORWARD in found.phase else (everything, False)
+    return (phases, trains) if FORWARD in phases.phase else (everything, False)

@@ -47,23 +47,23 @@ class Cells:
 def cells_of(
     module: Module,
     known: Mapping[OpKey, int],
-    held: Mapping[PlaceKey, int],
+    settled: Mapping[PlaceKey, int],
     state: Sequence[tuple[int, int]] = (),
     partitions: int = 1,
 ) -> Cells:
     """Return the cells of a module.
 
-    `known` has the IPUs of ops that say nothing themselves, `held` those of places that were
+    `known` has the IPUs of ops that say nothing themselves, `settled` those of places that were
     settled before, which hold for what has as many leaves as it had then. `state`: numbers of
     parameters and results, tuples flattened, that are one array from run to run.
     """
-    making = _Making(module, known, held, partitions)
+    making = _Making(module, known, settled, partitions)
     given, results = making.entry()
     for parameter, result in state:
         if result < len(results) and parameter < len(given):
             making.reads(given[parameter], [results[result]])
-    made = [(key, cell) for key, cell in making.results if cell >= 0]
-    return Cells(making.cells, list(making.constants.values()), made)
+    results_in_cells = [(key, cell) for key, cell in making.results if cell >= 0]
+    return Cells(making.cells, list(making.constants.values()), results_in_cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Op:
     """One op where it is walked over."""
 
     computation: Computation
-    x: Instruction
+    instruction: Instruction
     stated: tuple[Ipu, ...]
     """What it says of each leaf of its result; nothing: it does not say."""
     known: Sequence[Sequence[int]] = ()
@@ -82,7 +82,7 @@ class _Op:
     @property
     def key(self) -> OpKey:
         """Its name, and that of its computation."""
-        return (self.computation.name, self.x.name)
+        return (self.computation.name, self.instruction.name)
 
     @property
     def inside(self) -> Ipu:
@@ -91,7 +91,7 @@ class _Op:
 
     def given(self, number: int) -> Sequence[int]:
         """Return the cells of an operand."""
-        return self.known[self.x.operands[number]]
+        return self.known[self.instruction.operands[number]]
 
 
 class _Making:
@@ -99,13 +99,13 @@ class _Making:
         self,
         module: Module,
         known: Mapping[OpKey, int],
-        held: Mapping[PlaceKey, int],
+        settled: Mapping[PlaceKey, int],
         partitions: int,
     ) -> None:
         self.module = module
         self.known = known
-        self.held = held
-        self.held_leaves = Counter((computation, name) for computation, name, _ in held)
+        self.settled = settled
+        self.settled_leaves = Counter((computation, name) for computation, name, _ in settled)
         self.partitions = partitions
         self.cells: list[Cell] = []
         self.constants: dict[int, tuple[OpKey, list[int]]] = {}
@@ -118,8 +118,8 @@ class _Making:
         entry = self.module.entry
         arguments = []
         for position in entry.parameters:
-            x = entry.instructions[position]
-            arguments.append(self._held(_Op(entry, x, self._stated(entry, x))))
+            op = entry.instructions[position]
+            arguments.append(self._held(_Op(entry, op, self._stated(entry, op))))
         results = self._walk(entry, arguments, None)
         tokens = [
             at
@@ -138,12 +138,12 @@ class _Making:
             elif operand < _NOTHING:
                 self.constants[operand][1].append(cell)
 
-    def _stated(self, computation: Computation, x: Instruction) -> tuple[Ipu, ...]:
-        found = said(x, self.partitions)
-        key = (computation.name, x.name)
-        if not found and key in self.known:
-            found = (self.known[key],) * leaf_count(x)
-        return found
+    def _stated(self, computation: Computation, op: Instruction) -> tuple[Ipu, ...]:
+        stated = said(op, self.partitions)
+        key = (computation.name, op.name)
+        if not stated and key in self.known:
+            stated = (self.known[key],) * leaf_count(op)
+        return stated
 
     def _add(self, key: OpKey | PlaceKey, ipu: Ipu, size: int, operands: Sequence[int]) -> int:
         self.cells.append(Cell(key, ipu, size))
@@ -152,104 +152,106 @@ class _Making:
 
     def _held(self, op: _Op) -> list[int]:
         """Return a cell for each leaf of what is held."""
-        shapes = _leaves(op.x.shape)
+        shapes = _leaves(op.instruction.shape)
         arrays = sum(not _is_token(shape) for shape in shapes)
-        is_settled = self.held_leaves[op.key] == arrays
-        found = []
+        is_settled = self.settled_leaves[op.key] == arrays
+        cells = []
         for number, shape in enumerate(shapes):
             if _is_token(shape):
-                found.append(_NOTHING)
+                cells.append(_NOTHING)
                 continue
             key = (*op.key, number)
             ipu = op.stated[number] if op.stated else None
             if ipu is None and is_settled:
-                ipu = self.held.get(key)
+                ipu = self.settled.get(key)
             ipu = op.inside if ipu is None else ipu
-            found.append(self._add(key, ipu, byte_count(shape), []))
-        return found
+            cells.append(self._add(key, ipu, byte_count(shape), []))
+        return cells
 
     def _walk(
         self, computation: Computation, arguments: Sequence[Sequence[int]], default: Ipu
     ) -> list[int]:
         """Return the cells of a computation's result; `default`: where ops are that say nothing."""
         known: list[Sequence[int]] = []
-        for x in computation.instructions:
-            if x.parameter_number >= 0:
-                known.append(arguments[x.parameter_number])
+        for instruction in computation.instructions:
+            if instruction.parameter_number >= 0:
+                known.append(arguments[instruction.parameter_number])
             else:
-                op = _Op(computation, x, self._stated(computation, x), known, default)
+                op = _Op(
+                    computation, instruction, self._stated(computation, instruction), known, default
+                )
                 known.append(self._cells(op))
         return list(known[computation.root])
 
     def _cells(self, op: _Op) -> Sequence[int]:
         """Return the cells of an op's result."""
-        x = op.x
-        if x.opcode == "tuple":
+        instruction = op.instruction
+        if instruction.opcode == "tuple":
             return self._operands(op)
-        if x.opcode == "get-tuple-element":
+        if instruction.opcode == "get-tuple-element":
             return self._element(op)
-        if x.opcode == "after-all":
+        if instruction.opcode == "after-all":
             return [_NOTHING]
-        if x.opcode == "constant":
+        if instruction.opcode == "constant":
             mark = _NOTHING - 1 - len(self.constants)
             self.constants[mark] = (op.key, [])
             return [mark]
-        if x.opcode == "while":
+        if instruction.opcode == "while":
             return self._loop(op)
-        if x.opcode == "conditional":
+        if instruction.opcode == "conditional":
             return self._branches(op)
-        if x.opcode == "call":
+        if instruction.opcode == "call":
             return self._call(op)
         ipu = next((ipu for ipu in op.stated if ipu is not None), op.default)
-        made = self._add(op.key, ipu, byte_count(x.shape), self._operands(op))
-        return [made] * leaf_count(x)
+        cell = self._add(op.key, ipu, byte_count(instruction.shape), self._operands(op))
+        return [cell] * leaf_count(instruction)
 
     def _operands(self, op: _Op) -> list[int]:
-        return [cell for i in op.x.operands for cell in op.known[i]]
+        return [cell for i in op.instruction.operands for cell in op.known[i]]
 
     def _element(self, op: _Op) -> Sequence[int]:
-        whole = op.computation.instructions[op.x.operands[0]].shape
-        found = op.given(0)
+        whole = op.computation.instructions[op.instruction.operands[0]].shape
+        cells = op.given(0)
         if isinstance(whole, TupleShape):
-            index = op.x.attributes.integer("index")
+            index = op.instruction.attributes.integer("index")
             before = sum(len(_leaves(shape)) for shape in whole.elements[:index])
-            found = found[before : before + len(_leaves(whole.elements[index]))]
-        for cell, ipu in zip(found, op.stated, strict=False):
+            cells = cells[before : before + len(_leaves(whole.elements[index]))]
+        for cell, ipu in zip(cells, op.stated, strict=False):
             if cell >= 0 and self.cells[cell].said is None:
                 self.cells[cell].said = ipu
-        return found
+        return cells
 
     def _loop(self, op: _Op) -> list[int]:
         state = self._held(op)
         for cell, first in zip(state, op.given(0), strict=True):
             if cell >= 0:
                 self.reads(cell, [first])
-        for name in op.x.attributes.called:
-            made = self._walk(self.module.computation[name], [state], op.inside)
-            if len(made) == len(state) and name == op.x.attributes.text("body"):
-                for cell, following in zip(state, made, strict=True):
+        for name in op.instruction.attributes.called:
+            next_state = self._walk(self.module.computation[name], [state], op.inside)
+            if len(next_state) == len(state) and name == op.instruction.attributes.text("body"):
+                for cell, following in zip(state, next_state, strict=True):
                     if cell >= 0 and following != cell:
                         self.reads(cell, [following])
         return state
 
     def _call(self, op: _Op) -> list[int]:
         """Return the cells of what a call gives, which its own ops make."""
-        (name,) = op.x.attributes.called
-        arguments = [op.given(number) for number in range(len(op.x.operands))]
-        found = self._walk(self.module.computation[name], arguments, op.inside)
-        self.results += [((*op.key, number), cell) for number, cell in enumerate(found)]
-        return found
+        (name,) = op.instruction.attributes.called
+        arguments = [op.given(number) for number in range(len(op.instruction.operands))]
+        cells = self._walk(self.module.computation[name], arguments, op.inside)
+        self.results += [((*op.key, number), cell) for number, cell in enumerate(cells)]
+        return cells
 
     def _branches(self, op: _Op) -> list[int]:
         results = [
             self._walk(self.module.computation[name], [op.given(number + 1)], op.inside)
-            for number, name in enumerate(op.x.attributes.called)
+            for number, name in enumerate(op.instruction.attributes.called)
         ]
-        made = self._held(op)
-        for number, cell in enumerate(made):
+        cells = self._held(op)
+        for number, cell in enumerate(cells):
             if cell >= 0:
                 self.reads(cell, [branch[number] for branch in results])
-        return made
+        return cells
 
 
 def _leaves(shape: Shape) -> list[Shape]:

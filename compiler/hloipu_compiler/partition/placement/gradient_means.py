@@ -37,9 +37,9 @@ class _Writing:
         self.phases = phases
         self.ipus = ipus
         self.replicas = replicas
-        self.names = Names(x.name for x in self.entry.instructions)
+        self.names = Names(op.name for op in self.entry.instructions)
         self.computation_names = Names(c.name for c in module.computations)
-        self.made: list[Instruction] = []
+        self.instructions: list[Instruction] = []
         self.place: dict[int, int] = {}
         self.reducers: list[Computation] = []
 
@@ -58,34 +58,36 @@ class _Writing:
         for position in every:
             if position not in known:
                 self._copy(instructions[position], position, self.place)
-        entry = replace(self.entry, instructions=tuple(self.made), root=self.place[self.entry.root])
+        entry = replace(
+            self.entry, instructions=tuple(self.instructions), root=self.place[self.entry.root]
+        )
         others = [c for c in self.module.computations if c.name != entry.name]
-        made = (*self.reducers, *others, entry)
-        return replace(self.module, computations=made, entry_position=len(made) - 1)
+        computations = (*self.reducers, *others, entry)
+        return replace(self.module, computations=computations, entry_position=len(computations) - 1)
 
     def _is_given(self, position: int) -> bool:
-        x = self.entry.instructions[position]
-        taken = x.opcode == "get-tuple-element" and x.operands[0] in self.entry.parameters
-        return x.parameter_number >= 0 or taken
+        op = self.entry.instructions[position]
+        taken = op.opcode == "get-tuple-element" and op.operands[0] in self.entry.parameters
+        return op.parameter_number >= 0 or taken
 
-    def _copy(self, x: Instruction, position: int, place: Mapping[int, int]) -> None:
-        self.place[position] = len(self.made)
-        self.made.append(with_operands(x, tuple(place[i] for i in x.operands)))
+    def _copy(self, op: Instruction, position: int, place: Mapping[int, int]) -> None:
+        self.place[position] = len(self.instructions)
+        self.instructions.append(with_operands(op, tuple(place[i] for i in op.operands)))
 
     def _means(self) -> dict[int, int]:
         """Write the means; return their positions by those of the gradients."""
         groups: dict[tuple[str, int], list[int]] = {}
         for gradient in self.phases.gradients:
-            x = self.entry.instructions[gradient.position]
-            if isinstance(x.shape, ArrayShape):
-                key = x.shape.element_type.name, self.ipus.get((self.entry.name, x.name), 0)
+            op = self.entry.instructions[gradient.position]
+            if isinstance(op.shape, ArrayShape):
+                key = op.shape.element_type.name, self.ipus.get((self.entry.name, op.name), 0)
                 groups.setdefault(key, []).append(gradient.position)
-        found: dict[int, int] = {}
+        mean_by_gradient: dict[int, int] = {}
         for (kind, ipu), positions in groups.items():
             totals = self._totals(kind, ipu, positions)
             for position, total in zip(positions, totals, strict=True):
-                found[position] = self._share(kind, ipu, total)
-        return found
+                mean_by_gradient[position] = self._share(kind, ipu, total)
+        return mean_by_gradient
 
     def _add(
         self,
@@ -96,15 +98,17 @@ class _Writing:
         attributes: Attributes,
     ) -> int:
         name = self.names.fresh(f"gradients.{opcode}")
-        self.made.append(saying(Instruction(name, opcode, shape, operands, attributes), ipu))
-        return len(self.made) - 1
+        self.instructions.append(
+            saying(Instruction(name, opcode, shape, operands, attributes), ipu)
+        )
+        return len(self.instructions) - 1
 
     def _totals(self, kind: str, ipu: int, positions: list[int]) -> list[int]:
         groups = ReplicaGroups((tuple(range(self.replicas)),))
         reducer = self._reducer(kind)
         attributes = Attributes({"replica_groups": groups, "to_apply": reducer}, (reducer,))
         operands = tuple(self.place[i] for i in positions)
-        shapes = tuple(self.made[i].shape for i in operands)
+        shapes = tuple(self.instructions[i].shape for i in operands)
         whole = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
         if not isinstance(whole, ArrayShape | TupleShape):
             raise TypeError(f"{kind} gradients are no arrays")
@@ -118,15 +122,15 @@ class _Writing:
         ]
 
     def _share(self, kind: str, ipu: int, total: int) -> int:
-        shape = self.made[total].shape
+        shape = self.instructions[total].shape
         if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.made[total].name} is no array")
+            raise TypeError(f"{self.instructions[total].name} is no array")
         name = self.names.fresh("gradients.share")
         number = plain(ELEMENT_TYPES[kind], ())
         literal = Literal(repr(1 / self.replicas))
-        self.made.append(Instruction(name, "constant", number, literal=literal))
+        self.instructions.append(Instruction(name, "constant", number, literal=literal))
         nowhere = Attributes({"dimensions": ()})
-        share = self._add(ipu, "broadcast", shape, (len(self.made) - 1,), nowhere)
+        share = self._add(ipu, "broadcast", shape, (len(self.instructions) - 1,), nowhere)
         return self._add(ipu, "multiply", shape, (total, share), Attributes({}))
 
     def _reducer(self, kind: str) -> str:

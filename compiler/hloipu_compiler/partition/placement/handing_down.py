@@ -29,7 +29,7 @@ _Variant = tuple[str, Ipu, tuple[Ipu, ...]]
 def says_anything(module: Module, partitions: int = 1) -> bool:
     """Whether an op that is reached states an IPU other than the first."""
     return any(
-        ipu for c in module.computations for x in c.instructions for ipu in said(x, partitions)
+        ipu for c in module.computations for op in c.instructions for ipu in said(op, partitions)
     )
 
 
@@ -39,8 +39,8 @@ def handed_down(module: Module, partitions: int = 1) -> Module:
     entry = handing.named((module.entry.name, None, ()))
     while handing.waiting:
         handing.write(handing.waiting.pop())
-    made = {c.name: c for c in module.computations} | handing.made
-    computations = tuple(made.values())
+    computation_by_name = {c.name: c for c in module.computations} | handing.computations
+    computations = tuple(computation_by_name.values())
     position = next(n for n, c in enumerate(computations) if c.name == entry)
     whole = replace(module, computations=computations, entry_position=position)
     ordered = callees_first(whole, only_reachable=True)
@@ -57,7 +57,7 @@ class _Handing:
         self.known: dict[_Variant, str] = {}
         self.taken: set[str] = set()
         self.waiting: list[_Variant] = []
-        self.made: dict[str, Computation] = {}
+        self.computations: dict[str, Computation] = {}
 
     def named(self, variant: _Variant) -> str:
         """Return the name of a computation that says so; the first takes the old name."""
@@ -73,41 +73,41 @@ class _Handing:
         old, ipu, of_parameter = variant
         computation = self.module.computation[old]
         statements: list[tuple[Ipu, ...]] = []
-        made: list[Instruction] = []
-        for x in computation.instructions:
-            stated = said(x, self.partitions)
-            if not stated and x.parameter_number == 0 and len(of_parameter) == leaf_count(x):
+        instructions: list[Instruction] = []
+        for op in computation.instructions:
+            stated = said(op, self.partitions)
+            if not stated and op.parameter_number == 0 and len(of_parameter) == leaf_count(op):
                 stated = of_parameter
-            elif not stated and x.opcode == "get-tuple-element":
-                stated = self._taken(computation, x, statements)
-            if not stated and ipu is not None and x.parameter_number < 0:
-                stated = (ipu,) * leaf_count(x)
+            elif not stated and op.opcode == "get-tuple-element":
+                stated = self._taken(computation, op, statements)
+            if not stated and ipu is not None and op.parameter_number < 0:
+                stated = (ipu,) * leaf_count(op)
             statements.append(stated)
             one = set(stated)
             only = one.pop() if len(one) == 1 else None
-            if only is not None and x.opcode != "tuple":
-                x = saying(x, only)
-            if x.opcode in _RUNNING and x.attributes.called:
-                x = self._calling(x, stated)
-            made.append(x)
-        new = replace(computation, name=self.known[variant], instructions=tuple(made))
-        self.made[new.name] = new
+            if only is not None and op.opcode != "tuple":
+                op = saying(op, only)
+            if op.opcode in _RUNNING and op.attributes.called:
+                op = self._calling(op, stated)
+            instructions.append(op)
+        new = replace(computation, name=self.known[variant], instructions=tuple(instructions))
+        self.computations[new.name] = new
 
     def _taken(
-        self, computation: Computation, x: Instruction, statements: list[tuple[Ipu, ...]]
+        self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
     ) -> tuple[Ipu, ...]:
         """Return what is stated of the element that is taken out of a tuple."""
-        source = computation.instructions[x.operands[0]]
-        stated = statements[x.operands[0]]
+        source = computation.instructions[op.operands[0]]
+        stated = statements[op.operands[0]]
         if not stated or not isinstance(source.shape, TupleShape) or len(set(stated)) == 1:
             return ()
-        index = x.attributes.integer("index")
+        index = op.attributes.integer("index")
         before = sum(leaf_count(source._replace(shape=s)) for s in source.shape.elements[:index])
-        found = stated[before : before + leaf_count(x)]
-        return () if set(found) == {None} else found
+        part = stated[before : before + leaf_count(op)]
+        return () if set(part) == {None} else part
 
-    def _calling(self, x: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
-        only = said_by_all(x, self.partitions)
-        of_parameter = stated if x.opcode == "while" and only is None else ()
-        names = {name: self.named((name, only, of_parameter)) for name in x.attributes.called}
-        return x._replace(attributes=renamed(x.attributes, names))
+    def _calling(self, op: Instruction, stated: tuple[Ipu, ...]) -> Instruction:
+        only = said_by_all(op, self.partitions)
+        of_parameter = stated if op.opcode == "while" and only is None else ()
+        names = {name: self.named((name, only, of_parameter)) for name in op.attributes.called}
+        return op._replace(attributes=renamed(op.attributes, names))

@@ -26,23 +26,23 @@ def placed(
     flattened, that are one array from run to run.
     The plan has no IPUs where all are on the first.
     """
-    found = cells_of(module, known, plan.held_ipus, state, plan.partitions)
-    ipus = propagated(found.cells)
+    cells = cells_of(module, known, plan.held_ipus, state, plan.partitions)
+    ipus = propagated(cells.cells)
     if not any(ipus):
         return replace(plan, ipus={}, held_ipus={})
     ops: dict[tuple[str, str], int] = {}
-    held: dict[tuple[str, str, int], int] = {}
-    for cell, ipu in zip(found.cells, ipus, strict=True):
+    ipu_by_place: dict[tuple[str, str, int], int] = {}
+    for cell, ipu in zip(cells.cells, ipus, strict=True):
         match cell.key:
             case (computation, name, leaf):
-                held[computation, name, leaf] = ipu
+                ipu_by_place[computation, name, leaf] = ipu
             case (computation, name):
                 ops[computation, name] = ipu
-    for key, users in found.constants:
+    for key, users in cells.constants:
         if users:
             ops[key] = ipus[users[0]]
-    held.update((key, ipus[cell]) for key, cell in found.results)
-    return replace(plan, ipus=ops, held_ipus=held)
+    ipu_by_place.update((key, ipus[cell]) for key, cell in cells.results)
+    return replace(plan, ipus=ops, held_ipus=ipu_by_place)
 
 
 def placed_cut(
@@ -65,7 +65,7 @@ def spread(module: Module, plan: Plan, pipelining: Pipelining) -> Pipelining:
     `module`: cut into calls, as the plan knows it. Its parameters lie, and its gradients are added
     up, where the plan has them.
     """
-    entry, held = module.entry, plan.held_ipus
+    entry, ipu_by_place = module.entry, plan.held_ipus
     ipus = tuple(range(plan.shards))
     names = [entry.instructions[position].name for position in entry.parameters]
     return replace(
@@ -73,10 +73,14 @@ def spread(module: Module, plan: Plan, pipelining: Pipelining) -> Pipelining:
         ipus=(ipus,),
         positions=tuple(position._replace(ipus=ipus) for position in pipelining.positions),
         accumulations=tuple(
-            x._replace(ipu=held.get((entry.name, x.call, x.element), 0))
-            for x in pipelining.accumulations
+            accumulation._replace(
+                ipu=ipu_by_place.get((entry.name, accumulation.call, accumulation.element), 0)
+            )
+            for accumulation in pipelining.accumulations
         ),
-        homes={number: held.get((entry.name, name, 0), 0) for number, name in enumerate(names)},
+        homes={
+            number: ipu_by_place.get((entry.name, name, 0), 0) for number, name in enumerate(names)
+        },
     )
 
 
@@ -93,11 +97,11 @@ def require_agreement(module: Module, pipelining: Pipelining, partitions: int) -
     ]
     waiting += [(name, -1) for name in dict.fromkeys(name for name, _ in outside)]
     for name, ipu in waiting:
-        for x in module.computation[name].instructions:
-            here = outside.get((name, x.name), 0) if ipu < 0 else ipu
-            waiting += [(inner, here) for inner in x.attributes.called]
-            wanted, places = stated.setdefault(x.name, (set(), set()))
-            wanted.update(ipu for ipu in said(x, partitions) if ipu is not None)
+        for instruction in module.computation[name].instructions:
+            here = outside.get((name, instruction.name), 0) if ipu < 0 else ipu
+            waiting += [(inner, here) for inner in instruction.attributes.called]
+            wanted, places = stated.setdefault(instruction.name, (set(), set()))
+            wanted.update(ipu for ipu in said(instruction, partitions) if ipu is not None)
             places.add(here)
     for op, (wanted, places) in stated.items():
         if wanted - places:

@@ -18,11 +18,11 @@ _MOST_ROUNDS = 64
 
 def propagated(cells: Sequence[Cell]) -> list[int]:
     """Return the IPU of every cell."""
-    found = _Propagation(cells)
+    propagation = _Propagation(cells)
     for _ in range(_MOST_ROUNDS):
-        if not (found.from_users() or found.from_operands() or found.first_one()):
+        if not (propagation.from_users() or propagation.from_operands() or propagation.first_one()):
             break
-    return [ipu or 0 for ipu in found.ipu]
+    return [ipu or 0 for ipu in propagation.ipu]
 
 
 class _Propagation:
@@ -37,7 +37,7 @@ class _Propagation:
 
     def from_users(self) -> bool:
         """Place what has users that are placed, last first; return whether there was any."""
-        found = False
+        any_placed = False
         for number in range(len(self.cells) - 1, -1, -1):
             if self.ipu[number] is None:
                 there = [
@@ -47,19 +47,19 @@ class _Propagation:
                 ]
                 if there:
                     self._place(number, min(set(there), key=lambda n: (-there.count(n), n)))
-                    found = True
-        return found
+                    any_placed = True
+        return any_placed
 
     def from_operands(self) -> bool:
         """Place what has operands that are placed, first first; return whether there was any."""
-        found = False
+        any_placed = False
         for number, cell in enumerate(self.cells):
             if self.ipu[number] is None:
                 ipu = self._nearest(cell)
                 if ipu is not None:
                     self._place(number, ipu)
-                    found = True
-        return found
+                    any_placed = True
+        return any_placed
 
     def first_one(self) -> bool:
         """Place the cell with most users on the first IPU; return whether there was one."""

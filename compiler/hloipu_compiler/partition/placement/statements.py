@@ -24,55 +24,55 @@ Ipu = int | None
 """None: not known."""
 
 
-def said(x: Instruction, partitions: int = 1) -> tuple[Ipu, ...]:
+def said(op: Instruction, partitions: int = 1) -> tuple[Ipu, ...]:
     """Return the IPU that an op states of each leaf of its result; empty where it states none.
 
     Raises StagingError E0519 for what is no number of an IPU.
     """
-    number = stated_number(x, KEY)
+    number = stated_number(op, KEY)
     if number is not None:
-        return (number,) * leaf_count(x)
-    text = x.attributes.text("sharding")
+        return (number,) * leaf_count(op)
+    text = op.attributes.text("sharding")
     if partitions > 1 or "maximal" not in text:
         return ()
     sharding = read_sharding(text)
     parts = sharding.elements or (sharding,)
-    _check_devices(x, max((part.device or 0 for part in parts), default=0))
+    _check_devices(op, max((part.device or 0 for part in parts), default=0))
     devices = tuple(
         part.device if part.kind is ShardingKind.MAXIMAL and _is_one(part.device) else None
         for part in parts
     )
     if len(devices) == 1:
-        devices *= leaf_count(x)
-    return devices if len(devices) == leaf_count(x) and set(devices) != {None} else ()
+        devices *= leaf_count(op)
+    return devices if len(devices) == leaf_count(op) and set(devices) != {None} else ()
 
 
-def said_by_all(x: Instruction, partitions: int = 1) -> Ipu:
+def said_by_all(op: Instruction, partitions: int = 1) -> Ipu:
     """Return the IPU that an op states of all that it makes."""
-    found = set(said(x, partitions))
-    return found.pop() if len(found) == 1 else None
+    ipus = set(said(op, partitions))
+    return ipus.pop() if len(ipus) == 1 else None
 
 
-def saying(x: Instruction, ipu: int) -> Instruction:
+def saying(op: Instruction, ipu: int) -> Instruction:
     """Return an op that states its IPU."""
-    words = {**read_frontend_attributes(x.attributes.text(_CARRIER)), KEY: str(ipu)}
-    values = {**x.attributes, _CARRIER: frontend_attributes_text(words)}
-    return x._replace(attributes=Attributes(values, x.attributes.called))
+    words = {**read_frontend_attributes(op.attributes.text(_CARRIER)), KEY: str(ipu)}
+    values = {**op.attributes, _CARRIER: frontend_attributes_text(words)}
+    return op._replace(attributes=Attributes(values, op.attributes.called))
 
 
-def leaf_count(x: Instruction) -> int:
+def leaf_count(op: Instruction) -> int:
     """Return how many arrays and tokens an op makes."""
-    if not isinstance(x.shape, TupleShape):
+    if not isinstance(op.shape, TupleShape):
         return 1
-    return sum(1 for _ in leaves(x.shape))
+    return sum(1 for _ in leaves(op.shape))
 
 
-def _check_devices(x: Instruction, highest: int) -> None:
+def _check_devices(op: Instruction, highest: int) -> None:
     """Refuse numbers that no IPU has, before as many IPUs are made room for."""
     if highest >= _MOST_IPUS:
         raise StagingError(
             "E0519",
-            f"{x.name!r} is put on device {highest} by its sharding, which is no number of an IPU",
+            f"{op.name!r} is put on device {highest} by its sharding, which is no number of an IPU",
             hint="number IPUs from 0: sharding={maximal device=0}",
         )
 

@@ -18,7 +18,7 @@ class EntryDraft:
     def __init__(self, module: Module) -> None:
         self.made: list[Instruction] = []
         self.computations: list[Computation] = []
-        self.names = Names(x.name for x in module.entry.instructions)
+        self.names = Names(op.name for op in module.entry.instructions)
         self.computation_names = Names(module.computation)
         self.metadata = ""
         """Of what helps to run the loop at hand."""
@@ -26,9 +26,9 @@ class EntryDraft:
         """Names of the ops that take rows of arrays, or join them."""
         self._known: dict[object, int] = {}
 
-    def append(self, x: Instruction) -> int:
+    def append(self, op: Instruction) -> int:
         """Append an instruction as it stands."""
-        self.made.append(x)
+        self.made.append(op)
         return len(self.made) - 1
 
     def add(
@@ -69,11 +69,11 @@ class EntryDraft:
         return self._known[key]
 
     def _rows(self, position: int, axis: int, first: int, last: int) -> int:
-        x, shape = self.made[position], self.array(position)
+        op, shape = self.made[position], self.array(position)
         part = with_rows(shape, axis, last - first)
-        stem = f"{x.name}.rows_{first}_{last}"
-        if x.opcode == "broadcast" and axis not in x.attributes.integers("dimensions"):
-            return self.add(stem, "broadcast", part, x.operands, x.attributes)
+        stem = f"{op.name}.rows_{first}_{last}"
+        if op.opcode == "broadcast" and axis not in op.attributes.integers("dimensions"):
+            return self.add(stem, "broadcast", part, op.operands, op.attributes)
         ranges = [SliceRange(0, size) for size in shape.dimensions]
         ranges[axis] = SliceRange(first, last)
         at = self.add(stem, "slice", part, (position,), Attributes({"slice": tuple(ranges)}))

@@ -36,31 +36,33 @@ def rows_joined(module: Module) -> Module:
     Sums are taken that part an axis into at least two ranges.
     """
     entry = module.entry
-    parts = {n: part for n, x in enumerate(entry.instructions) if (part := _part(entry, x))}
+    parts = {n: part for n, op in enumerate(entry.instructions) if (part := _part(entry, op))}
     if len(parts) < 2:
         return module
     sums = _sums(entry, parts)
-    found = {n: rows for n, axis in sums.items() if (rows := _rows(entry, n, axis, sums, parts))}
-    if not found:
+    rows_by_sum = {
+        n: rows for n, axis in sums.items() if (rows := _rows(entry, n, axis, sums, parts))
+    }
+    if not rows_by_sum:
         return module
     draft = Draft(module, entry)
-    for position, x in enumerate(entry.instructions):
-        if position in found:
-            place = _concatenated(draft, x, found[position])
+    for position, op in enumerate(entry.instructions):
+        if position in rows_by_sum:
+            place = _concatenated(draft, op, rows_by_sum[position])
         else:
-            place = draft.append(with_operands(x, tuple(draft.place[i] for i in x.operands)))
+            place = draft.append(with_operands(op, tuple(draft.place[i] for i in op.operands)))
         draft.place.append(place)
     new = draft.finish()
     computations = tuple(new if c is entry else c for c in module.computations)
     return dead_code_eliminated(replace(module, computations=computations))
 
 
-def _part(entry: Computation, x: Instruction) -> _Part | None:
+def _part(entry: Computation, op: Instruction) -> _Part | None:
     """Return what a pad with zeros along one axis has in them."""
-    if x.opcode != "pad" or not isinstance(x.shape, ArrayShape):
+    if op.opcode != "pad" or not isinstance(op.shape, ArrayShape):
         return None
-    value = scalar_constant(entry.instructions[x.operands[1]])
-    given = x.attributes.get("padding", ())
+    value = scalar_constant(entry.instructions[op.operands[1]])
+    given = op.attributes.get("padding", ())
     rows = [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
     axes = [axis for axis, row in enumerate(rows) if row != PaddingDimension(0, 0)]
     if value is None or value.any() or len(axes) != 1:
@@ -69,19 +71,19 @@ def _part(entry: Computation, x: Instruction) -> _Part | None:
     row = rows[axis]
     if row.interior or min(row.low, row.high) < 0:
         return None
-    return _Part(axis, row.low, x.shape.dimensions[axis] - row.high, x.operands[0])
+    return _Part(axis, row.low, op.shape.dimensions[axis] - row.high, op.operands[0])
 
 
 def _sums(entry: Computation, parts: dict[int, _Part]) -> dict[int, int]:
     """Return the additions, of parts and of one another, with the axis of their parts."""
-    found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
-        if x.opcode == "add":
-            axes = {parts[i].axis if i in parts else found.get(i, -1) for i in x.operands}
-            alone = all(len(entry.users[i]) == 1 for i in x.operands if i in found)
+    axis_by_sum: dict[int, int] = {}
+    for position, op in enumerate(entry.instructions):
+        if op.opcode == "add":
+            axes = {parts[i].axis if i in parts else axis_by_sum.get(i, -1) for i in op.operands}
+            alone = all(len(entry.users[i]) == 1 for i in op.operands if i in axis_by_sum)
             if len(axes) == 1 and -1 not in axes and alone:
-                found[position] = axes.pop()
-    return found
+                axis_by_sum[position] = axes.pop()
+    return axis_by_sum
 
 
 def _rows(
@@ -90,41 +92,41 @@ def _rows(
     """Return the parts of a whole sum, in order; None where two have a row in common."""
     if any(user in sums for user in entry.users[position]):
         return None  # a sum within another
-    found, waiting = [], [position]
+    rows, waiting = [], [position]
     while waiting:
         at = waiting.pop()
         if at in parts:
-            found.append(parts[at])
+            rows.append(parts[at])
         else:
             waiting.extend(entry.instructions[at].operands)
-    found.sort(key=lambda x: x.begin)
+    rows.sort(key=lambda x: x.begin)
     end = 0
-    for part in found:
+    for part in rows:
         if part.begin < end or part.end <= part.begin:
             return None
         end = part.end
-    return found
+    return rows
 
 
-def _concatenated(draft: Draft, x: Instruction, rows: list[_Part]) -> int:
+def _concatenated(draft: Draft, op: Instruction, rows: list[_Part]) -> int:
     """Write the parts side by side, with zeros between them."""
-    if not isinstance(x.shape, ArrayShape):
-        raise TypeError(f"{x.name} is no array")
-    axis, shape = rows[0].axis, x.shape
+    if not isinstance(op.shape, ArrayShape):
+        raise TypeError(f"{op.name} is no array")
+    axis, shape = rows[0].axis, op.shape
     operands, end = [], 0
     for part in (*rows, _Part(axis, shape.dimensions[axis], shape.dimensions[axis], -1)):
         if part.begin > end:
             sizes = list(shape.dimensions)
             sizes[axis] = part.begin - end
             gap = ArrayShape(shape.element_type, tuple(sizes))
-            operands.append(filled(draft, x, gap, 0))
+            operands.append(filled(draft, op, gap, 0))
         if part.source >= 0:
             operands.append(draft.place[part.source])
         end = part.end
     along = {"dimensions": (axis,)}
-    kept = {k: v for k, v in x.attributes.items() if k == "frontend_attributes"}
+    kept = {k: v for k, v in op.attributes.items() if k == "frontend_attributes"}
     return draft.append(
-        x._replace(
+        op._replace(
             opcode="concatenate", operands=tuple(operands), attributes=Attributes(along | kept),
             backend_config="", start=-1, end=-1,
         )

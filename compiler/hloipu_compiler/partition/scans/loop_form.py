@@ -58,39 +58,39 @@ class StackedLoop:
 
     def rows_of(self, element: int, begin: int, end: int) -> tuple[int, int]:
         """Return which rows [first, last) of a stack the trips [begin, end) use."""
-        found = [self.rows[i][begin:end] for i in self.elements[element].accesses]
-        return int(min(x.min() for x in found)), int(max(x.max() for x in found)) + 1
+        rows = [self.rows[i][begin:end] for i in self.elements[element].accesses]
+        return int(min(x.min() for x in rows)), int(max(x.max() for x in rows)) + 1
 
 
 def stacked_loop(module: Module, caller: Computation, position: int) -> StackedLoop | None:
     """Return the form of a `while` of the entry; None where it cannot be split by its trips."""
-    x = caller.instructions[position]
-    counted = counted_loop(module, caller, x)
+    op = caller.instructions[position]
+    counted = counted_loop(module, caller, op)
     if counted is None or not 2 <= counted.trips <= MOST_TRIPS or len(counted.counter) != 1:
         return None
-    body = module.computation[x.attributes.text("body")]
+    body = module.computation[op.attributes.text("body")]
     if not _is_plain(caller, position, body):
         return None
-    counts = _counts(module, caller, x, body)
+    counts = _counts(module, caller, op, body)
     trips = np.arange(counted.trips)
     numbers = {index: start + step * trips for index, (start, step) in counts.items()}
-    known = trip_values(body, numbers, _tables(caller, x, body), counted.trips)
+    known = trip_values(body, numbers, _tables(caller, op, body), counted.trips)
     finding = _Finding(body, known, counts)
-    shape = x.shape
+    shape = op.shape
     if not isinstance(shape, TupleShape):
         return None
     elements = tuple(finding.element(i) for i in range(len(shape.elements)))
     return StackedLoop(
-        position, x.name, counted.trips, counted.counter[0], counts, elements, known, finding.rows
+        position, op.name, counted.trips, counted.counter[0], counts, elements, known, finding.rows
     )  # fmt: skip
 
 
 def _is_plain(caller: Computation, position: int, body: Computation) -> bool:
     """Whether a loop's state is a tuple that is put together before and in the body."""
-    x = caller.instructions[position]
-    if CONTROL in x.attributes or caller.instructions[x.operands[0]].opcode != "tuple":
+    op = caller.instructions[position]
+    if CONTROL in op.attributes or caller.instructions[op.operands[0]].opcode != "tuple":
         return False
-    if not isinstance(x.shape, TupleShape) or x.shape.has_buffer:
+    if not isinstance(op.shape, TupleShape) or op.shape.has_buffer:
         return False
     root, parameter = body.instructions[body.root], body.parameters[0]
     given = all(body.instructions[user].opcode == _GTE for user in body.users[parameter])
@@ -99,33 +99,33 @@ def _is_plain(caller: Computation, position: int, body: Computation) -> bool:
 
 
 def _counts(
-    module: Module, caller: Computation, x: Instruction, body: Computation
+    module: Module, caller: Computation, op: Instruction, body: Computation
 ) -> dict[int, tuple[int, int]]:
     """Return the elements of the state that count, or stay as they are, from a constant on."""
-    found = {}
-    for index, shape in enumerate(x.shape.elements if isinstance(x.shape, TupleShape) else ()):
+    start_and_step = {}
+    for index, shape in enumerate(op.shape.elements if isinstance(op.shape, TupleShape) else ()):
         if number_type(shape) is None:
             continue
-        start = linear_form(module, Frame(caller), x.operands[0], (index,))
+        start = linear_form(module, Frame(caller), op.operands[0], (index,))
         change = linear_form(module, Frame(body), body.root, (index,))
         if start is None or start.carried is not None or change is None:
             continue
         if change.carried == (index,):
-            found[index] = (start.constant, change.constant)
-    return found
+            start_and_step[index] = (start.constant, change.constant)
+    return start_and_step
 
 
-def _tables(caller: Computation, x: Instruction, body: Computation) -> dict[int, Values]:
+def _tables(caller: Computation, op: Instruction, body: Computation) -> dict[int, Values]:
     """Return the elements of the state that are a row of numbers and stay as they are."""
-    given = caller.instructions[x.operands[0]].operands
+    given = caller.instructions[op.operands[0]].operands
     root = body.instructions[body.root]
-    found = {}
+    table_by_element = {}
     for user in body.users[body.parameters[0]]:
         index = body.instructions[user].attributes.integer("index")
         table = table_of(caller.instructions[given[index]])
         if table is not None and root.operands[index] == user:
-            found[index] = table
-    return found
+            table_by_element[index] = table
+    return table_by_element
 
 
 class _Finding:
@@ -179,61 +179,61 @@ class _Finding:
         """Return the ops that read or write parts of a stack, or None where it is used whole."""
         versions = list(taken)
         known = set(taken)
-        found = []
+        accesses = []
         for version in versions:
             for user in self.body.users[version]:
-                x = self.body.instructions[user]
+                op = self.body.instructions[user]
                 if user == self.body.root:
-                    places = [n for n, i in enumerate(x.operands) if i == version]
+                    places = [n for n, i in enumerate(op.operands) if i == version]
                     if places != [index]:
                         return None
                     continue
-                if x.opcode not in (_READ, _WRITE) or x.operands.count(version) != 1:
+                if op.opcode not in (_READ, _WRITE) or op.operands.count(version) != 1:
                     return None
-                if x.operands[0] != version:
+                if op.operands[0] != version:
                     return None
-                found.append(user)
-                if x.opcode == _WRITE and user not in known:
+                accesses.append(user)
+                if op.opcode == _WRITE and user not in known:
                     known.add(user)
                     versions.append(user)
-        return sorted(found) if self.root.operands[index] in known else None
+        return sorted(accesses) if self.root.operands[index] in known else None
 
     def _axes(self, access: int) -> list[int]:
         """Return the axes of which an access takes one row that goes with the trips."""
-        x = self.body.instructions[access]
-        shape = self.body.instructions[x.operands[0]].shape
-        sizes = _sizes(self.body, x)
-        first = len(x.operands) - len(sizes)
+        op = self.body.instructions[access]
+        shape = self.body.instructions[op.operands[0]].shape
+        sizes = _sizes(self.body, op)
+        first = len(op.operands) - len(sizes)
         if not isinstance(shape, ArrayShape) or not shape.is_static:
             return []
-        if first != (1 if x.opcode == _READ else 2):
+        if first != (1 if op.opcode == _READ else 2):
             return []  # an older form, with all indices in one array
-        found = []
+        axes = []
         for axis, size in enumerate(sizes):
-            values = self.known.get(x.operands[first + axis])
+            values = self.known.get(op.operands[first + axis])
             if size != 1 or values is None or values[0] == values[-1]:
                 continue
             if values.min() >= 0 and values.max() < shape.dimensions[axis]:
-                found.append(axis)
-        return found
+                axes.append(axis)
+        return axes
 
     def _index(self, access: int, axis: int) -> int:
-        x = self.body.instructions[access]
-        return x.operands[first_index(x) + axis]
+        op = self.body.instructions[access]
+        return op.operands[first_index(op) + axis]
 
 
 _READ, _WRITE = "dynamic-slice", "dynamic-update-slice"
 
 
-def first_index(x: Instruction) -> int:
+def first_index(op: Instruction) -> int:
     """Return which operand of a dynamic-slice or dynamic-update-slice is its first index."""
-    return 1 if x.opcode == _READ else 2
+    return 1 if op.opcode == _READ else 2
 
 
-def _sizes(body: Computation, x: Instruction) -> tuple[int, ...]:
-    if x.opcode == _READ:
-        return x.attributes.integers("dynamic_slice_sizes")
-    shape = body.instructions[x.operands[1]].shape
+def _sizes(body: Computation, op: Instruction) -> tuple[int, ...]:
+    if op.opcode == _READ:
+        return op.attributes.integers("dynamic_slice_sizes")
+    shape = body.instructions[op.operands[1]].shape
     return shape.dimensions if isinstance(shape, ArrayShape) else ()
 
 

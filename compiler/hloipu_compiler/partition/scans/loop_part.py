@@ -23,12 +23,12 @@ def part(
     draft: EntryDraft,
     module: Module,
     loop: StackedLoop,
-    x: Instruction,
+    op: Instruction,
     begin: int,
     end: int,
     state: list[int],
 ) -> tuple[list[int], dict[int, int]]:
-    """Append the loop over trips [begin, end); `x`: the whole loop, `state`: what goes into it.
+    """Append the loop over trips [begin, end); `op`: the whole loop, `state`: what goes into it.
 
     Return what goes into the next part, and the rows that were written, by element.
     """
@@ -42,8 +42,8 @@ def part(
             firsts[index] = first
             given[index] = draft.rows(state[index], element.axis, first, last)
     shapes = TupleShape(tuple(draft.made[i].shape for i in given))
-    stem = f"{x.name}.trips_{begin}_{end}"
-    body = _body(draft, module.computation[x.attributes.text("body")], loop, shapes, firsts, stem)
+    stem = f"{op.name}.trips_{begin}_{end}"
+    body = _body(draft, module.computation[op.attributes.text("body")], loop, shapes, firsts, stem)
     condition = _condition(draft, loop, shapes, end, stem)
     draft.computations += [condition, body]
     before = draft.add(f"{stem}.start", "tuple", shapes, tuple(given))
@@ -90,41 +90,43 @@ def _body(
     owner = {
         access: index for index, element in enumerate(loop.elements) for access in element.accesses
     }
-    names = Names(x.name for x in old.instructions)
-    made: list[Instruction] = []
+    names = Names(op.name for op in old.instructions)
+    instructions: list[Instruction] = []
     place: list[int] = []
     shifted: dict[tuple[int, int], int] = {}
-    for position, x in enumerate(old.instructions):
-        operands = [place[i] for i in x.operands]
-        shape = x.shape
-        if x.parameter_number >= 0 or position == old.root:
+    for position, op in enumerate(old.instructions):
+        operands = [place[i] for i in op.operands]
+        shape = op.shape
+        if op.parameter_number >= 0 or position == old.root:
             shape = shapes
-        elif x.opcode == _GTE and x.operands[0] == old.parameters[0]:
-            shape = shapes.elements[x.attributes.integer("index")]
+        elif op.opcode == _GTE and op.operands[0] == old.parameters[0]:
+            shape = shapes.elements[op.attributes.integer("index")]
         elif position in owner:
             element = owner[position]
-            number_at = first_index(x) + loop.elements[element].axis
+            number_at = first_index(op) + loop.elements[element].axis
             key = (operands[number_at], firsts[element])
             if key not in shifted:
-                shifted[key] = _shifted(made, names, *key)
+                shifted[key] = _shifted(instructions, names, *key)
             operands[number_at] = shifted[key]
-            if x.opcode == "dynamic-update-slice" and isinstance(shape, ArrayShape):
-                stack = made[operands[0]].shape
+            if op.opcode == "dynamic-update-slice" and isinstance(shape, ArrayShape):
+                stack = instructions[operands[0]].shape
                 axis = loop.elements[element].axis
                 if isinstance(stack, ArrayShape):
                     shape = with_rows(shape, axis, stack.dimensions[axis])
-        place.append(len(made))
-        moved = with_operands(x, tuple(operands))
-        made.append(moved if shape is x.shape else moved._replace(shape=shape))
+        place.append(len(instructions))
+        moved = with_operands(op, tuple(operands))
+        instructions.append(moved if shape is op.shape else moved._replace(shape=shape))
     name = draft.computation_names.fresh(f"{stem}.body")
-    return Computation(name, tuple(made), place[old.root], old.execution_thread)
+    return Computation(name, tuple(instructions), place[old.root], old.execution_thread)
 
 
-def _shifted(made: list[Instruction], names: Names, index: int, first: int) -> int:
+def _shifted(instructions: list[Instruction], names: Names, index: int, first: int) -> int:
     """Return where an index stands that counts from the first row at hand."""
     if first == 0:
         return index
-    shape = made[index].shape
-    made.append(number(names.fresh(f"first_row.{first}"), first, shape))
-    made.append(Instruction(names.fresh("row"), "subtract", shape, (index, len(made) - 1)))
-    return len(made) - 1
+    shape = instructions[index].shape
+    instructions.append(number(names.fresh(f"first_row.{first}"), first, shape))
+    instructions.append(
+        Instruction(names.fresh("row"), "subtract", shape, (index, len(instructions) - 1))
+    )
+    return len(instructions) - 1

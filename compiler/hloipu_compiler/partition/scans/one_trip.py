@@ -22,12 +22,12 @@ class OneTrip:
     """Writes trips of one loop out, one at a time."""
 
     def __init__(
-        self, draft: EntryDraft, module: Module, loop: StackedLoop, x: Instruction
+        self, draft: EntryDraft, module: Module, loop: StackedLoop, op: Instruction
     ) -> None:
         self.draft = draft
         self.loop = loop
-        self.x = x
-        self.body = module.computation[x.attributes.text("body")]
+        self.x = op
+        self.body = module.computation[op.attributes.text("body")]
         self.owner = {
             access: index
             for index, element in enumerate(loop.elements)
@@ -41,19 +41,23 @@ class OneTrip:
         """Append a trip's ops; return what goes into the next one, and the rows written."""
         place: dict[int, int] = {}
         root = self.body.instructions[self.body.root]
-        for position, x in enumerate(self.body.instructions):
-            if position in self.loop.known or x.parameter_number >= 0 or position == self.body.root:
+        for position, op in enumerate(self.body.instructions):
+            if (
+                position in self.loop.known
+                or op.parameter_number >= 0
+                or position == self.body.root
+            ):
                 continue
-            if x.opcode == _GTE and x.operands[0] == self.body.parameters[0]:
-                place[position] = self._taken(x.attributes.integer("index"), trip, state)
+            if op.opcode == _GTE and op.operands[0] == self.body.parameters[0]:
+                place[position] = self._taken(op.attributes.integer("index"), trip, state)
             elif position in self.owner:
                 place[position] = self._access(position, trip, place)
             elif self.alike[position] and position in self.shared:
                 place[position] = self.shared[position]
             else:
-                operands = tuple([self._value(i, trip, place) for i in x.operands])
-                stem = f"{self.x.name}.trip_{trip}.{x.name}"
-                moved = with_operands(x, operands)._replace(name=self.draft.names.fresh(stem))
+                operands = tuple([self._value(i, trip, place) for i in op.operands])
+                stem = f"{self.x.name}.trip_{trip}.{op.name}"
+                moved = with_operands(op, operands)._replace(name=self.draft.names.fresh(stem))
                 place[position] = self.draft.append(moved)
                 if self.alike[position]:
                     self.shared[position] = place[position]
@@ -67,14 +71,14 @@ class OneTrip:
 
     def _alike(self) -> bytearray:
         """Return the ops that depend on constants alone, and so are the same in each trip."""
-        found = bytearray(len(self.body.instructions))
-        for position, x in enumerate(self.body.instructions):
-            if x.parameter_number >= 0 or x.attributes.called or x.opcode in _RANDOM:
+        is_alike = bytearray(len(self.body.instructions))
+        for position, op in enumerate(self.body.instructions):
+            if op.parameter_number >= 0 or op.attributes.called or op.opcode in _RANDOM:
                 continue
-            if has_side_effect(x) or x.opcode not in OPS or position == self.body.root:
+            if has_side_effect(op) or op.opcode not in OPS or position == self.body.root:
                 continue
-            found[position] = all(found[i] for i in x.operands)
-        return found
+            is_alike[position] = all(is_alike[i] for i in op.operands)
+        return is_alike
 
     def _value(self, position: int, trip: int, place: dict[int, int]) -> int:
         """Return where a value of the body stands in the entry."""
@@ -93,27 +97,27 @@ class OneTrip:
 
     def _access(self, position: int, trip: int, place: dict[int, int]) -> int:
         """Append what reads or writes a row of the rows at hand; return where its value stands."""
-        x = self.body.instructions[position]
+        op = self.body.instructions[position]
         index = self.owner[position]
         axis = self.loop.elements[index].axis
         row = int(self.loop.rows[position][trip]) - self.loop.rows_of(index, trip, trip + 1)[0]
-        stack = place[x.operands[0]]
+        stack = place[op.operands[0]]
         shape = self.draft.array(stack)
         whole = with_rows(shape, axis, 1).dimensions
-        operands, result = [stack], x.shape
-        if x.opcode == _SLICE:
-            if x.attributes.integers("dynamic_slice_sizes") == whole:
+        operands, result = [stack], op.shape
+        if op.opcode == _SLICE:
+            if op.attributes.integers("dynamic_slice_sizes") == whole:
                 return self.draft.rows(stack, axis, row, row + 1)
         else:
-            update = self._value(x.operands[1], trip, place)
+            update = self._value(op.operands[1], trip, place)
             if self.draft.array(update).dimensions == whole == shape.dimensions:
                 return update
             operands, result = [stack, update], shape
-        for number, i in enumerate(x.operands[first_index(x) :]):
+        for number, i in enumerate(op.operands[first_index(op) :]):
             if number == axis:
                 operands.append(self.draft.number(row, self.body.instructions[i].shape))
             else:
                 operands.append(self._value(i, trip, place))
-        name = self.draft.names.fresh(f"{self.x.name}.trip_{trip}.{x.name}")
-        moved = with_operands(x, tuple(operands))
+        name = self.draft.names.fresh(f"{self.x.name}.trip_{trip}.{op.name}")
+        moved = with_operands(op, tuple(operands))
         return self.draft.append(moved._replace(name=name, shape=result))

@@ -98,21 +98,21 @@ def _results_of_unlike_pieces(step: InPieces) -> set[int]:
 def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     entry = written(module, choice)
     computations = tuple(entry if c is module.entry else c for c in module.computations)
-    made = dead_code_eliminated(replace(module, computations=computations))
+    cut_module = dead_code_eliminated(replace(module, computations=computations))
     if not choice.parameters and not choice.results:
-        return InPieces(made, wrapping, (), None)
+        return InPieces(cut_module, wrapping, (), None)
     numbers = numbers_of(module.entry, choice)
-    names = [x.name for x in parameter_arrays(module)]
+    names = [array.name for array in parameter_arrays(module)]
     for pair in wrapping.state:
         names[pair.parameter] = pair.name
     stacks = stacks_of(module.entry, choice, numbers, names)
-    made = replace(made, attributes=renumbered_header(made, numbers))
-    return InPieces(made, renumbered_wrapping(wrapping, numbers, stacks), stacks, numbers)
+    cut_module = replace(cut_module, attributes=renumbered_header(cut_module, numbers))
+    return InPieces(cut_module, renumbered_wrapping(wrapping, numbers, stacks), stacks, numbers)
 
 
 def in_pieces(
     module: Module, wrapping: Wrapping, cuts: Cuts | None = None
 ) -> tuple[Module, Wrapping, tuple[Stack, ...]]:
     """Return module, wrapping and stacks of `step_in_pieces`."""
-    made = step_in_pieces(module, wrapping, cuts)
-    return made.module, made.wrapping, made.stacks
+    cut_step = step_in_pieces(module, wrapping, cuts)
+    return cut_step.module, cut_step.wrapping, cut_step.stacks

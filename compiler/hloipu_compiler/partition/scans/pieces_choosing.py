@@ -50,15 +50,15 @@ class _Choosing:
         self.cut: dict[int, Cut] = {}
 
     def choice(self) -> Choice:
-        found = NOTHING
+        choice = NOTHING
         for _ in range(_MOST_ROUNDS):
             self.cut = self.classes.cut()
-            found = self._kept() if self.cut else NOTHING
-            torn = self._torn(found)
+            choice = self._kept() if self.cut else NOTHING
+            torn = self._torn(choice)
             if not torn:
                 break
             self.classes.leave_whole(torn)
-        return found
+        return choice
 
     def _torn(self, choice: Choice) -> set[Cell]:
         """Return the classes of state that stays whole while its next value would be in pieces.
@@ -67,18 +67,18 @@ class _Choosing:
         """
         return {
             self.classes.class_of(p, self.cut[p].axis)
-            for p, made in self.state
-            if p in self.cut and p not in choice.parameters and made in choice.cut
+            for p, new in self.state
+            if p in self.cut and p not in choice.parameters and new in choice.cut
         }
 
     def _state(self) -> list[tuple[int, int]]:
         """Return the positions of each state and of its next value, where both are arrays."""
         parameters, results = parameter_positions(self.entry), result_positions(self.entry)
         return [
-            (self.entry.parameters[pair.parameter], made)
+            (self.entry.parameters[pair.parameter], new)
             for pair in self.wrapping.state
             if len(self.entry.parameters) == len(parameters)
-            if (made := results[pair.result]) is not None
+            if (new := results[pair.result]) is not None
         ]
 
     def _kept(self) -> Choice:
@@ -125,8 +125,8 @@ class _Choosing:
         """Return state whose next value is not of its shape."""
         return {
             given
-            for given, made in self.state
-            if given in parameters and self.shapes[given].dimensions != self.shapes[made].dimensions
+            for given, new in self.state
+            if given in parameters and self.shapes[given].dimensions != self.shapes[new].dimensions
         }
 
     def _results(
@@ -134,24 +134,24 @@ class _Choosing:
     ) -> dict[int, Cut]:
         """Return the results that become several: next values of cut state, and what is cut."""
         state = {pair.result: self.entry.parameters[pair.parameter] for pair in self.wrapping.state}
-        found = {}
+        cut_by_result = {}
         for number, position in enumerate(results):
             source = state.get(number, position)
             if source in cut and (number not in state or source in parameters):
-                found[number] = cut[source]
-        return found
+                cut_by_result[number] = cut[source]
+        return cut_by_result
 
     def _reads(self, position: int, read: dict[int, bool]) -> Iterator[tuple[int, bool]]:
         """Yield what an op reads, and whether only pieces of it."""
-        x = self.entry.instructions[position]
-        operands = [self.shapes[i] for i in x.operands]
-        sliced = sliced_range(x, operands[0]) if x.opcode == "slice" else None
-        along = x.attributes.integers("dimensions") if x.opcode == "reduce" else ()
+        op = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in op.operands]
+        sliced = sliced_range(op, operands[0]) if op.opcode == "slice" else None
+        along = op.attributes.integers("dimensions") if op.opcode == "reduce" else ()
         own = self.cut.get(position) if position in read else None
         places: Sequence[int] | None = None
         if own is not None:
-            places = followed(x, operands, own.axis)
-        for number, i in enumerate(x.operands):
+            places = followed(op, operands, own.axis)
+        for number, i in enumerate(op.operands):
             other = self.cut.get(i)
             if other is None:
                 yield i, False
@@ -160,6 +160,6 @@ class _Choosing:
             elif places is not None:
                 yield i, places[number] == other.axis
             elif number == 0 and other.axis in along:
-                yield i, combining(self.module, x) is not None
+                yield i, combining(self.module, op) is not None
             else:
                 yield i, False

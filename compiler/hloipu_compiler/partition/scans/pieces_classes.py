@@ -47,23 +47,23 @@ class CutClasses:
     ) -> None:
         self.entry = entry
         self.cuts = cuts
-        self.shapes = [_array(x) for x in entry.instructions]
+        self.shapes = [_array(op) for op in entry.instructions]
         self.stride = max((s.rank for s in self.shapes), default=0) + 1
         self.classes = UnionFind[Cell]()
         self.cuts_of: dict[Cell, list[tuple[int, list[int]]]] = {}
         """Of a class: sizes of dimensions, and where these are cut."""
         for position in range(len(self.shapes)):
             self._join(position)
-        for given, made in pairs:
-            if self.shapes[given].dimensions == self.shapes[made].dimensions:
+        for given, new in pairs:
+            if self.shapes[given].dimensions == self.shapes[new].dimensions:
                 for axis in range(self.shapes[given].rank):
-                    self._one(given, axis, made, axis)
+                    self._one(given, axis, new, axis)
         self._cut_classes()
 
     def cut(self) -> dict[int, Cut]:
         """Return how values may be cut, by position."""
-        found = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
-        return {position: cut for position, cut in found if cut is not None}
+        cuts = ((position, self._cut_of(position)) for position in range(len(self.shapes)))
+        return {position: cut for position, cut in cuts if cut is not None}
 
     def class_of(self, position: int, axis: int) -> Cell:
         """Return the class of a dimension."""
@@ -80,21 +80,21 @@ class CutClasses:
             self.classes.unite(a * self.stride + i, b * self.stride + k)
 
     def _join(self, position: int) -> None:
-        x = self.entry.instructions[position]
-        operands = [self.shapes[i] for i in x.operands]
+        op = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in op.operands]
         for axis in range(self.shapes[position].rank):
-            for i, place in zip(x.operands, followed(x, operands, axis) or (), strict=False):
+            for i, place in zip(op.operands, followed(op, operands, axis) or (), strict=False):
                 if place != WHOLE:
                     self._one(position, axis, i, place)
 
     def _cut_classes(self) -> None:
         """Find where classes are cut, and leave those whole that would have too many pieces."""
-        for position, x in enumerate(self.entry.instructions):
-            if self.cuts is not None and x.name not in self.cuts:
+        for position, op in enumerate(self.entry.instructions):
+            if self.cuts is not None and op.name not in self.cuts:
                 continue
-            for at, axis, places in self._cutting(position, x):
+            for at, axis, places in self._cutting(position, op):
                 if isinstance(self.cuts, Mapping):
-                    kept = self.cuts[x.name]
+                    kept = self.cuts[op.name]
                     places = [places[0], *(p for p in places[1:-1] if p in kept), places[-1]]
                 root = self.classes.find(at * self.stride + axis)
                 size = self.shapes[at].dimensions[axis]
@@ -112,36 +112,36 @@ class CutClasses:
         self.unit: dict[Cell, int] = {}
         for root, cuts in self.cuts_of.items():
             unit = lcm(*{n for n, _ in cuts})
-            found = {at * unit // n for n, cut in cuts for at in cut}
-            if 2 < len(found) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
-                self.sorted[root], self.unit[root] = tuple(sorted(found)), unit
+            places_in_units = {at * unit // n for n, cut in cuts for at in cut}
+            if 2 < len(places_in_units) <= MOST_PIECES // self.members[root] and unit <= MOST_PARTS:
+                self.sorted[root], self.unit[root] = tuple(sorted(places_in_units)), unit
 
-    def _cutting(self, position: int, x: Instruction) -> Iterator[tuple[int, int, list[int]]]:
+    def _cutting(self, position: int, op: Instruction) -> Iterator[tuple[int, int, list[int]]]:
         """Yield position and axis of what an op cuts, and where."""
-        if x.opcode == "concatenate":
-            (axis,) = x.attributes.integers("dimensions")
-            sizes = [self.shapes[i].dimensions[axis] for i in x.operands]
+        if op.opcode == "concatenate":
+            (axis,) = op.attributes.integers("dimensions")
+            sizes = [self.shapes[i].dimensions[axis] for i in op.operands]
             yield position, axis, [0, *accumulate(sizes)]
-        elif x.opcode == "slice":
-            found = sliced_range(x, self.shapes[x.operands[0]])
-            if found is not None:
-                axis, taken = found
-                size = self.shapes[x.operands[0]].dimensions[axis]
-                yield x.operands[0], axis, [0, taken.start, taken.limit, size]
+        elif op.opcode == "slice":
+            axis_and_range = sliced_range(op, self.shapes[op.operands[0]])
+            if axis_and_range is not None:
+                axis, taken = axis_and_range
+                size = self.shapes[op.operands[0]].dimensions[axis]
+                yield op.operands[0], axis, [0, taken.start, taken.limit, size]
 
     def _cut_of(self, position: int) -> Cut | None:
         """Return how a value may be cut: along the axis whose class has most members."""
-        x, shape = self.entry.instructions[position], self.shapes[position]
+        op, shape = self.entry.instructions[position], self.shapes[position]
         roots = [self.classes.find(position * self.stride + axis) for axis in range(shape.rank)]
         axes = [axis for axis, root in enumerate(roots) if root in self.sorted]
-        axes = [axis for axis in axes if x.parameter_number >= 0 or self._goes_by(position, axis)]
+        axes = [axis for axis in axes if op.parameter_number >= 0 or self._goes_by(position, axis)]
         if not axes:
             return None
         axis = max(axes, key=lambda a: (self.members[roots[a]], roots[a]))
         root, sizes = roots[axis], {shape.dimensions[axis]}
-        if x.opcode == "reshape":
-            (place,) = followed(x, [self.shapes[x.operands[0]]], axis) or (axis,)
-            sizes.add(self.shapes[x.operands[0]].dimensions[place])
+        if op.opcode == "reshape":
+            (place,) = followed(op, [self.shapes[op.operands[0]]], axis) or (axis,)
+            sizes.add(self.shapes[op.operands[0]].dimensions[place])
         return self._cut_along(axis, root, shape.dimensions[axis], sizes)
 
     def _cut_along(self, axis: int, root: Cell, size: int, sizes: Collection[int]) -> Cut | None:
@@ -153,18 +153,18 @@ class CutClasses:
 
     def _goes_by(self, position: int, axis: int) -> bool:
         """Whether an op makes a range of its result of ranges of its operands."""
-        x = self.entry.instructions[position]
-        operands = [self.shapes[i] for i in x.operands]
-        if x.opcode == "concatenate" or (
-            x.opcode == "slice" and sliced_range(x, operands[0]) is not None
+        op = self.entry.instructions[position]
+        operands = [self.shapes[i] for i in op.operands]
+        if op.opcode == "concatenate" or (
+            op.opcode == "slice" and sliced_range(op, operands[0]) is not None
         ):
             return True
-        return followed(x, operands, axis) is not None
+        return followed(op, operands, axis) is not None
 
 
-def _array(x: Instruction) -> ArrayShape:
+def _array(op: Instruction) -> ArrayShape:
     """Return the shape of an array; a number's for what is none."""
-    return x.shape if isinstance(x.shape, ArrayShape) else _NONE
+    return op.shape if isinstance(op.shape, ArrayShape) else _NONE
 
 
 _NONE = ArrayShape(ELEMENT_TYPES["pred"])

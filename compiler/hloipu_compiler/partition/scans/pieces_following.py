@@ -21,60 +21,60 @@ _IN_PIECES = ELEMENTWISE | frozenset(
 """What stacked arrays go through; all other ops are computed of whole ones."""
 
 
-def followed(x: Instruction, operands: Sequence[ArrayShape], axis: int) -> Followed | None:
+def followed(op: Instruction, operands: Sequence[ArrayShape], axis: int) -> Followed | None:
     """Return the operands' axes that go with an axis of an op's result.
 
     A range of the result along `axis` is then what the op makes of the same part of them: the same
     range, or where a reshape parts or joins axes one of as many more or fewer elements. None where
     the op does not go by ranges of that axis.
     """
-    if x.opcode not in _IN_PIECES or not isinstance(x.shape, ArrayShape):
+    if op.opcode not in _IN_PIECES or not isinstance(op.shape, ArrayShape):
         return None
-    return dimension_rule(x, operands).ranges(axis)
+    return dimension_rule(op, operands).ranges(axis)
 
 
-def narrowed(x: Instruction, axis: int, size: int) -> Attributes:
+def narrowed(op: Instruction, axis: int, size: int) -> Attributes:
     """Return the attributes of an op whose result has `size` elements along an axis it goes by."""
-    attributes = x.attributes
-    if x.opcode == "slice":
-        given = slice_ranges(x)
+    attributes = op.attributes
+    if op.opcode == "slice":
+        given = slice_ranges(op)
         given[axis] = SliceRange(0, size)
         attributes = attributes.replaced(slice=tuple(given))
-    elif x.opcode == "dynamic-slice":
+    elif op.opcode == "dynamic-slice":
         sizes = list(attributes.integers("dynamic_slice_sizes"))
         sizes[axis] = size
         attributes = attributes.replaced(dynamic_slice_sizes=tuple(sizes))
     return attributes
 
 
-def slice_ranges(x: Instruction) -> list[SliceRange]:
+def slice_ranges(op: Instruction) -> list[SliceRange]:
     """Return the ranges of a slice, one for each dimension."""
-    given = x.attributes.get("slice", ())
+    given = op.attributes.get("slice", ())
     return [r for r in given if isinstance(r, SliceRange)] if isinstance(given, tuple) else []
 
 
-def sliced_range(x: Instruction, operand: ArrayShape) -> tuple[int, SliceRange] | None:
+def sliced_range(op: Instruction, operand: ArrayShape) -> tuple[int, SliceRange] | None:
     """Return axis and range of a slice without steps that takes all along every other axis."""
-    if x.opcode != "slice":
+    if op.opcode != "slice":
         return None
-    found = None
-    for axis, (given, size) in enumerate(zip(slice_ranges(x), operand.dimensions, strict=True)):
+    axis_and_range = None
+    for axis, (given, size) in enumerate(zip(slice_ranges(op), operand.dimensions, strict=True)):
         if (given.start, given.limit, given.stride) == (0, size, 1):
             continue
-        if found is not None or given.stride != 1 or given.start >= given.limit:
+        if axis_and_range is not None or given.stride != 1 or given.start >= given.limit:
             return None
-        found = axis, given
-    return found
+        axis_and_range = axis, given
+    return axis_and_range
 
 
 _COMBINING = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 
 
-def combining(module: Module, x: Instruction) -> str | None:
+def combining(module: Module, op: Instruction) -> str | None:
     """Return the op that puts results of a reduction of pieces together, None where none does."""
-    if x.opcode != "reduce" or len(x.operands) != 2 or not isinstance(x.shape, ArrayShape):
+    if op.opcode != "reduce" or len(op.operands) != 2 or not isinstance(op.shape, ArrayShape):
         return None
-    reducer = module.computation[x.attributes.text("to_apply")]
+    reducer = module.computation[op.attributes.text("to_apply")]
     root = reducer.instructions[reducer.root]
     if root.opcode not in _COMBINING or sorted(root.operands) != sorted(reducer.parameters):
         return None

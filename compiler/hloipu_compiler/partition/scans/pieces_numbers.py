@@ -60,9 +60,9 @@ def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[S
     names = {n: name for stack in stacks if stack.kind == PARAMETER
              for n, name in zip(stack.numbers, piece_names(stack), strict=True)}  # fmt: skip
     state = [
-        StatePair(names.get(given, pair.name), given, made)
+        StatePair(names.get(given, pair.name), given, new)
         for pair in wrapping.state
-        for given, made in zip(
+        for given, new in zip(
             numbers.parameters[pair.parameter], numbers.results[pair.result], strict=True
         )
     ]
@@ -109,19 +109,19 @@ def stacks_of(
     entry: Computation, choice: Choice, numbers: Numbers, names: Sequence[str]
 ) -> tuple[Stack, ...]:
     """Return what users go on seeing whole; `names` of the old parameters."""
-    found = []
+    stacks = []
     for number, cut in enumerate(_cut_parameters(entry, choice)):
         if cut is not None:
             at = numbers.parameters[number][0]
             shape = entry.instructions[entry.parameters[number]].shape
-            found.append(_stack(names[number], PARAMETER, at, cut, shape))
+            stacks.append(_stack(names[number], PARAMETER, at, cut, shape))
     for number, cut in sorted(choice.results.items()):
         position = entry.instructions[entry.root].operands[number]
         at = numbers.results[number][0]
-        found.append(
+        stacks.append(
             _stack(f"result.{number}", RESULT, at, cut, entry.instructions[position].shape)
         )
-    return tuple(found)
+    return tuple(stacks)
 
 
 def _stack(name: str, kind: str, first: int, cut: Cut, shape: object) -> Stack:
@@ -156,19 +156,17 @@ def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
 
 
 def _records(module: Module, key: str) -> tuple[object, ...]:
-    found = module.attributes.get(key, ())
-    return found if isinstance(found, tuple) else ()
+    records = module.attributes.get(key, ())
+    return records if isinstance(records, tuple) else ()
 
 
 def _aliases(alias: Alias, numbers: Numbers) -> list[Alias]:
     """Return the aliases of the pieces; none where only one side is in pieces."""
-    made = numbers.results[alias.output_index[0] if alias.output_index else 0]
+    new = numbers.results[alias.output_index[0] if alias.output_index else 0]
     given = numbers.parameters[alias.parameter]
-    if len(made) != len(given):
+    if len(new) != len(given):
         return []
-    return [
-        alias._replace(output_index=(m,), parameter=g) for m, g in zip(made, given, strict=True)
-    ]
+    return [alias._replace(output_index=(m,), parameter=g) for m, g in zip(new, given, strict=True)]
 
 
 _NUMBERED = re.compile(r"parameter\.(\d+)(?!\d)")
@@ -190,12 +188,12 @@ def with_stacks(program: Program, stacks: Sequence[Stack]) -> Program:
     }
 
     def shown(origin: str) -> str:
-        found = _NUMBERED.match(origin)
-        if found is None:
+        match = _NUMBERED.match(origin)
+        if match is None:
             return origin
-        number = int(found[1])
+        number = int(match[1])
         name = rows.get(number, f"parameter.{numbering.users(number)}")
-        return name + origin[found.end() :]
+        return name + origin[match.end() :]
 
     variables = tuple(
         replace(x, name=shown(x.name), origin=shown(x.origin))

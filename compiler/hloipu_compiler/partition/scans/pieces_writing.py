@@ -51,17 +51,17 @@ class _Writing:
 
     def computation(self) -> Computation:
         numbers = self._numbers()
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             cut = self.choice.cut.get(position)
-            if position == self.entry.root and x.opcode == "tuple":
-                self._root(x)
-            elif x.parameter_number >= 0:
-                self._parameter(position, x, numbers[x.parameter_number])
+            if position == self.entry.root and op.opcode == "tuple":
+                self._root(op)
+            elif op.parameter_number >= 0:
+                self._parameter(position, op, numbers[op.parameter_number])
             elif cut is not None:
                 for rows in pairwise(cut.bounds):
-                    self.pieces[position, cut.axis, rows] = self._piece(x, cut.axis, rows)
+                    self.pieces[position, cut.axis, rows] = self._piece(op, cut.axis, rows)
             else:
-                self._plain(position, x)
+                self._plain(position, op)
         for position in range(len(self.entry.instructions)):
             self.draft.place.append(self._stand_in(position))
         return self.draft.finish()
@@ -77,12 +77,12 @@ class _Writing:
 
     def whole(self, position: int) -> int:
         """Return where all of an old value is."""
-        found = self.place[position]
-        if found is None:
+        at = self.place[position]
+        if at is None:
             cut = self.choice.cut[position]
-            found = self._joined(position, cut, (0, cut.bounds[-1]))
-            self.place[position] = found
-        return found
+            at = self._joined(position, cut, (0, cut.bounds[-1]))
+            self.place[position] = at
+        return at
 
     def rows(self, position: int, axis: int, rows: Range) -> int:
         """Return where a range of an old value is."""
@@ -91,28 +91,28 @@ class _Writing:
             return self.whole(position)
         key = (position, axis, rows)
         if key not in self.pieces:
-            x, cut = self.entry.instructions[position], self.choice.cut.get(position)
+            op, cut = self.entry.instructions[position], self.choice.cut.get(position)
             if cut is not None and cut.axis == axis:
                 self.pieces[key] = self._joined(position, cut, rows)
             else:
-                self.pieces[key] = self._sliced(x, self.whole(position), axis, rows)
+                self.pieces[key] = self._sliced(op, self.whole(position), axis, rows)
         return self.pieces[key]
 
     def _joined(self, position: int, cut: Cut, rows: Range) -> int:
         """Return where a range of a cut value is: pieces, and parts of the first and last."""
-        x, parts = self.entry.instructions[position], []
+        op, parts = self.entry.instructions[position], []
         place = bisect_right(cut.bounds, rows[0]) - 1
         while cut.bounds[place] < rows[1]:
             begin, end = cut.bounds[place], cut.bounds[place + 1]
             piece = self.pieces[position, cut.axis, (begin, end)]
             inside = max(rows[0], begin) - begin, min(rows[1], end) - begin
             if inside != (0, end - begin):
-                piece = self._sliced(x, piece, cut.axis, inside)
+                piece = self._sliced(op, piece, cut.axis, inside)
             parts.append(piece)
             place += 1
             if place == len(cut.bounds) - 1:
                 break
-        return self._beside(x, cut.axis, parts)
+        return self._beside(op, cut.axis, parts)
 
     def _beside(self, like: Instruction, axis: int, parts: Sequence[int]) -> int:
         """Return where new values are side by side: in what they are all cut from, if any."""
@@ -128,14 +128,16 @@ class _Writing:
 
     def _cut_from(self, axis: int, parts: Sequence[int]) -> int | None:
         """Return the one array whose neighbouring slices these are, if they are all of it."""
-        made = [self.draft.made[i] for i in parts]
-        if made[0].opcode != "slice" or len({x.operands for x in made}) != 1:
+        slices = [self.draft.made[i] for i in parts]
+        if slices[0].opcode != "slice" or len({op.operands for op in slices}) != 1:
             return None
-        (source,) = made[0].operands
+        (source,) = slices[0].operands
         whole = self.draft.shape(source)
-        found = [sliced_range(x, whole) for x in made if isinstance(whole, ArrayShape)]
+        axes_and_ranges = [
+            sliced_range(op, whole) for op in slices if isinstance(whole, ArrayShape)
+        ]
         at = 0
-        for each in found:
+        for each in axes_and_ranges:
             if each is None or each[0] != axis or each[1].start != at:
                 return None
             at = each[1].limit
@@ -149,8 +151,8 @@ class _Writing:
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
         part = _resized(shape, axis, rows[1] - rows[0])
-        made = self.draft.made[source]
-        array = constant_array(made) if made.opcode == "constant" else None
+        producer = self.draft.made[source]
+        array = constant_array(producer) if producer.opcode == "constant" else None
         if array is not None:
             own = array[(slice(None),) * axis + (slice(*rows),)].copy()
             own.flags.writeable = False
@@ -163,8 +165,8 @@ class _Writing:
             raise TypeError(f"{self.entry.instructions[position].name} is no array")
         return shape
 
-    def _shapes(self, x: Instruction) -> list[ArrayShape]:
-        return [self._shape(i) for i in x.operands]
+    def _shapes(self, op: Instruction) -> list[ArrayShape]:
+        return [self._shape(i) for i in op.operands]
 
     # New ones
 
@@ -176,123 +178,123 @@ class _Writing:
             counts.append(len(self.choice.cut[position].bounds) - 1 if several else 1)
         return [0, *accumulate(counts)]
 
-    def _parameter(self, position: int, x: Instruction, number: int) -> None:
+    def _parameter(self, position: int, op: Instruction, number: int) -> None:
         if position not in self.choice.parameters:
-            self.place[position] = self.draft.append(x._replace(parameter_number=number))
+            self.place[position] = self.draft.append(op._replace(parameter_number=number))
             return
         cut = self.choice.cut[position]
-        kept = without(x.attributes, DESCRIBES_LEAVES)
+        kept = without(op.attributes, DESCRIBES_LEAVES)
         for n, rows in enumerate(pairwise(cut.bounds)):
             shape = _resized(self._shape(position), cut.axis, rows[1] - rows[0])
-            name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
-            made = x._replace(
+            name = self.draft.fresh_name(f"{op.name}.rows.{rows[0]}")
+            piece = op._replace(
                 name=name, shape=shape, attributes=kept, parameter_number=number + n,
                 start=-1, end=-1,
             )  # fmt: skip
-            self.pieces[position, cut.axis, rows] = self.draft.append(made)
+            self.pieces[position, cut.axis, rows] = self.draft.append(piece)
 
-    def _piece(self, x: Instruction, axis: int, rows: Range) -> int:
+    def _piece(self, op: Instruction, axis: int, rows: Range) -> int:
         """Return where a piece of an op's result is, written now."""
-        if x.opcode == "concatenate" and x.attributes.integers("dimensions") == (axis,):
-            return self._of_concatenation(x, axis, rows)
-        shapes = self._shapes(x)
-        sliced = sliced_range(x, shapes[0]) if x.opcode == "slice" else None
+        if op.opcode == "concatenate" and op.attributes.integers("dimensions") == (axis,):
+            return self._of_concatenation(op, axis, rows)
+        shapes = self._shapes(op)
+        sliced = sliced_range(op, shapes[0]) if op.opcode == "slice" else None
         if sliced is not None and sliced[0] == axis:
             start = sliced[1].start
-            return self.rows(x.operands[0], axis, (start + rows[0], start + rows[1]))
-        places = followed(x, shapes, axis)
-        if places is None or not isinstance(x.shape, ArrayShape):
-            raise TypeError(f"{x.name} does not go by ranges of axis {axis}")
-        whole = x.shape.dimensions[axis]
+            return self.rows(op.operands[0], axis, (start + rows[0], start + rows[1]))
+        places = followed(op, shapes, axis)
+        if places is None or not isinstance(op.shape, ArrayShape):
+            raise TypeError(f"{op.name} does not go by ranges of axis {axis}")
+        whole = op.shape.dimensions[axis]
         operands = tuple(
             self.whole(i)
             if place == WHOLE
             else self.rows(i, place, _scaled(rows, whole, of, place))
-            for i, of, place in zip(x.operands, shapes, places, strict=True)
+            for i, of, place in zip(op.operands, shapes, places, strict=True)
         )
         size = rows[1] - rows[0]
-        if set(places) <= {WHOLE} and (x.name, size) in self.alike:
-            return self.alike[x.name, size]
-        shape = _resized(x.shape, axis, size)
-        attributes = without(narrowed(x, axis, size), DESCRIBES_LEAVES)
-        name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
-        made = x._replace(
+        if set(places) <= {WHOLE} and (op.name, size) in self.alike:
+            return self.alike[op.name, size]
+        shape = _resized(op.shape, axis, size)
+        attributes = without(narrowed(op, axis, size), DESCRIBES_LEAVES)
+        name = self.draft.fresh_name(f"{op.name}.rows.{rows[0]}")
+        piece = op._replace(
             name=name, shape=shape, operands=operands, attributes=attributes, start=-1, end=-1
         )
-        self.alike[x.name, size] = self.draft.append(made)
-        return self.alike[x.name, size]
+        self.alike[op.name, size] = self.draft.append(piece)
+        return self.alike[op.name, size]
 
-    def _of_concatenation(self, x: Instruction, axis: int, rows: Range) -> int:
+    def _of_concatenation(self, op: Instruction, axis: int, rows: Range) -> int:
         """Return rows of what stands side by side: those of one operand, or of several."""
-        if x.name not in self.begins:
-            sizes = (self._shape(i).dimensions[axis] for i in x.operands)
-            self.begins[x.name] = [0, *accumulate(sizes)]
-        begins, found = self.begins[x.name], []
+        if op.name not in self.begins:
+            sizes = (self._shape(i).dimensions[axis] for i in op.operands)
+            self.begins[op.name] = [0, *accumulate(sizes)]
+        begins, pieces = self.begins[op.name], []
         place = bisect_right(begins, rows[0]) - 1
-        while place < len(x.operands) and begins[place] < rows[1]:
+        while place < len(op.operands) and begins[place] < rows[1]:
             first, end = begins[place], begins[place + 1]
             inside = max(rows[0], first) - first, min(rows[1], end) - first
             if inside[0] < inside[1]:
-                found.append(self.rows(x.operands[place], axis, inside))
+                pieces.append(self.rows(op.operands[place], axis, inside))
             place += 1
-        return self._beside(x, axis, found)
+        return self._beside(op, axis, pieces)
 
-    def _plain(self, position: int, x: Instruction) -> None:
+    def _plain(self, position: int, op: Instruction) -> None:
         """Write an op whose result is whole; it may read pieces."""
-        sliced = sliced_range(x, self._shape(x.operands[0])) if x.opcode == "slice" else None
+        sliced = sliced_range(op, self._shape(op.operands[0])) if op.opcode == "slice" else None
         if sliced is not None:
-            cut = self.choice.cut.get(x.operands[0])
+            cut = self.choice.cut.get(op.operands[0])
             if cut is not None and sliced[0] == cut.axis:
                 rows = (sliced[1].start, sliced[1].limit)
-                self.place[position] = self.rows(x.operands[0], cut.axis, rows)
+                self.place[position] = self.rows(op.operands[0], cut.axis, rows)
                 return
-        if x.opcode != "reduce" or not self._reduced(position, x):
-            operands = tuple(self.whole(i) for i in x.operands)
-            self.place[position] = self.draft.append(with_operands(x, operands))
+        if op.opcode != "reduce" or not self._reduced(position, op):
+            operands = tuple(self.whole(i) for i in op.operands)
+            self.place[position] = self.draft.append(with_operands(op, operands))
 
-    def _reduced(self, position: int, x: Instruction) -> bool:
+    def _reduced(self, position: int, op: Instruction) -> bool:
         """Reduce pieces over the axis that they are cut along, and put the results together."""
-        source = x.operands[0]
+        source = op.operands[0]
         cut = self.choice.cut.get(source)
-        opcode = combining(self.module, x)
-        if cut is None or opcode is None or cut.axis not in x.attributes.integers("dimensions"):
+        opcode = combining(self.module, op)
+        if cut is None or opcode is None or cut.axis not in op.attributes.integers("dimensions"):
             return False
-        begun = self.whole(x.operands[1])
+        begun = self.whole(op.operands[1])
         first = True
         total = -1
         for rows in pairwise(cut.bounds):
-            init = begun if first else self._neutral(x, opcode, begun)
+            init = begun if first else self._neutral(op, opcode, begun)
             if init is None:
                 return False
             operands = (self.rows(source, cut.axis, rows), init)
-            name = self.draft.fresh_name(f"{x.name}.rows.{rows[0]}")
-            part = self.draft.append(with_operands(x, operands)._replace(name=name))
-            total = part if first else self.draft.add(x, opcode, x.shape, (total, part))
+            name = self.draft.fresh_name(f"{op.name}.rows.{rows[0]}")
+            part = self.draft.append(with_operands(op, operands)._replace(name=name))
+            total = part if first else self.draft.add(op, opcode, op.shape, (total, part))
             first = False
         self.place[position] = total
         return True
 
-    def _neutral(self, x: Instruction, opcode: str, begun: int) -> int | None:
+    def _neutral(self, op: Instruction, opcode: str, begun: int) -> int | None:
         """Return what reductions of all pieces but the first begin with, so that it counts once."""
         if opcode not in _NEUTRAL:
             return begun  # as often as one likes
         return self.draft.add(
-            x, "constant", self.draft.shape(begun), literal=Literal(_NEUTRAL[opcode])
+            op, "constant", self.draft.shape(begun), literal=Literal(_NEUTRAL[opcode])
         )
 
-    def _root(self, x: Instruction) -> None:
+    def _root(self, op: Instruction) -> None:
         """Write the result, cut ones as several."""
         operands: list[int] = []
-        for number, i in enumerate(x.operands):
+        for number, i in enumerate(op.operands):
             cut = self.choice.results.get(number)
             if cut is not None:
                 operands += [self.rows(i, cut.axis, rows) for rows in pairwise(cut.bounds)]
             else:
                 operands.append(self.whole(i))
         shape = TupleShape(tuple(self.draft.shape(i) for i in operands))
-        root = with_operands(x, tuple(operands))._replace(shape=shape)
-        if len(operands) != len(x.operands):
-            root = root._replace(attributes=without(x.attributes, DESCRIBES_LEAVES))
+        root = with_operands(op, tuple(operands))._replace(shape=shape)
+        if len(operands) != len(op.operands):
+            root = root._replace(attributes=without(op.attributes, DESCRIBES_LEAVES))
         self.place[self.entry.root] = self.draft.append(root)
 
 

@@ -30,46 +30,48 @@ def with_plain_stacks(module: Module, loops: Sequence[LayerLoop]) -> Module:
     The same one where none are.
     """
     turned = {x.loop.position: _turned(module.entry, x.loop) for x in loops}
-    turned = {position: found for position, found in turned.items() if found}
+    turned = {position: stacks for position, stacks in turned.items() if stacks}
     if not turned:
         return module
     computations = dict(module.computation)
     entry = module.entry
     names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: list[int] = []
     for position, x in enumerate(entry.instructions):
         operands = tuple([place[i] for i in x.operands])
-        found = turned.get(position)
-        if found is not None:
+        stacks = turned.get(position)
+        if stacks is not None:
             old = entry.instructions[x.operands[0]]
-            given = [place[found[n][0]] if n in found else place[i]
+            given = [place[stacks[n][0]] if n in stacks else place[i]
                      for n, i in enumerate(old.operands)]  # fmt: skip
-            shape = TupleShape(tuple(made[i].shape for i in given))
+            shape = TupleShape(tuple(instructions[i].shape for i in given))
             start = with_operands(old, tuple(given))
-            made.append(start._replace(name=names.fresh(old.name), shape=shape))
-            operands = (len(made) - 1,)
+            instructions.append(start._replace(name=names.fresh(old.name), shape=shape))
+            operands = (len(instructions) - 1,)
             loop = next(each.loop for each in loops if each.loop.position == position)
             body, condition = x.attributes.text("body"), x.attributes.text("condition")
-            computations[body] = _body(module.computation[body], loop, found, shape)
+            computations[body] = _body(module.computation[body], loop, stacks, shape)
             computations[condition] = _with_state(module.computation[condition], shape)
             x = x._replace(shape=shape)
-        place.append(len(made))
-        made.append(with_operands(x, operands))
-    computations[entry.name] = replace(entry, instructions=tuple(made), root=place[entry.root])
+        place.append(len(instructions))
+        instructions.append(with_operands(x, operands))
+    computations[entry.name] = replace(
+        entry, instructions=tuple(instructions), root=place[entry.root]
+    )
     whole = tuple(computations[c.name] for c in module.computations)
     return dead_code_eliminated(replace(module, computations=whole))
 
 
 def _turned(entry: Computation, loop: StackedLoop) -> Turned:
     """Return the stacks of which a transpose before the loop moves nothing but the rows' axis."""
-    x = entry.instructions[loop.position]
-    given = entry.instructions[x.operands[0]].operands
+    op = entry.instructions[loop.position]
+    given = entry.instructions[op.operands[0]].operands
     users = [entry.instructions[user] for user in entry.users[loop.position]]
     if any(user.opcode != _GTE for user in users) or loop.position == entry.root:
         return {}
     taken = {user.attributes.integer("index") for user in users}
-    found = {}
+    source_and_order = {}
     for index, element in enumerate(loop.elements):
         source = entry.instructions[given[index]]
         if element.kind != READ or index in taken or source.opcode != "transpose":
@@ -77,52 +79,56 @@ def _turned(entry: Computation, loop: StackedLoop) -> Turned:
         order = source.attributes.integers("dimensions")
         rest = [n for n in order if n != order[element.axis]]
         if rest == sorted(rest):
-            found[index] = (source.operands[0], order)
-    return found
+            source_and_order[index] = (source.operands[0], order)
+    return source_and_order
 
 
 def _with_state(old: Computation, shape: TupleShape) -> Computation:
     """Return a condition for a state of another shape."""
-    made = [_reshaped(old, x, shape) for x in old.instructions]
-    return replace(old, instructions=tuple(made))
+    instructions = [_reshaped(old, op, shape) for op in old.instructions]
+    return replace(old, instructions=tuple(instructions))
 
 
-def _reshaped(old: Computation, x: Instruction, state: TupleShape) -> Instruction:
-    if x.parameter_number >= 0:
-        return x._replace(shape=state)
-    if x.opcode == _GTE and x.operands[0] == old.parameters[0]:
-        return x._replace(shape=state.elements[x.attributes.integer("index")])
-    return x
+def _reshaped(old: Computation, op: Instruction, state: TupleShape) -> Instruction:
+    if op.parameter_number >= 0:
+        return op._replace(shape=state)
+    if op.opcode == _GTE and op.operands[0] == old.parameters[0]:
+        return op._replace(shape=state.elements[op.attributes.integer("index")])
+    return op
 
 
 def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape) -> Computation:
     """Return a body that takes rows of stacks as they are."""
     order = {i: turned[n][1] for n in turned for i in loop.elements[n].accesses}
-    names = Names(x.name for x in old.instructions)
-    made: list[Instruction] = []
+    names = Names(op.name for op in old.instructions)
+    instructions: list[Instruction] = []
     place: list[int] = []
-    for position, x in enumerate(old.instructions):
-        moved = with_operands(x, tuple([place[i] for i in x.operands]))
+    for position, op in enumerate(old.instructions):
+        moved = with_operands(op, tuple([place[i] for i in op.operands]))
         if position in order:
-            made.append(_row(moved, order[position], names, made[moved.operands[0]].shape))
-            moved = Instruction(x.name, "reshape", x.shape, (len(made) - 1,), metadata=x.metadata)
-        place.append(len(made))
-        made.append(_reshaped(old, moved, state) if position != old.root else moved)
+            instructions.append(
+                _row(moved, order[position], names, instructions[moved.operands[0]].shape)
+            )
+            moved = Instruction(
+                op.name, "reshape", op.shape, (len(instructions) - 1,), metadata=op.metadata
+            )
+        place.append(len(instructions))
+        instructions.append(_reshaped(old, moved, state) if position != old.root else moved)
     root = place[old.root]
-    made[root] = made[root]._replace(shape=state)
-    return replace(old, instructions=tuple(made), root=root)
+    instructions[root] = instructions[root]._replace(shape=state)
+    return replace(old, instructions=tuple(instructions), root=root)
 
 
-def _row(x: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
-    """Return what takes of the stack as it is what `x` takes of the turned one."""
-    sizes = x.attributes.integers("dynamic_slice_sizes")
+def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
+    """Return what takes of the stack as it is what `op` takes of the turned one."""
+    sizes = op.attributes.integers("dynamic_slice_sizes")
     at = [order.index(n) for n in range(len(order))]
     own = tuple(sizes[n] for n in at)
-    kind = x.shape.element_type if isinstance(x.shape, ArrayShape) else None
+    kind = op.shape.element_type if isinstance(op.shape, ArrayShape) else None
     if kind is None or not isinstance(stack, ArrayShape):
-        raise TypeError(f"{x.name} is no array")
+        raise TypeError(f"{op.name} is no array")
     shape = ArrayShape(kind, own, stack.layout)
-    indices = tuple(x.operands[1 + n] for n in at)
+    indices = tuple(op.operands[1 + n] for n in at)
     attributes = Attributes({"dynamic_slice_sizes": own})
-    name = names.fresh(f"{x.name}.row")
-    return Instruction(name, x.opcode, shape, (x.operands[0], *indices), attributes, x.metadata)
+    name = names.fresh(f"{op.name}.row")
+    return Instruction(name, op.opcode, shape, (op.operands[0], *indices), attributes, op.metadata)

@@ -48,16 +48,16 @@ def each_row_apart(module: Module, wrapping: Wrapping) -> InPieces:
     return step_in_pieces(rows_joined(module), wrapping, names)
 
 
-def rows_apart(module: Module, wrapping: Wrapping, found: Cutting) -> RowsApart | None:
+def rows_apart(module: Module, wrapping: Wrapping, cutting: Cutting) -> RowsApart | None:
     """Return a flat step with its stacks cut where the stage changes; None where it never does.
 
-    `found`: stages of the step with each row apart.
+    `cutting`: stages of the step with each row apart.
     """
     entry = module.entry
     known = {
-        found.module.entry.instructions[n].name: stage
-        for n, stage in found.ahead.items()
-        if found.phases.phase[n] == FORWARD
+        cutting.module.entry.instructions[n].name: stage
+        for n, stage in cutting.ahead.items()
+        if cutting.phases.phase[n] == FORWARD
     }
     kept = _made_of_kept(entry, wrapping)
     cuts: dict[str, list[int]] = {}
@@ -72,25 +72,25 @@ def rows_apart(module: Module, wrapping: Wrapping, found: Cutting) -> RowsApart 
             cuts[entry.instructions[x.position].name] = inner
     if not cuts:
         return None
-    made = step_in_pieces(rows_joined(module), wrapping, cuts)
-    return RowsApart(made, known, tuple(lines))
+    cut_step = step_in_pieces(rows_joined(module), wrapping, cuts)
+    return RowsApart(cut_step, known, tuple(lines))
 
 
 def _made_of_kept(entry: Computation, wrapping: Wrapping) -> Mask:
     """Return the values that are made of state and constants of a run alone."""
     numbers = {*wrapping.constants, *(pair.parameter for pair in wrapping.state)}
-    found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if x.parameter_number >= 0:
-            found[position] = x.parameter_number in numbers
-        elif x.operands and not x.attributes.called:
-            found[position] = all(found[i] for i in x.operands)
-    return found
+    is_made_of_kept = Mask(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
+        if op.parameter_number >= 0:
+            is_made_of_kept[position] = op.parameter_number in numbers
+        elif op.operands and not op.attributes.called:
+            is_made_of_kept[position] = all(is_made_of_kept[i] for i in op.operands)
+    return is_made_of_kept
 
 
 def _stacks(entry: Computation, kept: Mask) -> list[list[Rows]]:
     """Return the slices that part a value into equal rows, in order, for each such value."""
-    found: dict[tuple[int, int], list[Rows]] = {}
+    rows_by_source: dict[tuple[int, int], list[Rows]] = {}
     for position, x in enumerate(entry.instructions):
         source = x.operands[0] if x.opcode == "slice" else -1
         if source < 0 or not kept[source]:
@@ -99,10 +99,10 @@ def _stacks(entry: Computation, kept: Mask) -> list[list[Rows]]:
         taken = sliced_range(x, shape) if isinstance(shape, ArrayShape) else None
         if taken is not None:
             axis, (begin, end, _) = taken
-            found.setdefault((source, axis), []).append(Rows(position, begin, end))
+            rows_by_source.setdefault((source, axis), []).append(Rows(position, begin, end))
     return [
         sorted(rows, key=lambda x: x.begin)
-        for (source, axis), rows in found.items()
+        for (source, axis), rows in rows_by_source.items()
         if _parts(rows, _size(entry, source, axis))
     ]
 
@@ -123,7 +123,7 @@ def _stages(
     entry: Computation, kept: Mask, rows: list[Rows], known: Mapping[str, int]
 ) -> list[int]:
     """Return the first stage that reads each slice; that of its neighbour where none does."""
-    found: list[int] = []
+    first_stages: list[int] = []
     for x in rows:
         stages = []
         waiting, seen = [x.position], {x.position}
@@ -135,12 +135,12 @@ def _stages(
                 elif kept[user] and user not in seen:
                     seen.add(user)
                     waiting.append(user)
-        found.append(min(stages, default=found[-1] if found else 0))
-    return found
+        first_stages.append(min(stages, default=first_stages[-1] if first_stages else 0))
+    return first_stages
 
 
 def _line(entry: Computation, rows: list[Rows], stages: list[int]) -> str:
-    x = entry.instructions[rows[0].position]
+    op = entry.instructions[rows[0].position]
     told = []
     first = 0
     for place in range(1, len(rows) + 1):
@@ -148,4 +148,4 @@ def _line(entry: Computation, rows: list[Rows], stages: list[int]) -> str:
             begin, end = rows[first].begin, rows[place - 1].end
             told.append(f"rows {begin}-{end - 1} in stage {stages[first]}")
             first = place
-    return f"  {entry.instructions[x.operands[0]].name}: {', '.join(told)}"
+    return f"  {entry.instructions[op.operands[0]].name}: {', '.join(told)}"

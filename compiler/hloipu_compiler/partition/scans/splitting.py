@@ -64,19 +64,19 @@ class _Splitting:
     def split(self) -> Split:
         left_out = self._spare_tuples()
         outs: dict[int, _Outcome] = {}
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             if position in self.chosen:
                 outs[position] = self._loop(self.chosen[position])
                 is_whole = self._is_taken_whole(position)
-                self.place.append(self._whole(x, outs[position]) if is_whole else -1)
+                self.place.append(self._whole(op, outs[position]) if is_whole else -1)
             elif position in left_out:
                 self.place.append(-1)
-            elif x.opcode == "get-tuple-element" and x.operands[0] in outs:
-                index = x.attributes.integer("index")
-                self.place.append(outs[x.operands[0]].value(index))
+            elif op.opcode == "get-tuple-element" and op.operands[0] in outs:
+                index = op.attributes.integer("index")
+                self.place.append(outs[op.operands[0]].value(index))
             else:
-                moved = tuple([self.place[i] for i in x.operands])
-                self.place.append(self.draft.append(with_operands(x, moved)))
+                moved = tuple([self.place[i] for i in op.operands])
+                self.place.append(self.draft.append(with_operands(op, moved)))
         entry = replace(
             self.entry,
             instructions=tuple(self.draft.made),
@@ -93,36 +93,36 @@ class _Splitting:
         users = (instructions[user].opcode for user in self.entry.users[position])
         return position == self.entry.root or any(x != "get-tuple-element" for x in users)
 
-    def _whole(self, x: Instruction, outcome: "_Outcome") -> int:
+    def _whole(self, op: Instruction, outcome: "_Outcome") -> int:
         """Return where all that a loop gave stands as one tuple."""
         elements = tuple(outcome.value(n) for n in range(len(outcome.begun)))
-        return self.draft.add(f"{x.name}.whole", "tuple", x.shape, elements)
+        return self.draft.add(f"{op.name}.whole", "tuple", op.shape, elements)
 
     def _spare_tuples(self) -> set[int]:
         """Return the tuples that nothing reads but loops that come in parts."""
-        found = set()
+        spare = set()
         for position in self.chosen:
             given = self.entry.instructions[position].operands[0]
             users = self.entry.users[given]
             if all(user in self.chosen for user in users) and given != self.entry.root:
-                found.add(given)
-        return found
+                spare.add(given)
+        return spare
 
     def _loop(self, loop: StackedLoop) -> "_Outcome":
-        x = self.entry.instructions[loop.position]
-        given = self.entry.instructions[x.operands[0]].operands
+        op = self.entry.instructions[loop.position]
+        given = self.entry.instructions[op.operands[0]].operands
         state = [self.place[i] for i in given]
-        self.draft.metadata = x.metadata
-        outcome = _Outcome(self.draft, loop, x, list(state))
-        one_trip = OneTrip(self.draft, self.module, loop, x)
+        self.draft.metadata = op.metadata
+        outcome = _Outcome(self.draft, loop, op, list(state))
+        one_trip = OneTrip(self.draft, self.module, loop, op)
         for begin, end in pairwise(self.boundaries[loop.name]):
             before = len(self.draft.made)
             if end - begin == 1:
                 state, written = one_trip.written_out(begin, state)
             else:
-                state, written = part(self.draft, self.module, loop, x, begin, end, state)
-            for made in self.draft.made[before:]:
-                self.parts[made.name] = (loop.name, begin, end)
+                state, written = part(self.draft, self.module, loop, op, begin, end, state)
+            for instruction in self.draft.made[before:]:
+                self.parts[instruction.name] = (loop.name, begin, end)
             for index, piece in written.items():
                 outcome.add(index, begin, end, piece)
         outcome.state = state
@@ -133,11 +133,11 @@ class _Outcome:
     """What a loop in parts gave."""
 
     def __init__(
-        self, draft: EntryDraft, loop: StackedLoop, x: Instruction, state: list[int]
+        self, draft: EntryDraft, loop: StackedLoop, op: Instruction, state: list[int]
     ) -> None:
         self.draft = draft
         self.loop = loop
-        self.metadata = x.metadata
+        self.metadata = op.metadata
         self.begun = state
         self.state = state
         self.pieces: dict[int, list[tuple[int, int, int]]] = {}
@@ -167,9 +167,9 @@ class _Outcome:
         pieces = sorted(self.pieces[index])
         whole, axis = self.begun[index], element.axis
         count = self.draft.array(whole).dimensions[axis]
-        found = [piece for _, _, piece in pieces]
+        joined = [piece for _, _, piece in pieces]
         if pieces[0][0] > 0:
-            found.insert(0, self.draft.rows(whole, axis, 0, pieces[0][0]))
+            joined.insert(0, self.draft.rows(whole, axis, 0, pieces[0][0]))
         if pieces[-1][1] < count:
-            found.append(self.draft.rows(whole, axis, pieces[-1][1], count))
-        return self.draft.joined(found, axis, self.draft.array(whole))
+            joined.append(self.draft.rows(whole, axis, pieces[-1][1], count))
+        return self.draft.joined(joined, axis, self.draft.array(whole))

@@ -112,26 +112,30 @@ def peeled_step(module: Module, wrapping: Wrapping, request: PipelineRequest) ->
     whole, module = module, with_own_broadcasts(with_plain_stacks(module, loops))
     if module is not whole:
         loops = layer_loops(module, wrapping)
-    every = {x.loop.name: range(x.loop.trips + 1) for x in loops}
-    split = split_loops(module, [x.loop for x in loops], every)
-    made = step_in_pieces(split.module, wrapping, split.cuts)
+    every = {loop.loop.name: range(loop.loop.trips + 1) for loop in loops}
+    split = split_loops(module, [loop.loop for loop in loops], every)
+    cut_step = step_in_pieces(split.module, wrapping, split.cuts)
     try:
-        phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
+        phases = phases_and_kind(
+            cut_step.module.entry, cut_step.wrapping, cut_step.request(request)
+        )
     except StagingError as error:
         if error.code != "E0501":  # which takes a loop that makes new state for one over steps
             phases_and_kind(whole.entry, wrapping, request)  # says it in the user's numbers
         raise
-    return PeeledStep(made, *phases, module, tuple(loops), split)
+    return PeeledStep(cut_step, *phases, module, tuple(loops), split)
 
 
 def _without_loops(module: Module, wrapping: Wrapping, request: PipelineRequest) -> PeeledStep:
-    made = each_row_apart(module, wrapping)
+    cut_step = each_row_apart(module, wrapping)
     try:
-        phases = phases_and_kind(made.module.entry, made.wrapping, made.request(request))
+        phases = phases_and_kind(
+            cut_step.module.entry, cut_step.wrapping, cut_step.request(request)
+        )
     except StagingError:
-        made = InPieces(module, wrapping, (), None)  # whose errors are in the user's numbers
+        cut_step = InPieces(module, wrapping, (), None)  # whose errors are in the user's numbers
         phases = phases_and_kind(module.entry, wrapping, request)
-    return PeeledStep(made, *phases, module)
+    return PeeledStep(cut_step, *phases, module)
 
 
 def step_apart(module: Module, wrapping: Wrapping, request: PipelineRequest) -> StepApart:
@@ -153,25 +157,25 @@ def step_apart(module: Module, wrapping: Wrapping, request: PipelineRequest) -> 
     return replace(as_it_is, pieces=peeled.pieces, peeled=peeled) if count > 1 else as_it_is
 
 
-def staged_step(apart: StepApart, found: Cutting | None = None) -> StagedStep:
+def staged_step(apart: StepApart, cutting: Cutting | None = None) -> StagedStep:
     """Return a flat step with its loops over layers cut into the stages asked for.
 
-    Stacks whose rows no loop reads are cut as well. `found`: stages of the step apart; None: none
+    Stacks whose rows no loop reads are cut as well. `cutting`: stages of the step apart; None: none
     were looked for, or could not be found, and it stays as it is.
     """
     module, wrapping, request = apart.module, apart.wrapping, apart.request
     as_it_is = StagedStep(InPieces(module, wrapping, (), None), request, {})
-    if found is None:
+    if cutting is None:
         return as_it_is
     if apart.peeled is None:
-        rows = rows_apart(module, wrapping, found)
+        rows = rows_apart(module, wrapping, cutting)
         if rows is None:
             return as_it_is
         return StagedStep(rows.pieces, rows.pieces.request(request), rows.known, rows.lines)
-    cuts = loop_cuts(apart.peeled, found)
-    split, made = in_parts(apart.peeled, wrapping, cuts)
+    cuts = loop_cuts(apart.peeled, cutting)
+    split, pieces = in_parts(apart.peeled, wrapping, cuts)
     lines = tuple(_line(name, stages) for name, stages in cuts.trips.items())
-    return StagedStep(made, made.request(request), known_stages(found, cuts, split), lines)
+    return StagedStep(pieces, pieces.request(request), known_stages(cutting, cuts, split), lines)
 
 
 def _in_rows(module: Module, wrapping: Wrapping) -> InPieces | None:
@@ -180,16 +184,16 @@ def _in_rows(module: Module, wrapping: Wrapping) -> InPieces | None:
     return None if rows.numbers is None else rows
 
 
-def loop_cuts(peeled: PeeledStep, found: Cutting) -> LoopCuts:
+def loop_cuts(peeled: PeeledStep, cutting: Cutting) -> LoopCuts:
     """Return where a step's loops over layers are cut, whose ops have stages trip by trip."""
-    trips = _stages_of_trips(peeled.loops, peeled.trips, found)
+    trips = _stages_of_trips(peeled.loops, peeled.trips, cutting)
     own = {name: _boundaries(stages) for name, stages in trips.items()}
     return LoopCuts(trips, _shared(peeled.loops, own))
 
 
 def in_parts(peeled: PeeledStep, wrapping: Wrapping, cuts: LoopCuts) -> tuple[Split, InPieces]:
     """Return a step with its loops over layers in parts; `wrapping`: of the step before."""
-    split = split_loops(peeled.whole, [x.loop for x in peeled.loops], cuts.boundaries)
+    split = split_loops(peeled.whole, [loop.loop for loop in peeled.loops], cuts.boundaries)
     return split, step_in_pieces(split.module, wrapping, split.cuts)
 
 
@@ -203,14 +207,14 @@ def with_carried(peeled: PeeledStep, request: PipelineRequest) -> PipelineReques
     numbers = peeled.pieces.numbers
     if not peeled.trains or numbers is None:
         return request
-    found = {n for n, new in enumerate(numbers.parameters) if moving.intersection(new)}
-    return replace(request, carried=request.carried | found)
+    carried = {n for n, new in enumerate(numbers.parameters) if moving.intersection(new)}
+    return replace(request, carried=request.carried | carried)
 
 
-def known_stages(found: Cutting, cuts: LoopCuts, split: Split) -> dict[str, int]:
+def known_stages(cutting: Cutting, cuts: LoopCuts, split: Split) -> dict[str, int]:
     """Return the stages of forward ops by name: as cut trip by trip, and of parts of loops."""
-    entry, trips = found.module.entry, cuts.trips
-    known = {entry.instructions[n].name: stage for n, stage in found.ahead.items()}
+    entry, trips = cutting.module.entry, cuts.trips
+    known = {entry.instructions[n].name: stage for n, stage in cutting.ahead.items()}
     for name, stages in trips.items():
         if stages and min(stages) == max(stages) != _CUT:
             known[name] = stages[0]
@@ -221,23 +225,23 @@ def known_stages(found: Cutting, cuts: LoopCuts, split: Split) -> dict[str, int]
 
 
 def _stages_of_trips(
-    loops: Sequence[LayerLoop], parts: Mapping[str, tuple[str, int, int]], found: Cutting
+    loops: Sequence[LayerLoop], parts: Mapping[str, tuple[str, int, int]], cutting: Cutting
 ) -> dict[str, list[int]]:
     """Return the stage of each trip of each loop; none for a loop that stays whole."""
     work: dict[str, list[dict[int, float]]] = {}
-    count = {x.loop.name: x.loop.trips for x in loops}
-    for position, stage in found.ahead.items():
-        part = parts.get(found.module.entry.instructions[position].name)
+    count = {loop.loop.name: loop.loop.trips for loop in loops}
+    for position, stage in cutting.ahead.items():
+        part = parts.get(cutting.module.entry.instructions[position].name)
         if part is not None:
             name, trip, _ = part
             trips = work.setdefault(name, [{} for _ in range(count[name])])
-            cycles = found.cycles[position] if found.cycles else 0.0
+            cycles = cutting.cycles[position] if cutting.cycles else 0.0
             trips[trip][stage] = trips[trip].get(stage, 0.0) + cycles
     stages = {name: [_most(trip) for trip in trips] for name, trips in work.items()}
-    ahead = [x for x in loops if x.loop.name in stages]
+    ahead = [loop for loop in loops if loop.loop.name in stages]
     return {
-        x.loop.name: stages[x.loop.name] if x in ahead else _following(x, ahead, stages)
-        for x in loops
+        loop.loop.name: stages[loop.loop.name] if loop in ahead else _following(loop, ahead, stages)
+        for loop in loops
     }
 
 
@@ -257,10 +261,10 @@ def _following(
         for other in ahead:
             rows = other.writes.get(source) or other.reads.get(source, {})
             if trips.keys() <= rows.keys():
-                found = [_CUT] * each.loop.trips
+                stage_by_trip = [_CUT] * each.loop.trips
                 for row, trip in trips.items():
-                    found[trip] = stages[other.loop.name][rows[row]]
-                return found
+                    stage_by_trip[trip] = stages[other.loop.name][rows[row]]
+                return stage_by_trip
     return []
 
 
@@ -278,7 +282,7 @@ def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[s
 
     A stack that one loop takes whole could not be in pieces for others.
     """
-    found = {x.loop.name: {0, x.loop.trips, *own[x.loop.name]} for x in loops}
+    boundaries_by_loop = {x.loop.name: {0, x.loop.trips, *own[x.loop.name]} for x in loops}
     readers: dict[Source, list[LayerLoop]] = {}
     for each in loops:
         for source in each.reads:
@@ -290,8 +294,8 @@ def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[s
             for n in own[one.loop.name][1:-1]:
                 pair = at.get(rows[n - 1]), at.get(rows[n])
                 if None not in pair:
-                    found[other.loop.name].add(max(x for x in pair if x is not None))
-    return {name: sorted(cuts) for name, cuts in found.items()}
+                    boundaries_by_loop[other.loop.name].add(max(x for x in pair if x is not None))
+    return {name: sorted(cuts) for name, cuts in boundaries_by_loop.items()}
 
 
 def _line(name: str, stages: list[int]) -> str:
@@ -316,30 +320,30 @@ def with_own_broadcasts(module: Module) -> Module:
     entry = module.entry
     shared = {
         position
-        for position, x in enumerate(entry.instructions)
-        if x.opcode == "broadcast"
+        for position, op in enumerate(entry.instructions)
+        if op.opcode == "broadcast"
         and len(entry.users[position]) > 1
-        and _is_number(entry.instructions[x.operands[0]])
-        and not _is_number(x)
+        and _is_number(entry.instructions[op.operands[0]])
+        and not _is_number(op)
     }
     if not shared:
         return module
-    names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
+    names = Names(op.name for op in entry.instructions)
+    instructions: list[Instruction] = []
     place: list[int] = []
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         own: dict[int, int] = {}
-        for i in x.operands:
+        for i in op.operands:
             if i in shared and position != entry.users[i][0]:
                 name = names.fresh(entry.instructions[i].name)
-                own[i] = len(made)
-                made.append(made[place[i]]._replace(name=name))
-        place.append(len(made))
-        made.append(with_operands(x, tuple([own.get(i, place[i]) for i in x.operands])))
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+                own[i] = len(instructions)
+                instructions.append(instructions[place[i]]._replace(name=name))
+        place.append(len(instructions))
+        instructions.append(with_operands(op, tuple([own.get(i, place[i]) for i in op.operands])))
+    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     computations = tuple(new if c is entry else c for c in module.computations)
     return replace(module, computations=computations)
 
 
-def _is_number(x: Instruction) -> bool:
-    return isinstance(x.shape, ArrayShape) and x.shape.element_count == 1
+def _is_number(op: Instruction) -> bool:
+    return isinstance(op.shape, ArrayShape) and op.shape.element_count == 1

@@ -63,32 +63,32 @@ def trip_values(
     `elements`: of elements of the loop's state, by index; `tables`: elements that are a row of
     numbers which never change, such as the numbers of the layers.
     """
-    found: dict[int, Values] = {}
+    values_by_position: dict[int, Values] = {}
     rows: dict[int, Values] = {}
     parameter = body.parameters[0]
-    for position, x in enumerate(body.instructions):
+    for position, op in enumerate(body.instructions):
         index = -1
-        if x.opcode == "get-tuple-element" and x.operands[0] == parameter:
-            index = x.attributes.integer("index")
-        kind = number_type(x.shape)
+        if op.opcode == "get-tuple-element" and op.operands[0] == parameter:
+            index = op.attributes.integer("index")
+        kind = number_type(op.shape)
         if kind is None:
-            table = table_of(x) if index < 0 else tables.get(index)
+            table = table_of(op) if index < 0 else tables.get(index)
             if table is not None:
                 rows[position] = table
             continue
         value: Values | None = None
         if index >= 0:
             value = elements.get(index)
-        elif x.opcode == "dynamic-slice" and x.operands[0] in rows:
-            value = _looked_up(rows[x.operands[0]], found.get(x.operands[1]))
-        elif x.opcode == "constant":
-            number = scalar_constant(x)
+        elif op.opcode == "dynamic-slice" and op.operands[0] in rows:
+            value = _looked_up(rows[op.operands[0]], values_by_position.get(op.operands[1]))
+        elif op.opcode == "constant":
+            number = scalar_constant(op)
             value = None if number is None else np.full(trips, int(number.reshape(-1)[0]))
-        elif x.operands and all(i in found for i in x.operands):
-            value = _computed(x, [found[i] for i in x.operands])
+        elif op.operands and all(i in values_by_position for i in op.operands):
+            value = _computed(op, [values_by_position[i] for i in op.operands])
         if value is not None:
-            found[position] = value.astype(kind)
-    return found
+            values_by_position[position] = value.astype(kind)
+    return values_by_position
 
 
 def _looked_up(table: Values, at: Values | None) -> Values | None:
@@ -96,16 +96,16 @@ def _looked_up(table: Values, at: Values | None) -> Values | None:
     return None if at is None else table[np.clip(at.astype(np.int64), 0, len(table) - 1)]
 
 
-def table_of(x: Instruction) -> Values | None:
+def table_of(op: Instruction) -> Values | None:
     """Return a row of integers that an op makes of nothing; None for anything else."""
-    shape = x.shape
+    shape = op.shape
     if not isinstance(shape, ArrayShape) or shape.rank != 1 or not shape.is_static:
         return None
     if not shape.element_type.is_integer or shape.element_type.bits not in _BITS:
         return None
-    if x.opcode == "iota" and shape.dimensions[0] <= MOST_ROWS:
+    if op.opcode == "iota" and shape.dimensions[0] <= MOST_ROWS:
         return np.arange(shape.dimensions[0])
-    return constant_array(x) if x.opcode == "constant" else None
+    return constant_array(op) if op.opcode == "constant" else None
 
 
 def number_type(shape: Shape) -> np.dtype[Any] | None:
@@ -120,15 +120,15 @@ def number_type(shape: Shape) -> np.dtype[Any] | None:
     return np.dtype(f"{'u' if kind.name[0] == 'u' else 'i'}{kind.bits // 8}")
 
 
-def _computed(x: Instruction, operands: list[Values]) -> Values | None:
-    if x.opcode == "compare":
-        compared = _COMPARED.get(x.attributes.text("direction"))
+def _computed(op: Instruction, operands: list[Values]) -> Values | None:
+    if op.opcode == "compare":
+        compared = _COMPARED.get(op.attributes.text("direction"))
         return None if compared is None else compared(*operands)
-    if x.opcode == "bitcast" and operands[0].dtype != number_type(x.shape):
+    if op.opcode == "bitcast" and operands[0].dtype != number_type(op.shape):
         return None
-    computed = _COMPUTED.get(x.opcode)
-    if computed is None or (x.opcode in ("negate", "subtract") and operands[0].dtype == np.bool_):
+    computed = _COMPUTED.get(op.opcode)
+    if computed is None or (op.opcode in ("negate", "subtract") and operands[0].dtype == np.bool_):
         return None
-    if x.opcode in ("divide", "remainder") and not operands[1].all():
+    if op.opcode in ("divide", "remainder") and not operands[1].all():
         return None
     return computed(*operands)

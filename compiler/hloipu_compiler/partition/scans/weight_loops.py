@@ -44,19 +44,19 @@ def layer_loops(module: Module, wrapping: Wrapping) -> list[LayerLoop]:
     Those that read rows of a stack that another one reads or writes rows of are among them.
     """
     entry = module.entry
-    found = [
+    loops = [
         _layer_loop(entry, loop)
         for position, x in enumerate(entry.instructions)
         if x.opcode == "while" and (loop := stacked_loop(module, entry, position)) is not None
     ]
-    if not found:
+    if not loops:
         return []
     weights = _weights(entry, wrapping)
-    chosen = [x for x in found if _is_over_weights(entry, x, weights)]
+    chosen = [x for x in loops if _is_over_weights(entry, x, weights)]
     known: set[Source] = set()
     while new := {at for x in chosen for at in x.stacks if at[1] >= 0 or weights[at[0]]} - known:
         known |= new
-        chosen = [x for x in found if not known.isdisjoint(x.stacks)]
+        chosen = [x for x in loops if not known.isdisjoint(x.stacks)]
     return _few(module, chosen)
 
 
@@ -80,14 +80,14 @@ def _is_over_weights(entry: Computation, each: LayerLoop, weights: Mask) -> bool
 
 def _few(module: Module, loops: list[LayerLoop]) -> list[LayerLoop]:
     """Return the loops, the first of which do not make too many ops when written out."""
-    found, left = [], _MOST_OPS
+    few, left = [], _MOST_OPS
     for each in loops:
-        x = module.entry.instructions[each.loop.position]
-        body = module.computation[x.attributes.text("body")]
+        op = module.entry.instructions[each.loop.position]
+        body = module.computation[op.attributes.text("body")]
         left -= each.loop.trips * len(body.instructions)
         if left >= 0:
-            found.append(each)
-    return found
+            few.append(each)
+    return few
 
 
 def _layer_loop(entry: Computation, loop: StackedLoop) -> LayerLoop:
@@ -106,12 +106,12 @@ def _layer_loop(entry: Computation, loop: StackedLoop) -> LayerLoop:
 
 def _source(entry: Computation, position: int) -> Source:
     """Return what a stack is made of by moving and converting alone."""
-    x = entry.instructions[position]
-    while x.opcode in _MOVING and len(x.operands) == 1:
-        position = x.operands[0]
-        x = entry.instructions[position]
-    if x.opcode == "get-tuple-element":
-        return x.operands[0], x.attributes.integer("index")
+    op = entry.instructions[position]
+    while op.opcode in _MOVING and len(op.operands) == 1:
+        position = op.operands[0]
+        op = entry.instructions[position]
+    if op.opcode == "get-tuple-element":
+        return op.operands[0], op.attributes.integer("index")
     return position, -1
 
 

@@ -19,13 +19,19 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
 
     What is hardly better than a faster one, in all of these, is left out.
     """
-    order = sorted(estimates, key=lambda x: (-x.per_second, x.needed_bytes, x.bubble))
-    found: list[Estimate] = []
+    order = sorted(
+        estimates,
+        key=lambda estimate: (-estimate.per_second, estimate.needed_bytes, estimate.bubble),
+    )
+    unbeaten: list[Estimate] = []
     for each in order:
         bytes_enough, bubble_enough = each.needed_bytes * _ALIKE, each.bubble + _ALIKE - 1
-        if not any(x.needed_bytes <= bytes_enough and x.bubble <= bubble_enough for x in found):
-            found.append(each)
-    return found
+        if not any(
+            estimate.needed_bytes <= bytes_enough and estimate.bubble <= bubble_enough
+            for estimate in unbeaten
+        ):
+            unbeaten.append(each)
+    return unbeaten
 
 
 def choice_of(estimates: list[Estimate]) -> Estimate:
@@ -33,16 +39,18 @@ def choice_of(estimates: list[Estimate]) -> Estimate:
 
     Of candidates about as fast the plainest that surely fits, or that which needs least.
     """
-    fitting = [x for x in estimates if x.fits]
+    fitting = [estimate for estimate in estimates if estimate.fits]
 
-    def rate(x: Estimate) -> float:
-        return x.per_second if fitting else x.per_second / x.needed_bytes**_EXCESS
+    def rate(estimate: Estimate) -> float:
+        return (
+            estimate.per_second if fitting else estimate.per_second / estimate.needed_bytes**_EXCESS
+        )
 
     some = fitting or estimates
     fastest = max(map(rate, some))
-    fast = [x for x in some if rate(x) * _AS_FAST >= fastest]
-    least = min(x.needed_bytes for x in fast)
-    return min(fast, key=lambda x: _preference(x, least))
+    fast = [estimate for estimate in some if rate(estimate) * _AS_FAST >= fastest]
+    least = min(estimate.needed_bytes for estimate in fast)
+    return min(fast, key=lambda estimate: _preference(estimate, least))
 
 
 def _preference(x: Estimate, least: int) -> tuple[int, int, float]:

@@ -57,14 +57,14 @@ def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Can
     """Return the candidates to look at on up to so many IPUs, with what is given as it is."""
     given = given or Given()
     trains = step.loads.trains
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for count, on in _systems(step, ipus, given):
         used = max(on) + 1 if on else count
         copies = given.replicas or max(1, ipus // used)
         several = trains and count > 1
         shards = (False, True) if trains and copies > 1 else (False,)
         group = given.batch_serialization or 1
-        found += [
+        candidates += [
             replace(
                 Candidate(count, kind, k, again, copies, offload, shard, on).offloading(
                     given.offloading
@@ -79,11 +79,11 @@ def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Can
                 _one(given.shard_optimizer, shards),
             )
         ]
-    return found
+    return candidates
 
 
 def offloading_candidates(
-    step: Step, found: Sequence[Estimate], given: Given | None = None
+    step: Step, estimates: Sequence[Estimate], given: Given | None = None
 ) -> list[Candidate]:
     """Return candidates with more in remote memory than those looked at, where that may be of use.
 
@@ -94,16 +94,24 @@ def offloading_candidates(
     kinds = [
         name for name in OFFLOADABLE if name not in given.offloading and step.may_lie_beside(name)
     ]
-    usual = [x for x in found if x.candidate.offload != OFF and not x.candidate.shard_optimizer]
+    usual = [
+        estimate
+        for estimate in estimates
+        if estimate.candidate.offload != OFF and not estimate.candidate.shard_optimizer
+    ]
     if not kinds or not usual or not step.can_fit:
         return []
-    if any(x.fits for x in found):
+    if any(estimate.fits for estimate in estimates):
         front = best_of(usual)
-        return [candidate for x in front for candidate in _with_more(x.candidate, kinds, given)]
+        return [
+            candidate
+            for estimate in front
+            for candidate in _with_more(estimate.candidate, kinds, given)
+        ]
     most: dict[Candidate, int] = {}
-    for x in usual:
-        plain = replace(x.candidate, micro_batches=0)
-        most[plain] = max(most.get(plain, 0), x.candidate.micro_batches)
+    for estimate in usual:
+        plain = replace(estimate.candidate, micro_batches=0)
+        most[plain] = max(most.get(plain, 0), estimate.candidate.micro_batches)
     candidates = []
     for plain, micro_batches in most.items():
         candidate = replace(plain, micro_batches=micro_batches)
@@ -125,7 +133,7 @@ def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -
     if settled or not step.has_remote or not step.can_fit:
         return []
     offloading = {name for name in OFFLOADABLE if step.may_lie_beside(name)}
-    found = []
+    candidates = []
     for times in _STAGES_PER_IPU:
         count = times * ipus
         if count > min(len(step.loads.ahead), _MOST_STAGES):
@@ -139,18 +147,18 @@ def candidates_sharing_ipus(step: Step, ipus: int, given: Given | None = None) -
             candidate = Candidate(count, kind, most, recompute, device_map=on).offloading(
                 offloading
             )
-            found.append(candidate)
+            candidates.append(candidate)
             if kind == SEQUENTIAL:
                 groups = _one(given.batch_serialization, [n for n in _GROUPS if n <= most])
-                found += [replace(candidate, batch_serialization=n) for n in groups]
-    return found
+                candidates += [replace(candidate, batch_serialization=n) for n in groups]
+    return candidates
 
 
 def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list[Candidate]:
     """Return a candidate with one kind in remote memory, with some, and with all."""
-    found = []
+    candidates = []
     for count in range(1, len(kinds) + 1):
-        found += [
+        candidates += [
             candidate.offloading({*given.offloading, *some}) for some in combinations(kinds, count)
         ]
     if (
@@ -159,10 +167,13 @@ def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list
         and given.batch_serialization is None
     ):
         groups = [n for n in _GROUPS if n <= candidate.micro_batches]
-        found += [
-            replace(x, batch_serialization=n) for x in found if x.offload_weights for n in groups
+        candidates += [
+            replace(x, batch_serialization=n)
+            for x in candidates
+            if x.offload_weights
+            for n in groups
         ]
-    return found
+    return candidates
 
 
 def _one(given: T | None, others: Sequence[T]) -> Sequence[T]:
@@ -187,7 +198,7 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     most = min(ipus, ahead)
     powers = {2**n for n in range(1, most.bit_length())}
     counts = [settled] if settled else sorted({1, most} | powers)
-    found: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
+    systems: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
     doubled = (
         [settled]
         if settled
@@ -195,10 +206,10 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     )
     for count in doubled:
         if count % 2 == 0 and 2 < count <= 2 * ipus:
-            found += [(count, device_map(kind, count)) for kind in _MAPS[1:3]]
+            systems += [(count, device_map(kind, count)) for kind in _MAPS[1:3]]
     returning = [settled] if settled else [n + 1 for n in counts if n > 1 and n < ahead]
-    found += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
-    return found or [(counts[0], ())]
+    systems += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
+    return systems or [(counts[0], ())]
 
 
 def device_map(kind: str, stages: int) -> tuple[int, ...]:
@@ -262,8 +273,10 @@ def swept(step: Step, asked: Mapping[str, Sequence[str]], start: Candidate) -> l
             f"{count:,} combinations are more than the {_MOST_WAYS:,} that are looked at",
             hint="sweep over fewer values",
         )
-    found = [_combined(start, dict(zip(lists, x, strict=True))) for x in product(*lists.values())]
-    candidates = [candidate for candidate in dict.fromkeys(found) if candidate is not None]
+    combinations = [
+        _combined(start, dict(zip(lists, x, strict=True))) for x in product(*lists.values())
+    ]
+    candidates = [candidate for candidate in dict.fromkeys(combinations) if candidate is not None]
     if not candidates:
         raise StagingError(
             "E0520",
@@ -303,14 +316,14 @@ def _value(key: str, text: str, step: Step) -> object:
             hint=did_you_mean(key, KEYS, f"keys: {', '.join(KEYS)}"),
         )
     read, expected = _READERS[key]
-    found = read(text)
+    value = read(text)
     most = len(step.loads.ahead)
-    if key == "stages" and isinstance(found, int) and found > most:
-        found = None
-    if found is None:
+    if key == "stages" and isinstance(value, int) and value > most:
+        value = None
+    if value is None:
         raise StagingError(
             "E0520",
             f"{key}={text} cannot be swept over",
             hint=f"{key} takes {expected or f'a number from 1 to {most:,}'}",
         )
-    return found
+    return value

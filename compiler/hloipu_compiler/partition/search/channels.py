@@ -42,21 +42,21 @@ class Channels:
     @property
     def has_places(self) -> Flags:
         """Which wait in places of their own on tiles."""
-        found: Flags = (self.count > 1) & ~self.is_offloaded
-        return found
+        has_places: Flags = (self.count > 1) & ~self.is_offloaded
+        return has_places
 
     @property
     def is_read_where_made(self) -> Flags:
         """Which need no copy."""
-        found: Flags = (self.count == 1) & ~self.crosses & ~self.is_offloaded
-        return found
+        needs_no_copy: Flags = (self.count == 1) & ~self.crosses & ~self.is_offloaded
+        return needs_no_copy
 
     def throughout(self, ipu: Numbers, ipus: int) -> Floats:
         """Return the bytes of each IPU that are there in all slots; `ipu`: of each position."""
-        found = np.zeros(ipus)
+        bytes_by_ipu = np.zeros(ipus)
         places = self.has_places * self.count * self.bytes
-        np.add.at(found, ipu[self.reader], places)
-        return found
+        np.add.at(bytes_by_ipu, ipu[self.reader], places)
+        return bytes_by_ipu
 
     def in_slots(
         self, schedule: Schedule, ipu: Numbers, working: Floats, ipus: int
@@ -80,18 +80,18 @@ class Channels:
 
         def until(first: Numbers, moment: Numbers) -> Numbers:
             """Return how many moments there are up to one, in this turn or the next."""
-            found: Numbers = (moment - first) % moments
-            return found
+            count: Numbers = (moment - first) % moments
+            return count
 
         # In more than a turn all moments come.
         is_long = self.reader - self.maker > schedule.interval
-        read, made, handed = at[self.reader], at[self.maker], end[self.maker]
-        to_read = np.where(is_long, moments - 1, until(made, read))
-        lasts = np.where(self.is_read_where_made, to_read, until(made, handed))
+        read, produced, handed = at[self.reader], at[self.maker], end[self.maker]
+        to_read = np.where(is_long, moments - 1, until(produced, read))
+        lasts = np.where(self.is_read_where_made, to_read, until(produced, handed))
         _, row, source = np.unique(self.source, return_index=True, return_inverse=True)
         longest = np.zeros(len(row), np.int64)
         np.maximum.at(longest, source, lasts)
-        there(made[row], longest, ipu[self.maker[row]], self.bytes[row])
+        there(produced[row], longest, ipu[self.maker[row]], self.bytes[row])
 
         stays = self.crosses & (self.count == 1) & ~self.is_offloaded
         lasts = np.where(is_long, moments - 1, until(handed, read))

@@ -95,9 +95,9 @@ def cut_of(
     at = np.array([of_op[position] for position in form.loads.ahead])
 
     def by_stage(until: Floats) -> Floats:
-        found = np.zeros(stages)
-        np.add.at(found, at, np.diff(until))
-        return found
+        sums = np.zeros(stages)
+        np.add.at(sums, at, np.diff(until))
+        return sums
 
     homes = _homes(form, of_op)
     aside, optimizer = _aside(form, homes, stages)
@@ -151,8 +151,8 @@ def _pairs(number: Numbers, place: Numbers) -> Numbers:
     """Return numbers and places, each pair once; none without a place."""
     if not len(number):
         return np.zeros((2, 0), np.int64)
-    found: Numbers = np.unique(np.stack((number, place))[:, place >= 0], axis=1)
-    return found
+    pairs: Numbers = np.unique(np.stack((number, place))[:, place >= 0], axis=1)
+    return pairs
 
 
 def _by_kind(survey: Survey, stage: Numbers, stages: int) -> Callable[..., Sizes]:
@@ -160,11 +160,11 @@ def _by_kind(survey: Survey, stage: Numbers, stages: int) -> Callable[..., Sizes
     pairs = _pairs(survey.weight, stage[survey.weight_op])
     sizes, kinds = survey.weight_bytes[pairs[0]], survey.weight_kind[pairs[0]]
 
-    def found(least: int, *wanted: int) -> Sizes:
+    def sizes_from(least: int, *wanted: int) -> Sizes:
         mine = (sizes >= least) & np.isin(kinds, wanted)
         return _listed(sizes[mine], pairs[1][mine], stages)
 
-    return found
+    return sizes_from
 
 
 def _fetched(
@@ -181,13 +181,13 @@ def _fetched(
     behind = np.array([x == BACKWARD for x in form.phases.phase])
     place = np.where(behind & has_backward & (stage >= 0), 2 * stages - 1 - stage, stage)
     op = survey.weight_op
-    found = [np.stack((survey.weight, place[op]))]
+    read_at = [np.stack((survey.weight, place[op]))]
     positions = 2 * stages if has_backward else stages
     for number, ops in again.items():
         theirs = np.isin(op, np.fromiter(ops, np.int64))
         where = np.full(int(theirs.sum()), positions - 1 - number)
-        found.append(np.stack((survey.weight[theirs], where)))
-    both = np.concatenate(found, axis=1)
+        read_at.append(np.stack((survey.weight[theirs], where)))
+    both = np.concatenate(read_at, axis=1)
     wanted = survey.weight_bytes[both[0]] >= LEAST_BYTES
     wanted &= np.isin(survey.weight_kind[both[0]], (STATE, CONSTANT, CAST))
     pairs = _pairs(both[0][wanted], both[1][wanted])
@@ -195,10 +195,10 @@ def _fetched(
 
 
 def _listed(sizes: Numbers, place: Numbers, count: int) -> Sizes:
-    found: list[list[int]] = [[] for _ in range(count)]
+    sizes_by_place: list[list[int]] = [[] for _ in range(count)]
     for size, at in zip(sizes.tolist(), place.tolist(), strict=True):
-        found[at].append(size)
-    return tuple(map(tuple, found))
+        sizes_by_place[at].append(size)
+    return tuple(map(tuple, sizes_by_place))
 
 
 def _homes(form: Form, of_op: Sequence[int]) -> list[int]:
@@ -207,47 +207,53 @@ def _homes(form: Form, of_op: Sequence[int]) -> list[int]:
     State that only the update reads lies where its next value is made; -1: not known.
     """
     entry = form.module.entry
-    found, places = list(of_op), parameter_positions(entry)
+    stage_by_position, places = list(of_op), parameter_positions(entry)
     for number, stage in enumerate(owners(entry, form.phases, of_op, places)):
         for position in places[number]:
-            found[position] = max(found[position], stage)
+            stage_by_position[position] = max(stage_by_position[position], stage)
     for position in form.others:
-        if found[position] < 0:
-            here = [found[i] for i in entry.instructions[position].operands if found[i] >= 0]
+        if stage_by_position[position] < 0:
+            here = [
+                stage_by_position[i]
+                for i in entry.instructions[position].operands
+                if stage_by_position[i] >= 0
+            ]
             if here:
-                found[position] = here[0] if len(here) == 1 else max(here, key=here.count)
+                stage_by_position[position] = (
+                    here[0] if len(here) == 1 else max(here, key=here.count)
+                )
     results = result_positions(entry)
     for pair in form.wrapping.state:
-        made = results[pair.result]
+        new = results[pair.result]
         for position in places[pair.parameter]:
-            if found[position] < 0 and made is not None:
-                found[position] = found[made]
-    return found
+            if stage_by_position[position] < 0 and new is not None:
+                stage_by_position[position] = stage_by_position[new]
+    return stage_by_position
 
 
 def _aside(form: Form, homes: Sequence[int], stages: int) -> tuple[Sizes, Floats]:
     """Return arrays of state that only the update reads, and the bytes of all of them, by stage."""
     entry, phase = form.module.entry, form.phases.phase
-    found: list[list[int]] = [[] for _ in range(stages)]
+    sizes_by_stage: list[list[int]] = [[] for _ in range(stages)]
     places = parameter_positions(entry)
     for pair in form.wrapping.state:
         positions = places[pair.parameter]
         users = {phase[user] for i in positions for user in entry.users[i]}
         if positions and not users & {FORWARD, BACKWARD}:
             stage = max(homes[positions[0]], 0)
-            found[stage].append(size_of(entry.instructions[positions[0]].shape))
-    large = tuple(tuple(size for size in sizes if size >= LEAST_BYTES) for sizes in found)
-    return large, np.array([float(sum(sizes)) for sizes in found])
+            sizes_by_stage[stage].append(size_of(entry.instructions[positions[0]].shape))
+    large = tuple(tuple(size for size in sizes if size >= LEAST_BYTES) for sizes in sizes_by_stage)
+    return large, np.array([float(sum(sizes)) for sizes in sizes_by_stage])
 
 
 def _accumulators(form: Form, of_op: Sequence[int], stages: int) -> Sizes:
-    found: list[list[int]] = [[] for _ in range(stages)]
+    sizes_by_stage: list[list[int]] = [[] for _ in range(stages)]
     for gradient in form.phases.gradients:
         stage = of_op[gradient.position]
         size = size_of(form.module.entry.instructions[gradient.position].shape)
         if stage >= 0 and size >= LEAST_BYTES:
-            found[stage].append(size)
-    return tuple(map(tuple, found))
+            sizes_by_stage[stage].append(size)
+    return tuple(map(tuple, sizes_by_stage))
 
 
 def _update_cycles(survey: Survey, homes: Sequence[int], state: Floats) -> tuple[Floats, float]:
@@ -255,17 +261,17 @@ def _update_cycles(survey: Survey, homes: Sequence[int], state: Floats) -> tuple
 
     What no op of the entry is known to take goes by the bytes of state.
     """
-    found = np.zeros(len(state))
+    cycles_by_stage = np.zeros(len(state))
     own = np.array(survey.update_op)
     if not len(own):
-        return found, survey.update_cycles
+        return cycles_by_stage, survey.update_cycles
     where = np.array(homes)
     known = where >= 0
-    np.add.at(found, where[known], own[known])
+    np.add.at(cycles_by_stage, where[known], own[known])
     common = float(own[~known].sum())
     rest = max(survey.update_cycles - float(own.sum()), 0.0)
     whole = float(state.sum())
-    return found + (rest * state / whole if whole else rest / len(state)), common
+    return cycles_by_stage + (rest * state / whole if whole else rest / len(state)), common
 
 
 def _host(form: Form, of_op: Sequence[int], stages: int) -> tuple[Floats, Floats]:
@@ -279,7 +285,7 @@ def _host(form: Form, of_op: Sequence[int], stages: int) -> tuple[Floats, Floats
             fed[min(readers, default=0)] += size_of(entry.instructions[i].shape)
     results = result_positions(entry)
     for number in (n for each in form.wrapping.outfeeds for n in each.places):
-        made = results[number]
-        if made is not None and of_op[made] >= 0:
-            given[of_op[made]] += size_of(entry.instructions[made].shape)
+        result = results[number]
+        if result is not None and of_op[result] >= 0:
+            given[of_op[result]] += size_of(entry.instructions[result].shape)
     return fed, given

@@ -60,26 +60,28 @@ def bytes_of(
     resident = resident + state + gradients
 
     def on_ipus(sizes: Floats) -> Floats:
-        found = np.zeros(candidate.ipus)
-        np.add.at(found, ipu, sizes)
-        return found
+        bytes_by_ipu = np.zeros(candidate.ipus)
+        np.add.at(bytes_by_ipu, ipu, sizes)
+        return bytes_by_ipu
 
     def most(sizes: Floats) -> Floats:
-        found = np.zeros(candidate.ipus)
-        np.maximum.at(found, ipu, sizes)
-        return found
+        largest_by_ipu = np.zeros(candidate.ipus)
+        np.maximum.at(largest_by_ipu, ipu, sizes)
+        return largest_by_ipu
 
     channels = channels_of(candidate, schedule, cut)
-    held = on_ipus(kept) + channels.throughout(ipu[stage], candidate.ipus)
+    kept_by_ipu = on_ipus(kept) + channels.throughout(ipu[stage], candidate.ipus)
     between, most_in_slots = channels.in_slots(schedule, ipu[stage], working, candidate.ipus)
     updating = on_ipus(resident) + most(passing + largest)
     code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
     fuller = _GAPS * cut.form.survey.fullest_to_mean
-    needed = fuller * np.maximum(held + most_in_slots, updating) + code
+    needed = fuller * np.maximum(kept_by_ipu + most_in_slots, updating) + code
     free = machine.chip.tiles_per_ipu * available_bytes(machine) - needed
     copies = np.maximum(on_ipus(fuller * parts.copy_bytes), 1.0)
     shares = np.clip(free / copies, 0.0, 1.0)
-    return NeededBytes(float((held + between).max()), float(needed.max()), tuple(shares.tolist()))
+    return NeededBytes(
+        float((kept_by_ipu + between).max()), float(needed.max()), tuple(shares.tolist())
+    )
 
 
 def _update(
@@ -91,10 +93,10 @@ def _update(
     a weight.
     """
     total = max(float(cut.state.sum()), 1.0)
-    made = cut.form.survey.update_bytes * share * cut.state / total
+    temporaries = cut.form.survey.update_bytes * share * cut.state / total
     resident = np.zeros(candidate.stages) if is_offloading else cut.optimizer * share
     if not is_offloading and not candidate.offload_weights:
-        return resident + made, np.zeros(candidate.stages)
+        return resident + temporaries, np.zeros(candidate.stages)
     of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
     passing = np.zeros(candidate.stages)
     if is_offloading:
@@ -102,7 +104,7 @@ def _update(
         passing += np.maximum(of_each * _largest(cut.weights), _largest(cut.aside)) * share
     if candidate.offload_weights:
         passing += _largest(cut.weights)
-    return resident, passing + np.minimum(made, passing + of_one)
+    return resident, passing + np.minimum(temporaries, passing + of_one)
 
 
 def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:

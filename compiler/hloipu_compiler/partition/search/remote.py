@@ -51,16 +51,16 @@ class RemoteCycles:
 
         What comes once for a group of micro-batches is left out.
         """
-        found = [0] * len(cut.fetched)
+        cycles_by_position = [0] * len(cut.fetched)
         if candidate.offload_weights and candidate.batch_serialization == 1:
-            found = [self.several(sizes, write=False) for sizes in cut.fetched]
+            cycles_by_position = [self.several(sizes, write=False) for sizes in cut.fetched]
         if candidate.offload_accumulators and candidate.batch_serialization == 1:
-            last = len(found) - 1
+            last = len(cycles_by_position) - 1
             for stage, sizes in enumerate(cut.accumulators):
                 # Each is fetched, added to and stored before the next.
                 each = [self.one(n, write=False) + self.one(n, write=True) for n in sizes]
-                found[last - stage] += sum(each)
-        return found
+                cycles_by_position[last - stage] += sum(each)
+        return cycles_by_position
 
     def of_groups(self, candidate: Candidate, cut: Cut) -> int:
         """Return the cycles of what comes and goes for groups of micro-batches, of an update."""
@@ -78,15 +78,15 @@ class RemoteCycles:
 
         `is_offloading`: whether what only the update reads lies there.
         """
-        found = [0] * candidate.stages
+        cycles_by_stage = [0] * candidate.stages
         for stage in range(candidate.stages):
             if is_offloading:
                 parts = candidate.replicas if candidate.shard_optimizer else 1
-                found[stage] += self.both_ways(cut.aside[stage], parts)
+                cycles_by_stage[stage] += self.both_ways(cut.aside[stage], parts)
             if candidate.offload_weights:
-                found[stage] += self.both_ways(cut.weights[stage])
-                found[stage] += self.several(cut.read_before[stage], write=False)
-                found[stage] += self.several(cut.cast[stage], write=True)
+                cycles_by_stage[stage] += self.both_ways(cut.weights[stage])
+                cycles_by_stage[stage] += self.several(cut.read_before[stage], write=False)
+                cycles_by_stage[stage] += self.several(cut.cast[stage], write=True)
             if candidate.offload_accumulators:
-                found[stage] += self.several(cut.accumulators[stage], write=False)
-        return found
+                cycles_by_stage[stage] += self.several(cut.accumulators[stage], write=False)
+        return cycles_by_stage

@@ -34,24 +34,26 @@ def looked_at(
 
     At least one, and those that were made when the search ended.
     """
-    found: list[Estimate] = []
+    estimates: list[Estimate] = []
 
     def estimate(some: Iterable[Candidate]) -> None:
-        known = {x.candidate for x in found}
+        known = {x.candidate for x in estimates}
         new = [candidate for candidate in dict.fromkeys(some) if candidate not in known]
         for number, candidate in enumerate(new):
-            with doing(f"cut {number} of {len(new)}, {len(found)} in all"):
+            with doing(f"cut {number} of {len(new)}, {len(estimates)} in all"):
                 one = search.tried(partial(step.estimate, candidate))
             if one is None:
                 return
-            found.append(one)
+            estimates.append(one)
 
     first = _first_round(candidates)
-    found += [step.estimate(candidate) for candidate in first[:1]]  # however little time there is
+    estimates += [
+        step.estimate(candidate) for candidate in first[:1]
+    ]  # however little time there is
     with search.improving():
         estimate(first)
-        promising = _promising(found)
-        room = {_way(x.candidate) for x in found if x.fits}
+        promising = _promising(estimates)
+        room = {_way(x.candidate) for x in estimates if x.fits}
         estimate(
             x
             for x in candidates
@@ -59,10 +61,10 @@ def looked_at(
             and (x.offload != OFF or _way(x) in room or given.offload == OFF)
         )
         # These are told by estimates of their own.
-        estimate(search.tried(lambda: offloading_candidates(step, found, given)) or ())
-        if not any(x.fits for x in found):
+        estimate(search.tried(lambda: offloading_candidates(step, estimates, given)) or ())
+        if not any(x.fits for x in estimates):
             estimate(candidates_sharing_ipus(step, ipus, given))
-    return found
+    return estimates
 
 
 def _system(candidate: Candidate) -> System:
@@ -89,10 +91,14 @@ def _plain(candidate: Candidate) -> tuple[bool, bool, int]:
     return candidate.offload == OFF, candidate.shard_optimizer, -candidate.micro_batches
 
 
-def _promising(found: Sequence[Estimate]) -> set[System]:
-    some = [x for x in found if x.fits] or found
-    fastest = dict.fromkeys(_system(x.candidate) for x in sorted(some, key=lambda x: -x.per_second))
+def _promising(estimates: Sequence[Estimate]) -> set[System]:
+    some = [estimate for estimate in estimates if estimate.fits] or estimates
+    fastest = dict.fromkeys(
+        _system(estimate.candidate)
+        for estimate in sorted(some, key=lambda estimate: -estimate.per_second)
+    )
     leanest = dict.fromkeys(
-        _system(x.candidate) for x in sorted(found, key=lambda x: x.needed_bytes)
+        _system(estimate.candidate)
+        for estimate in sorted(estimates, key=lambda estimate: estimate.needed_bytes)
     )
     return {*list(fastest)[:_FASTEST], *list(leanest)[:_LEANEST]}

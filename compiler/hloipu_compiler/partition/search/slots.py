@@ -56,8 +56,8 @@ def _sums(interval: int, count: int, work: Work, place: NDArray[np.int64]) -> tu
     def busiest(cycles: Floats, places: NDArray[np.int64]) -> Floats:
         busy = np.zeros((int(places.max()) + 1, len(slots)))
         np.add.at(busy, places, active * cycles[:, None])
-        found: Floats = busy.max(axis=0)
-        return found
+        most_busy: Floats = busy.max(axis=0)
+        return most_busy
 
     span = busiest(work.cycles, place)
     if work.offloading is not None:

@@ -111,7 +111,7 @@ def _outlined(survey: Survey, module: Module) -> Survey:
 
 def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:
     """Return the copies of a program that may be kept, and the ops that read them."""
-    found = []
+    copies = []
     blocks, position = hoister.blocks.blocks, module.entry.position
     for copy in hoister.copies:
         variable = hoister.program.variables[copy.variable]
@@ -123,5 +123,5 @@ def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:
             ops.add(mine if mine in named else next(iter(named), mine))
         ops.discard(-1)
         size = on_all_tiles(variable, hoister.machine)
-        found.append(CopyOfWeight(size, copy.cycles, tuple(sorted(ops))))
-    return tuple(found)
+        copies.append(CopyOfWeight(size, copy.cycles, tuple(sorted(ops))))
+    return tuple(copies)

@@ -57,13 +57,13 @@ def shardings_beside(
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):
                 ops = most_ops // _OTHER_COUNTS if starts else most_ops
-                found = found_shardings(module, own, starts, most_ops=ops, least=_LEAST)
+                searched = found_shardings(module, own, starts, most_ops=ops, least=_LEAST)
         except UsageError:  # so many IPUs divide nothing evenly
             continue
-        starts = starts or found.choices
+        starts = starts or searched.choices
         stages = min(system.ipus // count, most_stages)
-        for each in _fastest(found, stages):
-            efficiency = found.undivided_cycles / max(count * each.spent.cycles, 1)
+        for each in _fastest(searched, stages):
+            efficiency = searched.undivided_cycles / max(count * each.spent.cycles, 1)
             least = 1 << (-(-each.needed_bytes // each.budget_bytes) - 1).bit_length()
             beside.append(
                 (least <= stages, ShardingCandidate(each.sharding(module), efficiency, least))
@@ -74,13 +74,13 @@ def shardings_beside(
 
 def _counts(ipus: int) -> list[int]:
     """Return the numbers of IPUs to divide over, all of them first."""
-    found = [n for n in range(ipus, 1, -1) if ipus % n == 0]
-    return found[:: max(1, -(-len(found) // _MOST_COUNTS))]
+    divisors = [n for n in range(ipus, 1, -1) if ipus % n == 0]
+    return divisors[:: max(1, -(-len(divisors) // _MOST_COUNTS))]
 
 
-def _fastest(found: Found, most_stages: int) -> Iterator[Candidate]:
+def _fastest(searched: Found, most_stages: int) -> Iterator[Candidate]:
     """Yield the fastest that has room on one stage, on two and so on, or else the leanest."""
-    divided: Sequence[Candidate] = [x for x in found.front if x.is_divided] or [found.best]
+    divided: Sequence[Candidate] = [x for x in searched.front if x.is_divided] or [searched.best]
     seen: set[int] = set()
     stages = 1
     while stages <= most_stages:

@@ -62,11 +62,11 @@ class Candidate:
 def front_of(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return those that no other beats in cycles and bytes, the fastest first."""
     order = sorted(candidates, key=lambda x: (x.spent.cycles, x.needed_bytes, len(x.mesh)))
-    found: list[Candidate] = []
+    front: list[Candidate] = []
     for each in order:
-        if not found or each.needed_bytes < found[-1].needed_bytes:
-            found.append(each)
-    return found
+        if not front or each.needed_bytes < front[-1].needed_bytes:
+            front.append(each)
+    return front
 
 
 def rules_of(module: Module, specs: Sequence[Spec | None]) -> tuple[Rule, ...]:

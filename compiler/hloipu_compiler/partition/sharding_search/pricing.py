@@ -66,68 +66,68 @@ class BlockPrices:
         done: dict[str, Spent] = {}
         for computation in callees_first(module, only_reachable=True):
             total = Spent()
-            for x in computation.instructions:
-                if x.opcode not in CALLS:
-                    total = total.plus(self._op(costs, computation, x))
+            for op in computation.instructions:
+                if op.opcode not in CALLS:
+                    total = total.plus(self._op(costs, computation, op))
                     continue
-                called = [done[name] for name in x.attributes.called]
-                if x.opcode == "conditional":
+                called = [done[name] for name in op.attributes.called]
+                if op.opcode == "conditional":
                     total = total.plus(max(called, key=lambda spent: spent.cycles))
                     continue
-                times = self._trips(module, computation, x) if x.opcode == "while" else 1
+                times = self._trips(module, computation, op) if op.opcode == "while" else 1
                 for spent in called:
                     total = total.plus(spent, times)
             done[computation.name] = total
         return done[module.entry.name]
 
-    def _trips(self, module: Module, computation: Computation, x: Instruction) -> int:
-        trips = trip_count(module, computation, x)
+    def _trips(self, module: Module, computation: Computation, op: Instruction) -> int:
+        trips = trip_count(module, computation, op)
         return self.assumed_trips if trips is None else trips
 
-    def _op(self, costs: OpCosts, computation: Computation, x: Instruction) -> Spent:
+    def _op(self, costs: OpCosts, computation: Computation, op: Instruction) -> Spent:
         """Return the cycles of one op; equal ones are priced once."""
-        if x.opcode in _NO_WORK or x.opcode in _VIEWS:
+        if op.opcode in _NO_WORK or op.opcode in _VIEWS:
             return Spent()
-        shapes = tuple([computation.instructions[i].shape for i in x.operands])
-        key = (x.opcode, x.attributes, x.shape, shapes)
-        if x.opcode in COLLECTIVES:
+        shapes = tuple([computation.instructions[i].shape for i in op.operands])
+        key = (op.opcode, op.attributes, op.shape, shapes)
+        if op.opcode in COLLECTIVES:
             # The channel is another one each time.
-            said = (x.attributes.get("replica_groups"), x.attributes.get("source_target_pairs"))
-            key = (x.opcode, *said, byte_count_of(shapes))  # type: ignore[assignment]
-        found = self.known.get(key)
-        if found is None:
-            if x.opcode in COLLECTIVES:
-                found = Spent(0, self._collective(x, byte_count_of(shapes)))
+            said = (op.attributes.get("replica_groups"), op.attributes.get("source_target_pairs"))
+            key = (op.opcode, *said, byte_count_of(shapes))  # type: ignore[assignment]
+        spent = self.known.get(key)
+        if spent is None:
+            if op.opcode in COLLECTIVES:
+                spent = Spent(0, self._collective(op, byte_count_of(shapes)))
             else:
-                cycles = product_cycles(self.machine, self.tuning, x, shapes)
-                found = Spent(self._other(costs, computation, x) if cycles is None else cycles)
-            self.known[key] = found
-        return found
+                cycles = product_cycles(self.machine, self.tuning, op, shapes)
+                spent = Spent(self._other(costs, computation, op) if cycles is None else cycles)
+            self.known[key] = spent
+        return spent
 
-    def _collective(self, x: Instruction, size_bytes: int) -> int:
+    def _collective(self, op: Instruction, size_bytes: int) -> int:
         """Return the cycles of a collective, as `costs.collecting` counts them."""
-        groups = groups_of(x, 1, self.devices)
-        permutes = x.opcode == "collective-permute"
-        pairs = pairs_of(x, 1, self.devices) if permutes else ()
+        groups = groups_of(op, 1, self.devices)
+        permutes = op.opcode == "collective-permute"
+        pairs = pairs_of(op, 1, self.devices) if permutes else ()
         total = 0
-        for phase in phases(CollectiveForm(x.opcode, groups, pairs)):
+        for phase in phases(CollectiveForm(op.opcode, groups, pairs)):
             part = over(size_bytes, phase.parts)
             flows = [Flow(source, target, part) for source, target in phase.pairs]
             cycles = link_transfer(self.machine, flows, self.devices).cycles
             cycles += sync(self.machine, self.devices).cycles
-            if phase.reduces and x.opcode in REDUCING:
+            if phase.reduces and op.opcode in REDUCING:
                 cycles += self._on_vectors(2 * part)
             total += cycles * phase.times
         return total
 
-    def _other(self, costs: OpCosts, computation: Computation, x: Instruction) -> int:
-        cost = costs.of(computation, x)
+    def _other(self, costs: OpCosts, computation: Computation, op: Instruction) -> int:
+        cost = costs.of(computation, op)
         moved = cost.bytes_read + cost.bytes_written
-        if x.opcode in ELEMENTWISE:
+        if op.opcode in ELEMENTWISE:
             return self._on_vectors(moved) + over(cost.transcendentals, self.tiles)
         amp = self.machine.amp
         products = amp.f32_channels_per_group * amp.f32_conv_units // amp.f32_position_slots
-        rate = 2 * products if "dim_labels" in x.attributes else 2  # convolutions
+        rate = 2 * products if "dim_labels" in op.attributes else 2  # convolutions
         received = over(over(moved, self.tiles), self.machine.exchange.receive_bytes_per_cycle)
         start = beginning(self.machine).cycles + sync(self.machine).cycles
         return start + received + over(cost.flops + cost.transcendentals, rate * self.tiles)
@@ -150,9 +150,9 @@ def needed_bytes(module: Module) -> int:
     Code and what a plan copies are no part.
     """
     constants = sum(
-        byte_count(x.shape)
+        byte_count(op.shape)
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "constant"
+        for op in c.instructions
+        if op.opcode == "constant"
     )
     return peak_bytes(module) + constants

@@ -82,8 +82,8 @@ def require_undivided(module: Module) -> None:
     And E0477 for one that is partitioned already.
     """
     require_whole(module)
-    found = _Annotating(module, ((_MESH_NAME, 1),))
-    if not found.was_one_device or found.tiled_over > 1:
+    annotating = _Annotating(module, ((_MESH_NAME, 1),))
+    if not annotating.was_one_device or annotating.tiled_over > 1:
         raise UsageError(
             "E0486",
             "the text says already how arrays are divided",
@@ -106,7 +106,7 @@ class _Annotating:
         self.lines: list[str] = []
         self.old = self._old_meshes()
         self.was_one_device = all(mesh.device_count == 1 for mesh in self.old.values())
-        counts = {_device_count(x) for c in module.computations for x in c.instructions}
+        counts = {_device_count(op) for c in module.computations for op in c.instructions}
         self.tiled_over = 0 if self.old else max(counts, default=0)
         """Devices of the tile assignments, in a text that has nothing else."""
         self.mesh = self._mesh(sizes)
@@ -115,10 +115,10 @@ class _Annotating:
 
     def _old_meshes(self) -> dict[str, Mesh]:
         try:
-            found = read_meshes(once_escaped(self.header.get(MESHES, "{}")))
+            meshes = read_meshes(once_escaped(self.header.get(MESHES, "{}")))
         except SdyFault as error:
             raise UsageError("E0486", f"the meshes of the text cannot be read: {error}") from error
-        return {name: mesh for name, mesh in found.items() if not mesh.is_maximal}
+        return {name: mesh for name, mesh in meshes.items() if not mesh.is_maximal}
 
     def _mesh(self, sizes: MeshSizes) -> Mesh:
         """Return the mesh that holds: axes of the text, then those that are named."""
@@ -141,31 +141,31 @@ class _Annotating:
                 hint="name the axes of the mesh, major to minor: --mesh data=2,model=4",
             )
         kept = {name: size for name, size in known.items() if name not in asked}
-        made = Mesh((*kept, *asked), (*kept.values(), *asked.values()))
-        if self.tiled_over > 1 and self.tiled_over != made.device_count:
+        joined = Mesh((*kept, *asked), (*kept.values(), *asked.values()))
+        if self.tiled_over > 1 and self.tiled_over != joined.device_count:
             raise UsageError(
                 "E0486",
                 f"the text divides values over {self.tiled_over} devices, the mesh over "
-                f"{made.device_count}",
+                f"{joined.device_count}",
                 hint="ask for as many devices: tile assignments do not say what more would do",
             )
         if any(asked.get(name, size) != size for name, size in known.items()):
             self._refuse_borders()
         if stay := [f"{name}={size}" for name, size in kept.items() if size > 1]:
             self.lines.append(f"axes of the text that --mesh does not name stay: {', '.join(stay)}")
-        return made
+        return joined
 
     def _refuse_borders(self) -> None:
         for computation in self.module.computations:
-            for x in computation.instructions:
-                if is_border(x):
+            for op in computation.instructions:
+                if is_border(op):
                     error = UsageError(
                         "E0486",
-                        f"{x.name} is the border of a region that is written for each device of "
+                        f"{op.name} is the border of a region that is written for each device of "
                         "the text's own mesh",
                         hint="leave the sizes of its axes as they are",
                     )
-                    error.span = self.module.span(x)
+                    error.span = self.module.span(op)
                     raise error
 
     # ---- the text ---------------------------------------------------------------------------
@@ -183,10 +183,10 @@ class _Annotating:
             self._computation(c, ruled, results) if c is entry else self._computation(c, {}, ())
             for c in self.module.computations
         )
-        made = replace(self.module, computations=computations)
+        module = replace(self.module, computations=computations)
         said = ("sharding", "frontend_attributes")
         open_ones = tuple(
-            not any(key in made.entry.instructions[i].attributes for key in said)
+            not any(key in module.entry.instructions[i].attributes for key in said)
             for i in entry.parameters
         )
         values: dict[str, Value] = {
@@ -199,14 +199,14 @@ class _Annotating:
             meshes = ", ".join(f"{name} = {_mesh_text(self.mesh)}" for name in names)
             header = {**self.header, MESHES: f"{{{meshes}}}"}
             values["frontend_attributes"] = Raw(frontend_attributes_text(header))
-        made = replace(made, attributes=self.module.attributes.replaced(**values))
+        module = replace(module, attributes=self.module.attributes.replaced(**values))
         if self.tiled_over < 2:
-            made = _with_tiles_beside(made)
-        return Annotated(made, tuple(self.lines))
+            module = _with_tiles_beside(module)
+        return Annotated(module, tuple(self.lines))
 
     def _ruled(self, matched: Mapping[int, Rule]) -> dict[int, list[Spec | None]]:
         """Return what rules say of the leaves of each parameter, by its position."""
-        found: dict[int, list[Spec | None]] = {}
+        specs_by_parameter: dict[int, list[Spec | None]] = {}
         number = 0
         for position in self.module.entry.parameters:
             own: list[Spec | None] = []
@@ -216,14 +216,14 @@ class _Annotating:
                 own.append(rule[1] if rule else None)
                 number += is_array
             if any(spec is not None for spec in own):
-                found[position] = own
-        return found
+                specs_by_parameter[position] = own
+        return specs_by_parameter
 
     def _ruled_results(self, matched: Mapping[int, Rule]) -> list[Spec | None]:
         """Return what rules say of the leaves of the result; none where they say nothing."""
         leaves = result_arrays(self.module)
         first = len(entry_arrays(self.module)) - len(leaves)
-        rules = [matched.get(first + x.number) for x in leaves]
+        rules = [matched.get(first + array.number) for array in leaves]
         return [rule and rule[1] for rule in rules] if any(rules) else []
 
     def _computation(
@@ -232,31 +232,31 @@ class _Annotating:
         ruled: Mapping[int, Sequence[Spec | None]],
         results: Sequence[Spec | None],
     ) -> Computation:
-        made = []
+        instructions = []
         anew: list[str] = []
-        for position, x in enumerate(computation.instructions):
-            before = x.attributes
+        for position, op in enumerate(computation.instructions):
+            before = op.attributes
             if position in ruled:
-                x = self._divided(x, ruled[position])
+                op = self._divided(op, ruled[position])
                 if any(key in before for key in ("sharding", "frontend_attributes")):
-                    anew.append(x.name)
+                    anew.append(op.name)
             elif self.tiled_over < 2:
-                x = x._replace(attributes=self._renewed(before))
-            made.append(x)
+                op = op._replace(attributes=self._renewed(before))
+            instructions.append(op)
         if anew:
             more = f" and {len(anew) - _MOST_SHOWN} more" if len(anew) > _MOST_SHOWN else ""
             self.lines.append(
                 f"what the text says of {', '.join(anew[:_MOST_SHOWN])}{more} no longer counts: "
                 "--shard says it anew"
             )
-        made_one = replace(computation, instructions=tuple(made))
-        return self._with_results(made_one, results) if results else made_one
+        annotated = replace(computation, instructions=tuple(instructions))
+        return self._with_results(annotated, results) if results else annotated
 
     def _with_results(self, entry: Computation, specs: Sequence[Spec | None]) -> Computation:
         """Return the entry whose results state how they are divided, as JAX writes them."""
         draft = Draft(self.module, entry)
-        for x in entry.instructions:
-            draft.append(x)
+        for op in entry.instructions:
+            draft.append(op)
         like, leaves = entry.instructions[entry.root], iter(specs)
 
         def marked(at: int) -> int:
@@ -284,23 +284,23 @@ class _Annotating:
         root = marked(entry.root)
         return replace(entry, instructions=tuple(draft.made), root=root)
 
-    def _divided(self, x: Instruction, specs: Sequence[Spec | None]) -> Instruction:
+    def _divided(self, op: Instruction, specs: Sequence[Spec | None]) -> Instruction:
         """Return a parameter that states what rules say of its leaves."""
         named = [
-            self._named(spec, leaf) for spec, leaf in zip(specs, leaves_of(x.shape), strict=True)
+            self._named(spec, leaf) for spec, leaf in zip(specs, leaves_of(op.shape), strict=True)
         ]
         if self.tiled_over > 1:
             digits = (digit for group in axis_digits(self.mesh, ()) for digit in group)
             axes = device_axes(digits, self.tiled_over, ())
             tiles = [to_tiles(from_named(n, len(n.dimensions), axes), axes) for n in named]
-            return x._replace(attributes=x.attributes.replaced(sharding=_tile_text(x, tiles)))
-        known = read_frontend_attributes(x.attributes.text("frontend_attributes"))
+            return op._replace(attributes=op.attributes.replaced(sharding=_tile_text(op, tiles)))
+        known = read_frontend_attributes(op.attributes.text("frontend_attributes"))
         texts = [_named_text(n, next(iter(self.old), _MESH_NAME)) for n in named]
-        is_tuple = isinstance(x.shape, TupleShape) or x.parameter_number < 0
+        is_tuple = isinstance(op.shape, TupleShape) or op.parameter_number < 0
         text = f"_per_value<[{', '.join(texts)}]>" if is_tuple else texts[0]
         known[_SHARDING] = f"#sdy.sharding{text}"
-        return x._replace(
-            attributes=x.attributes.replaced(
+        return op._replace(
+            attributes=op.attributes.replaced(
                 frontend_attributes=Raw(frontend_attributes_text(known))
             )
         )
@@ -332,9 +332,9 @@ class _Annotating:
         return attributes.replaced(frontend_attributes=Raw(frontend_attributes_text(known)))
 
 
-def _device_count(x: Instruction) -> int:
+def _device_count(op: Instruction) -> int:
     """Return over how many devices an op's tile assignment divides its value."""
-    text = x.attributes.text("sharding")
+    text = op.attributes.text("sharding")
     return (read_sharding(text).device_count or 0) if "devices=" in text else 0
 
 
@@ -355,8 +355,8 @@ def _named_text(sharding: NamedSharding, mesh: str) -> str:
     return f"<@{mesh}, [{', '.join(each)}]>"
 
 
-def _tile_text(x: Instruction, tiles: Sequence[Sharding]) -> Raw:
-    if isinstance(x.shape, TupleShape):
+def _tile_text(op: Instruction, tiles: Sequence[Sharding]) -> Raw:
+    if isinstance(op.shape, TupleShape):
         return Raw(str(Sharding(ShardingKind.TUPLE, elements=tuple(tiles))))
     return Raw(str(tiles[0]))
 
@@ -365,18 +365,18 @@ def _with_tiles_beside(module: Module) -> Module:
     """Return a Shardy text with the tile assignments that say the same, and no others."""
     stated = stated_shardings(module)
 
-    def renewed(computation: Computation, position: int, x: Instruction) -> Instruction:
-        if x.opcode in ("infeed", "outfeed"):
-            return x
+    def renewed(computation: Computation, position: int, op: Instruction) -> Instruction:
+        if op.opcode in ("infeed", "outfeed"):
+            return op
         own = stated.shardings.get((computation.name, position), ())
-        bare = without(x.attributes, ("sharding",))
+        bare = without(op.attributes, ("sharding",))
         tiles = [to_tiles(sharding, stated.axes) for sharding in own if sharding is not None]
         if tiles:
-            bare = bare.replaced(sharding=_tile_text(x, tiles))
-        return x._replace(attributes=bare)
+            bare = bare.replaced(sharding=_tile_text(op, tiles))
+        return op._replace(attributes=bare)
 
     computations = tuple(
-        replace(c, instructions=tuple(renewed(c, i, x) for i, x in enumerate(c.instructions)))
+        replace(c, instructions=tuple(renewed(c, i, op) for i, op in enumerate(c.instructions)))
         for c in module.computations
     )
     return replace(module, computations=computations)

@@ -72,15 +72,15 @@ class DeviceAxes:
 
     def parts(self, digits: Iterable[Digit]) -> tuple[int, ...]:
         """Return the parts that digits are made of; AxisFault where they cut a part."""
-        found: list[int] = []
+        parts: list[int] = []
         for stride, size in digits:
             if size == 1:
                 continue
             own = [i for i, s in enumerate(self.strides) if stride <= s < stride * size]
             if self.extent(own) != size or self.strides[own[-1]] != stride:
                 raise AxisFault(f"blocks of {size} at distance {stride} cut an axis of the mesh")
-            found += own
-        return tuple(found)
+            parts += own
+        return tuple(parts)
 
     def text(self, parts: tuple[int, ...]) -> str:
         """Return parts by the names of their axes, else how far apart their devices stand."""
@@ -257,15 +257,15 @@ def device_axes(digits: Iterable[Digit], count: int, devices: Sequence[int]) -> 
 
 
 def _primes(n: int) -> list[int]:
-    found, divisor = [], 2
+    primes, divisor = [], 2
     while n > 1:
         if divisor * divisor > n:
             divisor = n
         while n % divisor == 0:
-            found.append(divisor)
+            primes.append(divisor)
             n //= divisor
         divisor += 1
-    return found
+    return primes
 
 
 def from_tiles(sharding: Sharding, rank: int, axes: DeviceAxes) -> AxisSharding:

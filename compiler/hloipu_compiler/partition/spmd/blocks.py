@@ -281,8 +281,10 @@ class Blocks:
         shape = self.shape(at)
         kept = tuple(n for d, n in enumerate(shape.dimensions) if d not in dimensions)
         stated: dict[str, Value] = {"dimensions": tuple(dimensions), "to_apply": reducer}
-        made = Attributes(stated, (reducer,))
-        return self.draft.add(like, "reduce", plain(shape.element_type, kept), (at, init), made)
+        attributes = Attributes(stated, (reducer,))
+        return self.draft.add(
+            like, "reduce", plain(shape.element_type, kept), (at, init), attributes
+        )
 
     # ---- numbers of blocks ------------------------------------------------------------------
 
@@ -311,13 +313,15 @@ class Blocks:
         self, like: Instruction, length: int, low: int | None, high: int | None
     ) -> int | None:
         """Return which of some rows lie between scalars: at `low` or after, before `high`."""
-        rows, found = self.rows(like, length), None
+        rows, is_between = self.rows(like, length), None
         for bound, direction in ((low, "GE"), (high, "LT")):
             if bound is not None:
                 limit = self.spread(like, bound, (length,))
                 is_in = self.apply(like, "compare", rows, limit, direction=direction)
-                found = is_in if found is None else self.apply(like, "and", found, is_in)
-        return found
+                is_between = (
+                    is_in if is_between is None else self.apply(like, "and", is_between, is_in)
+                )
+        return is_between
 
     def kept(self, like: Instruction, at: int, d: int, rows: int | None, fill: int) -> int:
         """Return an array with a scalar in place of the rows of a dimension that are not kept."""
@@ -360,9 +364,9 @@ class Blocks:
         begins, at = self._around(like, at, along, low, high)
         first = int(np.flatnonzero(real)[0])
         offsets = np.where(real, starts - begins, (starts - begins)[first])
-        held = self.shape(at).dimensions[along.d]
+        row_count = self.shape(at).dimensions[along.d]
         before = max(0, -int(offsets.min()))
-        behind = max(0, int(offsets.max()) + length - held)
+        behind = max(0, int(offsets.max()) + length - row_count)
         at = self.extended(like, at, along.d, (before, behind), fill)
         offsets = offsets + before
         if (offsets == offsets[0]).all():

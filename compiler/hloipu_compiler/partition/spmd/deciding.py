@@ -39,22 +39,22 @@ def with_shardings(module: Module, known: Propagated) -> Module:
             texts[sharding] = to_tiles(sharding, known.axes)
         return texts[sharding]
 
-    def changed(key: Key, x: Instruction) -> Instruction:
+    def changed(key: Key, op: Instruction) -> Instruction:
         if key not in known.links.results:
-            return x
+            return op
         each = tuple(map(tiles, known.result(key)))
-        if isinstance(x.shape, TupleShape):
-            found = Sharding(
+        if isinstance(op.shape, TupleShape):
+            stated = Sharding(
                 ShardingKind.TUPLE, elements=each or (Sharding(ShardingKind.REPLICATED),)
             )
         else:
-            found = each[0]
-        return x._replace(attributes=x.attributes.replaced(sharding=Raw(str(found))))
+            stated = each[0]
+        return op._replace(attributes=op.attributes.replaced(sharding=Raw(str(stated))))
 
     computations = tuple(
         replace(
             c,
-            instructions=tuple(changed((c.name, i), x) for i, x in enumerate(c.instructions)),
+            instructions=tuple(changed((c.name, i), op) for i, op in enumerate(c.instructions)),
         )
         for c in module.computations
     )
@@ -115,7 +115,7 @@ def explained(module: Module, known: Propagated, op: str) -> list[Explained]:
     Empty where no op that runs has the name.
     """
     name = op.removeprefix("%")
-    found = []
+    explanations = []
     for computation in module.computations:
         position = computation.position.get(name)
         for number in known.links.results.get((computation.name, position or 0), ()):
@@ -124,15 +124,15 @@ def explained(module: Module, known: Propagated, op: str) -> list[Explained]:
             shape = str(known.links.shapes[number])
             sharding = str(to_tiles(known.shardings[number], known.axes))
             steps = tuple(_steps(module, known, number))
-            found.append(Explained(_name(module, known, number), shape, sharding, steps))
-    return found
+            explanations.append(Explained(_name(module, known, number), shape, sharding, steps))
+    return explanations
 
 
 def _name(module: Module, known: Propagated, number: int) -> str:
     (computation, position), leaf = known.links.owners[number]
-    x = module.computation[computation].instructions[position]
-    several = isinstance(x.shape, TupleShape)
-    return f"{x.name}{{{leaf}}}" if several else x.name
+    op = module.computation[computation].instructions[position]
+    several = isinstance(op.shape, TupleShape)
+    return f"{op.name}{{{leaf}}}" if several else op.name
 
 
 def _steps(module: Module, known: Propagated, number: int) -> Iterator[Step]:

@@ -23,7 +23,7 @@ _REPEATING = frozenset("broadcast reshape copy".split())
 
 
 def delayed(
-    module: Module, computation: Computation, x: Instruction, given: Sequence[Block],
+    module: Module, computation: Computation, op: Instruction, given: Sequence[Block],
     axes: DeviceAxes, readers: Mapping[int, int],
 ) -> tuple[Cut | None, Axes]:  # fmt: skip
     """Return how an op is divided that takes partial sums as operands, and their parts.
@@ -32,35 +32,35 @@ def delayed(
     read each instruction.
     """
     partial = next((block.partial for block in given if block.partial), ())
-    if not partial or not _is_linear(computation, x, given, readers):
+    if not partial or not _is_linear(computation, op, given, readers):
         return None, ()
-    cut = whole_cut(module, computation, x, axes)
-    if x.opcode == "reduce" and not _adds_nothing(computation, cut):
+    cut = whole_cut(module, computation, op, axes)
+    if op.opcode == "reduce" and not _adds_nothing(computation, cut):
         return None, ()
     parts = _parts_as_held(cut, given)
     return (None, ()) if parts is None else (replace(cut, parts=parts), partial)
 
 
 def _is_linear(
-    computation: Computation, x: Instruction, given: Sequence[Block], readers: Mapping[int, int]
+    computation: Computation, op: Instruction, given: Sequence[Block], readers: Mapping[int, int]
 ) -> bool:
     """Whether an op of partial sums gives a partial sum."""
-    if len(given) != len(x.operands) or (x.attributes.called and x.opcode != "reduce"):
+    if len(given) != len(op.operands) or (op.attributes.called and op.opcode != "reduce"):
         return False
-    for block, i in zip(given, x.operands, strict=True):
+    for block, i in zip(given, op.operands, strict=True):
         if block.partial and (readers[i] > 1 or not block.sums):
             return False
-    if x.opcode in ("add", "subtract"):
+    if op.opcode in ("add", "subtract"):
         a, b = given
         return (a.partial, a.split) == (b.partial, b.split)
-    if x.opcode in ("multiply", "divide"):
+    if op.opcode in ("multiply", "divide"):
         other = 1 if given[0].partial else 0
         both = bool(given[0].partial and given[1].partial)
-        allowed = not both and (other == 1 or x.opcode == "multiply")
-        return allowed and _is_splat(computation, x.operands[other])
-    if x.opcode == "reduce":
+        allowed = not both and (other == 1 or op.opcode == "multiply")
+        return allowed and _is_splat(computation, op.operands[other])
+    if op.opcode == "reduce":
         return len(given) == 2 and not given[1].partial
-    return x.opcode in _LINEAR
+    return op.opcode in _LINEAR
 
 
 def _adds_nothing(computation: Computation, cut: Cut) -> bool:
@@ -111,7 +111,7 @@ def _only_cut(old: Split, new: Split) -> bool:
 
 def _is_splat(computation: Computation, position: int) -> bool:
     """Whether all elements of a value are one, which all devices have."""
-    x = computation.instructions[position]
-    while x.opcode in _REPEATING and x.operands:
-        x = computation.instructions[x.operands[0]]
-    return isinstance(x.shape, ArrayShape) and not x.shape.dimensions
+    op = computation.instructions[position]
+    while op.opcode in _REPEATING and op.operands:
+        op = computation.instructions[op.operands[0]]
+    return isinstance(op.shape, ArrayShape) and not op.shape.dimensions

@@ -69,54 +69,54 @@ def _rows_of(
 
 def dynamically_sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a dynamic-slice: each block gives the rows that it has, zeros for the others."""
-    x, (at, *starts) = cut.x, operands
+    op, (at, *starts) = cut.x, operands
     taken = cut.shapes[-1].dimensions
     for along in cut.along(0, INDEXED):
         d = along.d
-        shift = _local_start(b, x, starts[d], along, taken[d])
+        shift = _local_start(b, op, starts[d], along, taken[d])
         room = along.block
         if taken[d] < room:
-            begin = _clipped(b, x, shift, 0, room - taken[d])
-            at, room = b.cut_at(x, at, d, begin, taken[d]), taken[d]
-            shift = b.apply(x, "subtract", shift, begin)
-        at, _ = _rows_of(b, x, at, d, shift, (taken[d], room))
-        starts[d] = b.constant(x, b.shape(starts[d]).element_type, 0)
+            begin = _clipped(b, op, shift, 0, room - taken[d])
+            at, room = b.cut_at(op, at, d, begin, taken[d]), taken[d]
+            shift = b.apply(op, "subtract", shift, begin)
+        at, _ = _rows_of(b, op, at, d, shift, (taken[d], room))
+        starts[d] = b.constant(op, b.shape(starts[d]).element_type, 0)
     sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
-    attributes = x.attributes.replaced(dynamic_slice_sizes=sizes)
+    attributes = op.attributes.replaced(dynamic_slice_sizes=sizes)
     return local_op(b, cut, (at, *starts), attributes)
 
 
 def dynamically_updated(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a dynamic-update-slice: each block takes the rows that it has, in place."""
-    x, (at, update, *starts) = cut.x, operands
+    op, (at, update, *starts) = cut.x, operands
     inside = None
     sizes = list(b.shape(update).dimensions)
     for along in cut.along(0, INDEXED):
         d, taken = along.d, cut.shapes[1].dimensions[along.d]
         length = min(taken, along.block)
-        local = _local_start(b, x, starts[d], along, taken)
-        begin = _clipped(b, x, local, 0, along.block - length)
-        shift = b.apply(x, "subtract", begin, local)
-        update, shift = _rows_of(b, x, update, d, shift, (length, taken))
-        low = b.apply(x, "negate", shift)
-        high = b.apply(x, "subtract", b.constant(x, S32, taken), shift)
-        rows = b.rows_between(x, length, low, high)
+        local = _local_start(b, op, starts[d], along, taken)
+        begin = _clipped(b, op, local, 0, along.block - length)
+        shift = b.apply(op, "subtract", begin, local)
+        update, shift = _rows_of(b, op, update, d, shift, (length, taken))
+        low = b.apply(op, "negate", shift)
+        high = b.apply(op, "subtract", b.constant(op, S32, taken), shift)
+        rows = b.rows_between(op, length, low, high)
         sizes[d] = length
         starts[d] = begin
         assert rows is not None
         if inside is not None:
-            inside = _resized_mask(b, x, inside, sizes)
-        mask = b.spread(x, rows, sizes, d)
-        inside = mask if inside is None else b.apply(x, "and", inside, mask)
+            inside = _resized_mask(b, op, inside, sizes)
+        mask = b.spread(op, rows, sizes, d)
+        inside = mask if inside is None else b.apply(op, "and", inside, mask)
     if inside is not None:
         kinds = {b.shape(start).element_type for start in starts}
         if len(kinds) > 1:
-            starts = [_converted(b, x, start, S32) for start in starts]
+            starts = [_converted(b, op, start, S32) for start in starts]
         now = b.add(
-            x, "dynamic-slice", b.shape(at).element_type, sizes, (at, *starts),
+            op, "dynamic-slice", b.shape(at).element_type, sizes, (at, *starts),
             dynamic_slice_sizes=tuple(sizes),
         )  # fmt: skip
-        update = b.apply(x, "select", inside, update, now)
+        update = b.apply(op, "select", inside, update, now)
     return local_op(b, cut, (at, update, *starts))
 
 
@@ -137,16 +137,16 @@ def _components(cut: Cut, key: str) -> dict[int, Along]:
 
 def _offsets(b: Blocks, cut: Cut, at: int, components: dict[int, Along]) -> int:
     """Return what indices into blocks are less than those into whole arrays, of all indices."""
-    x, shape = cut.x, b.shape(at)
-    vector = x.attributes.integer("index_vector_dim")
+    op, shape = cut.x, b.shape(at)
+    vector = op.attributes.integer("index_vector_dim")
     count = shape.dimensions[vector] if vector < len(shape.dimensions) else 1
-    total = b.constant(x, shape.element_type, np.zeros(count))
+    total = b.constant(op, shape.element_type, np.zeros(count))
     for place, along in components.items():
         rows = np.zeros((along.count, count), np.int64)
         rows[:, place] = along.starts
-        row = b.by_block(x, along.parts, rows, shape.element_type)
-        total = b.apply(x, "add", total, row)
-    return _as_indices(b, x, total, at, vector)
+        row = b.by_block(op, along.parts, rows, shape.element_type)
+        total = b.apply(op, "add", total, row)
+    return _as_indices(b, op, total, at, vector)
 
 
 def _as_indices(b: Blocks, like: Instruction, row: int, at: int, vector: int) -> int:
@@ -160,71 +160,71 @@ def _as_indices(b: Blocks, like: Instruction, row: int, at: int, vector: int) ->
 
 def gathered(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a gather: rows of other blocks are zeros."""
-    x, (at, indices) = cut.x, operands
-    read = x.attributes.integers
-    vector = x.attributes.integer("index_vector_dim")
+    op, (at, indices) = cut.x, operands
+    read = op.attributes.integers
+    vector = op.attributes.integer("index_vector_dim")
     components = _components(cut, "start_index_map")
     sizes = read("slice_sizes")
     kind = b.shape(indices).element_type
     highest = int(np.iinfo(storage_dtype(kind.name)).max)
     most = [min(highest, cut.shapes[0].dimensions[d] - sizes[d]) for d in read("start_index_map")]
     bounds = [
-        _as_indices(b, x, b.constant(x, kind, np.asarray(row)), indices, vector)
+        _as_indices(b, op, b.constant(op, kind, np.asarray(row)), indices, vector)
         for row in ([0] * len(most), most)
     ]
-    clamped = b.apply(x, "clamp", bounds[0], indices, bounds[1])
+    clamped = b.apply(op, "clamp", bounds[0], indices, bounds[1])
     signed = _index_type(kind)
-    clamped = _converted(b, x, clamped, signed)
-    local = b.apply(x, "subtract", clamped, _offsets(b, cut, clamped, components))
+    clamped = _converted(b, op, clamped, signed)
+    local = b.apply(op, "subtract", clamped, _offsets(b, cut, clamped, components))
     ends = np.full((2, len(most)), np.iinfo(np.int32).max, np.int64)
     ends[0] = np.iinfo(np.int32).min
     for place, along in components.items():
         ends[:, place] = 0, along.block - 1
-    low, high = (_as_indices(b, x, b.constant(x, signed, row), indices, vector) for row in ends)
+    low, high = (_as_indices(b, op, b.constant(op, signed, row), indices, vector) for row in ends)
     inside = b.apply(
-        x, "and",
-        b.apply(x, "compare", local, low, direction="GE"),
-        b.apply(x, "compare", local, high, direction="LE"),
+        op, "and",
+        b.apply(op, "compare", local, low, direction="GE"),
+        b.apply(op, "compare", local, high, direction="LE"),
     )  # fmt: skip
     shape = b.shape(inside)
     if vector < len(shape.dimensions):
-        true = b.constant(x, PRED, True)
-        inside = b.reduced(x, inside, (vector,), true, b.combiner("and", PRED))
+        true = b.constant(op, PRED, True)
+        inside = b.reduced(op, inside, (vector,), true, b.combiner("and", PRED))
     slices = [
         b.shape(at).dimensions[d] if size == cut.shapes[0].dimensions[d] else size
         for d, size in enumerate(sizes)
     ]
-    attributes = x.attributes.replaced(slice_sizes=tuple(slices))
-    found = local_op(b, cut, (at, local), attributes)
-    result = b.shape(found)
+    attributes = op.attributes.replaced(slice_sizes=tuple(slices))
+    slices_at = local_op(b, cut, (at, local), attributes)
+    result = b.shape(slices_at)
     rows = [d for d in range(len(result.dimensions)) if d not in read("offset_dims")]
-    mask = b.spread(x, inside, result.dimensions, *rows)
-    zero = b.spread(x, b.constant(x, result.element_type, 0), result.dimensions)
-    return b.apply(x, "select", mask, found, zero)
+    mask = b.spread(op, inside, result.dimensions, *rows)
+    zero = b.spread(op, b.constant(op, result.element_type, 0), result.dimensions)
+    return b.apply(op, "select", mask, slices_at, zero)
 
 
 def scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a scatter: rows of other blocks are outside, and dropped."""
-    x = cut.x
+    op = cut.x
     count = len(operands) // 2
     components = _components(cut, "scatter_dims_to_operand_dims")
     indices = operands[count]
-    indices = _converted(b, x, indices, _index_type(b.shape(indices).element_type))
-    local = b.apply(x, "subtract", indices, _offsets(b, cut, indices, components))
+    indices = _converted(b, op, indices, _index_type(b.shape(indices).element_type))
+    local = b.apply(op, "subtract", indices, _offsets(b, cut, indices, components))
     return local_op(b, cut, [*operands[:count], local, *operands[count + 1 :]])
 
 
 def counted(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write an iota along a divided dimension: it begins at the block's first row."""
-    x = cut.x
+    op = cut.x
     ((d, along),) = ((a.d, a) for a in cut.along(0, WHOLE))
     shape = b.local(cut.shapes[0], cut.splits[0])
     kind, direct = shape.element_type, shape.element_type.is_integer
     own = kind if direct else S32
-    rows = b.add(x, "iota", own, (along.block,), iota_dimension=0)
-    first = b.by_block(x, along.parts, along.starts, own)
-    rows = b.apply(x, "add", rows, b.spread(x, first, (along.block,)))
-    return b.spread(x, _converted(b, x, rows, kind), shape.dimensions, d)
+    rows = b.add(op, "iota", own, (along.block,), iota_dimension=0)
+    first = b.by_block(op, along.parts, along.starts, own)
+    rows = b.apply(op, "add", rows, b.spread(op, first, (along.block,)))
+    return b.spread(op, _converted(b, op, rows, kind), shape.dimensions, d)
 
 
 HANDLERS: dict[FactorKind, dict[str, Handler]] = {

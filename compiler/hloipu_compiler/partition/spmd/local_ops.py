@@ -21,16 +21,16 @@ def local_op(
     b: Blocks, cut: Cut, operands: Sequence[int], attributes: Attributes | None = None
 ) -> int:
     """Append an op on blocks; `attributes`: its own but for those of blocks."""
-    x, first = cut.x, cut.first_result
+    op, first = cut.x, cut.first_result
     blocks = map(b.local, cut.shapes[first:], cut.splits[first:])
-    shape = with_leaves(x.shape, blocks)
+    shape = with_leaves(op.shape, blocks)
     if attributes is None:
         attributes = _local_attributes(b, cut, operands, shape)
     attributes = _with_own_kernel(b, cut, attributes, operands)
     return b.draft.append(
-        x._replace(
+        op._replace(
             shape=shape, operands=tuple(operands), attributes=without(attributes, OF_WHOLES),
-            name=b.draft.fresh_name(x.name),
+            name=b.draft.fresh_name(op.name),
         )
     )  # fmt: skip
 

@@ -36,16 +36,16 @@ class Region:
 
     def outside(self, inside: Splits) -> Splits | None:
         """Return the splits of values outside; None where manual axes are not the major ones."""
-        found = []
+        splits = []
         for whole, split in zip(self.wholes, inside, strict=True):
-            made: list[tuple[int, ...]] = []
+            split_outside: list[tuple[int, ...]] = []
             for stated, own in zip(whole.dimensions, split, strict=True):
                 manual = tuple(p for p in stated if self.manual >> p & 1)
                 if stated[: len(manual)] != manual:
                     return None
-                made.append(manual + own)
-            found.append(tuple(made))
-        return tuple(found)
+                split_outside.append(manual + own)
+            splits.append(tuple(split_outside))
+        return tuple(splits)
 
 
 def regions_of(module: Module, known: Propagated) -> dict[Key, Region]:
@@ -54,15 +54,15 @@ def regions_of(module: Module, known: Propagated) -> dict[Key, Region]:
     for link in known.links.links:
         if link.opcode == "border":
             stated.setdefault(link.key, []).append(known.shardings[link.arrays[-1]])
-    found = {}
+    region_by_key = {}
     for computation in module.computations:
-        for position, x in enumerate(computation.instructions):
-            if not is_border(x) or (computation.name, position) not in known.links.results:
+        for position, op in enumerate(computation.instructions):
+            if not is_border(op) or (computation.name, position) not in known.links.results:
                 continue
-            key, target = (computation.name, position), x.attributes.text("custom_call_target")
+            key, target = (computation.name, position), op.attributes.text("custom_call_target")
             own = known.result(key)
             if target in (GSPMD_IN, GSPMD_OUT):
-                other = known.result((computation.name, x.operands[0]))
+                other = known.result((computation.name, op.operands[0]))
                 enters = target == GSPMD_IN
                 inner, wholes = (own, other) if enters else (other, own)
             else:
@@ -72,33 +72,33 @@ def regions_of(module: Module, known: Propagated) -> dict[Key, Region]:
             manual = inner[0].manual if inner else 0
             if target in (GSPMD_IN, GSPMD_OUT) and not manual:
                 manual = known.axes.everything
-            found[key] = Region(enters, manual, wholes)
-    return found
+            region_by_key[key] = Region(enters, manual, wholes)
+    return region_by_key
 
 
 def manual_parts(module: Module, regions: Mapping[Key, Region]) -> dict[Key, int]:
     """Return the manual parts of all ops that a region's results follow from, as bits."""
-    found: dict[Key, int] = {}
+    parts_by_key: dict[Key, int] = {}
     if not regions:
-        return found
+        return parts_by_key
     for computation in reversed(list(callees_first(module, only_reachable=True))):
         name = computation.name
         for position in range(len(computation.instructions) - 1, -1, -1):
-            x, own = computation.instructions[position], found.get((name, position), 0)
-            for callee in x.attributes.called:
+            op, own = computation.instructions[position], parts_by_key.get((name, position), 0)
+            for callee in op.attributes.called:
                 key = callee, module.computation[callee].root
-                found[key] = found.get(key, 0) | own
+                parts_by_key[key] = parts_by_key.get(key, 0) | own
             region = regions.get((name, position))
             if region is not None:
                 own = own & ~region.manual if region.enters else own | region.manual
-            for operand in x.operands:
-                found[name, operand] = found.get((name, operand), 0) | own
-    return found
+            for operand in op.operands:
+                parts_by_key[name, operand] = parts_by_key.get((name, operand), 0) | own
+    return parts_by_key
 
 
-def meeting_attributes(reshards: Resharding, x: Instruction, manual: int) -> Attributes:
+def meeting_attributes(reshards: Resharding, op: Instruction, manual: int) -> Attributes:
     """Return a collective's attributes, its groups those of devices of the whole mesh."""
-    attributes = x.attributes
+    attributes = op.attributes
     channel = attributes.integer("channel_id")
     parts = tuple(p for p in range(len(reshards.axes.sizes)) if manual >> p & 1)
     if channel > 0:

@@ -40,7 +40,7 @@ def with_merged_collectives(module: Module, places: Places = MappingProxyType({}
 
 
 def _merged(module: Module, computation: Computation, places: Places) -> Computation:
-    ordered = any("control-predecessors" in x.attributes for x in computation.instructions)
+    ordered = any("control-predecessors" in op.attributes for op in computation.instructions)
     groups = [] if ordered else list(_groups(module, computation, places))
     return _written(computation, groups) if groups else computation
 
@@ -50,15 +50,15 @@ def _groups(module: Module, computation: Computation, places: Places) -> Iterato
     after = [0] * len(computation.instructions)
     """For each instruction the collectives on the longest way from its result."""
     for position in reversed(range(len(computation.instructions))):
-        x = computation.instructions[position]
-        own = after[position] + (x.opcode in _MERGED)
-        for i in x.operands:
+        op = computation.instructions[position]
+        own = after[position] + (op.opcode in _MERGED)
+        for i in op.operands:
             after[i] = max(after[i], own)
     alike: dict[tuple[object, ...], list[int]] = {}
-    for position, x in enumerate(computation.instructions):
-        if x.opcode in _MERGED and isinstance(x.shape, ArrayShape):
-            place = places.get((computation.name, x.name))
-            alike.setdefault((after[position], place, *_kind(module, x)), []).append(position)
+    for position, op in enumerate(computation.instructions):
+        if op.opcode in _MERGED and isinstance(op.shape, ArrayShape):
+            place = places.get((computation.name, op.name))
+            alike.setdefault((after[position], place, *_kind(module, op)), []).append(position)
     for positions in alike.values():
         group: list[int] = []
         total = 0
@@ -76,33 +76,33 @@ def _groups(module: Module, computation: Computation, places: Places) -> Iterato
             yield tuple(group)
 
 
-def _kind(module: Module, x: Instruction) -> tuple[object, ...]:
+def _kind(module: Module, op: Instruction) -> tuple[object, ...]:
     """Return what collectives that merge have in common."""
-    reducer = x.attributes.text("to_apply")
+    reducer = op.attributes.text("to_apply")
     if reducer:
         known = module.computation[reducer]
         root = known.instructions[known.root]
         if sorted(root.operands) == sorted(known.parameters):
             reducer = root.opcode
-    assert isinstance(x.shape, ArrayShape)
-    dimensions = x.attributes.integers("dimensions") if "dimensions" in x.attributes else ()
-    groups = x.attributes.replica_groups().groups
-    global_ids = x.attributes.flag("use_global_device_ids")
-    has_channel = x.attributes.integer("channel_id") > 0
-    return x.opcode, groups, global_ids, has_channel, reducer, x.shape.element_type, dimensions
+    assert isinstance(op.shape, ArrayShape)
+    dimensions = op.attributes.integers("dimensions") if "dimensions" in op.attributes else ()
+    groups = op.attributes.replica_groups().groups
+    global_ids = op.attributes.flag("use_global_device_ids")
+    has_channel = op.attributes.integer("channel_id") > 0
+    return op.opcode, groups, global_ids, has_channel, reducer, op.shape.element_type, dimensions
 
 
 def _written(computation: Computation, groups: list[Group]) -> Computation:
     """Return a computation with merged collectives, its other ops in their order."""
     old = computation.instructions
-    names = Names(x.name for x in old)
+    names = Names(op.name for op in old)
     group_of = {position: group for group in groups for position in group}
     leader = {position: group[0] for position, group in group_of.items()}
     needed: dict[int, set[int]] = {}
     """For each op that is written, the others that have to stand before it."""
-    for position, x in enumerate(old):
+    for position, op in enumerate(old):
         own = needed.setdefault(leader.get(position, position), set())
-        own.update(leader.get(i, i) for i in x.operands)
+        own.update(leader.get(i, i) for i in op.operands)
     users: dict[int, list[int]] = {}
     for position, own in needed.items():
         for i in own:
@@ -111,27 +111,27 @@ def _written(computation: Computation, groups: list[Group]) -> Computation:
     ready = [position for position, count in left.items() if not count]
     heapify(ready)
     place: dict[int, int] = {}
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     while ready:
         position = heappop(ready)
         group = group_of.get(position)
         if group is None:
             operands = tuple(place[i] for i in old[position].operands)
-            place[position] = len(made)
-            made.append(old[position]._replace(operands=operands))
+            place[position] = len(instructions)
+            instructions.append(old[position]._replace(operands=operands))
         else:
             together = tuple(place[i] for each in group for i in old[each].operands)
             shape = TupleShape(tuple(old[each].shape for each in group))
-            at = len(made)
-            made.append(
+            at = len(instructions)
+            instructions.append(
                 old[position]._replace(
                     name=names.fresh(old[position].name), shape=shape, operands=together
                 )
             )
             for index, each in enumerate(group):
                 attributes: dict[str, Value] = {"index": index}
-                place[each] = len(made)
-                made.append(
+                place[each] = len(instructions)
+                instructions.append(
                     Instruction(
                         old[each].name, "get-tuple-element", old[each].shape, (at,),
                         Attributes(attributes), old[each].metadata,
@@ -141,4 +141,4 @@ def _written(computation: Computation, groups: list[Group]) -> Computation:
             left[user] -= 1
             if not left[user]:
                 heappush(ready, user)
-    return replace(computation, instructions=tuple(made), root=place[computation.root])
+    return replace(computation, instructions=tuple(instructions), root=place[computation.root])

@@ -21,28 +21,28 @@ REDUCTION = FactorKind.REDUCTION
 
 def prepared(b: Blocks, old: Computation, cut: Cut, operands: Sequence[int]) -> list[int]:
     """Return operands whose padding, and whose initial values on all devices, count for nothing."""
-    made, x = list(operands), cut.x
+    masked, op = list(operands), cut.x
     if not cut.has(REDUCTION):
-        return made
+        return masked
     count = len(operands) // 2
     parts = cut.parts_of(REDUCTION)
     if cut.monoid is not None:
-        kind = b.shape(made[0]).element_type
-        neutral = b.neutral(x, cut.monoid, kind)
+        kind = b.shape(masked[0]).element_type
+        neutral = b.neutral(op, cut.monoid, kind)
         at = 0 if cut.updates else 1
-        value = scalar_constant(old.instructions[x.operands[at]])
+        value = scalar_constant(old.instructions[op.operands[at]])
         if not is_neutral(value, cut.monoid, cut.shapes[0]):
-            made[at] = _once(b, cut, made[at], neutral, parts)
+            masked[at] = _once(b, cut, masked[at], neutral, parts)
     for array in range(len(operands)):
         for along in cut.along(array, REDUCTION):
-            if x.opcode in SUMMED:
-                fill = b.constant(x, b.shape(made[array]).element_type, 0)
+            if op.opcode in SUMMED:
+                fill = b.constant(op, b.shape(masked[array]).element_type, 0)
             elif cut.monoid is not None:
                 fill = neutral
             else:
-                fill = made[count + array]
-            made[array] = b.masked(x, made[array], along, fill)
-    return made
+                fill = masked[count + array]
+            masked[array] = b.masked(op, masked[array], along, fill)
+    return masked
 
 
 def _once(b: Blocks, cut: Cut, at: int, neutral: int, parts: tuple[int, ...]) -> int:
@@ -69,20 +69,20 @@ def partial_results(b: Blocks, cut: Cut, at: int) -> list[Block]:
 
 def _again(b: Blocks, cut: Cut, at: int, splits: Sequence[Split]) -> list[Block]:
     """Gather the results of all blocks, and reduce these by the same computation."""
-    x, draft = cut.x, b.draft
+    op, draft = cut.x, b.draft
     count = len(cut.rule.operands) // 2
     parts = tuple(sorted(cut.parts_of(REDUCTION)))
     reduction = draft.made[at]
     gathered = []
     for leaf in leaves_at(b, at):
         shape = b.shape(leaf)
-        row = b.add(x, "reshape", shape.element_type, (1, *shape.dimensions), (leaf,))
-        gathered.append(b.reshards.gathered(x, row, 0, parts))
+        row = b.add(op, "reshape", shape.element_type, (1, *shape.dimensions), (leaf,))
+        gathered.append(b.reshards.gathered(op, row, 0, parts))
     attributes = without(reduction.attributes, (*STATED, "dimensions")).replaced(dimensions=(0,))
     operands = (*gathered, *reduction.operands[count:])
-    again = draft.add(x, "reduce", draft.shape(at), operands, attributes)
-    found = leaves_at(b, again)
-    return [Block(leaf, split) for leaf, split in zip(found, splits, strict=True)]
+    again = draft.add(op, "reduce", draft.shape(at), operands, attributes)
+    leaves = leaves_at(b, again)
+    return [Block(leaf, split) for leaf, split in zip(leaves, splits, strict=True)]
 
 
 def leaves_at(b: Blocks, at: int) -> list[int]:
@@ -90,10 +90,10 @@ def leaves_at(b: Blocks, at: int) -> list[int]:
     shape = b.draft.shape(at)
     if isinstance(shape, ArrayShape):
         return [at]
-    x = b.draft.made[at]
+    op = b.draft.made[at]
     return [
         b.draft.add(
-            x, "get-tuple-element", plain(leaf.element_type, leaf.dimensions), (at,),
+            op, "get-tuple-element", plain(leaf.element_type, leaf.dimensions), (at,),
             Attributes({"index": number}),
         )
         for number, leaf in enumerate(leaves_of(shape))

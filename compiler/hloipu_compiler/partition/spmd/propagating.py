@@ -135,8 +135,8 @@ class _Engine:
     # ---- what the text states ---------------------------------------------------------------
 
     def _state(self) -> None:
-        for key, found in self.stated.shardings.items():
-            for array, sharding in zip(self.links.results.get(key, ()), found, strict=False):
+        for key, shardings in self.stated.shardings.items():
+            for array, sharding in zip(self.links.results.get(key, ()), shardings, strict=False):
                 if sharding is not None:
                     self._give(array, sharding)
 
@@ -169,9 +169,9 @@ class _Engine:
             name, position = key
             if key not in self.links.results:
                 continue
-            x = self.module.computation[name].instructions[position]
+            op = self.module.computation[name].instructions[position]
             results = self.links.results[key]
-            operands = tuple(a for i in x.operands for a in self.links.results[name, i])
+            operands = tuple(a for i in op.operands for a in self.links.results[name, i])
             for number, whole in enumerate(border.wholes):
                 inner = _inside(whole, border.manual)
                 result = results[number]
@@ -217,8 +217,8 @@ class _Engine:
         if link.opcode != "custom-call":
             return link.opcode == "border"
         name, position = link.key
-        x = self.module.computation[name].instructions[position]
-        return x.attributes.text("custom_call_target") in (CONSTRAINT, RESULT)
+        op = self.module.computation[name].instructions[position]
+        return op.attributes.text("custom_call_target") in (CONSTRAINT, RESULT)
 
     def _manual_regions(self) -> None:
         """Bar manual parts from the use of all values of their regions, from op to op."""
@@ -309,10 +309,10 @@ class _Engine:
         places = self.places.get(id(rule))
         if places is None:
             self.places[id(rule)] = places = factor_places(rule)
-        held = parts_along(self.axes, rule, [self.dimensions[a] for a in link.arrays])
-        if not held:
+        parts_by_factor = parts_along(self.axes, rule, [self.dimensions[a] for a in link.arrays])
+        if not parts_by_factor:
             return
-        for candidate in self._by_price(link, rule, held, round_number):
+        for candidate in self._by_price(link, rule, parts_by_factor, round_number):
             factor, parts, _ = candidate
             for array, d, k in places[factor]:
                 is_result = array >= len(rule.operands)
@@ -320,21 +320,21 @@ class _Engine:
                     continue
                 if direction is Direction.BACKWARD and is_result:
                     continue
-                own = held.get((array, factor), ())
+                own = parts_by_factor.get((array, factor), ())
                 if len(own) < len(parts) and parts[: len(own)] == own:
-                    self._extend(link, (array, d, k), candidate, held)
+                    self._extend(link, (array, d, k), candidate, parts_by_factor)
 
     def _by_price(
         self,
         link: Link,
         rule: DimensionRule,
-        held: dict[tuple[int, int], Axes],
+        parts_by_factor: dict[tuple[int, int], Axes],
         round_number: int,
     ) -> "list[Candidate]":
         """Return what the factors may be divided by, what is dearest to move first."""
         weights: dict[tuple[int, Axes], int] = {}
         origins: dict[tuple[int, Axes], int] = {}
-        for (array, factor), parts in held.items():
+        for (array, factor), parts in parts_by_factor.items():
             known = rule.factors[factor]
             if known.blocked or (round_number == 1 and known.kind is not FactorKind.PASS_THROUGH):
                 continue
@@ -352,7 +352,7 @@ class _Engine:
         link: Link,
         place: tuple[int, int, int],
         candidate: Candidate,
-        held: dict[tuple[int, int], Axes],
+        parts_by_factor: dict[tuple[int, int], Axes],
     ) -> None:
         """Append parts to a dimension of an array, as far as it is free and they are not used."""
         array, d, k = place
@@ -361,7 +361,7 @@ class _Engine:
         if not self.closed[number] or self.closed[number][d]:
             return
         numbers = (*rule.operands, *rule.results)[array][d]
-        own, along = self.dimensions[number][d], held.get((array, factor), ())
+        own, along = self.dimensions[number][d], parts_by_factor.get((array, factor), ())
         before, count = prod_sizes(rule, numbers[:k]), self.axes.extent(along)
         if self.axes.extent(own) != before * count:
             return  # a factor major to it is not divided to the end, or one minor to it is
@@ -376,7 +376,7 @@ class _Engine:
             new = tuple(appended)
             self.dimensions[number][d] = own + new
             self.used[number] |= bits(new)
-            held[array, factor] = along + new
+            parts_by_factor[array, factor] = along + new
             self.decisions[number].append(Decision(d, new, link, source))
             self._touch(number)
 
@@ -424,18 +424,18 @@ def parts_along(
     `arrays`: the parts of each dimension of operands and results. The keys are the number of the
     array and of the factor.
     """
-    held: dict[tuple[int, int], Axes] = {}
+    parts_by_factor: dict[tuple[int, int], Axes] = {}
     for array, dimensions in enumerate((*rule.operands, *rule.results)):
         for d, parts in enumerate(arrays[array]):
             if not parts:
                 continue
             numbers = dimensions[d]
             if len(numbers) == 1:
-                held[array, numbers[0]] = parts
+                parts_by_factor[array, numbers[0]] = parts
                 continue
             for number, own in _split(axes, rule, numbers, parts):
-                held[array, number] = own
-    return held
+                parts_by_factor[array, number] = own
+    return parts_by_factor
 
 
 def _split(

@@ -176,14 +176,14 @@ class Resharding:
         sizes[d] //= self.axes.extent(parts)
         attributes = {**self._meeting(parts), "dimensions": (d,), "to_apply": reducer}
         block = plain(shape.element_type, tuple(sizes))
-        made = Attributes(attributes, (reducer,))
-        return self.draft.add(like, "reduce-scatter", block, (at,), made)
+        stated = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "reduce-scatter", block, (at,), stated)
 
     def _reduced(self, like: Instruction, at: int, parts: Axes, reducer: str) -> int:
         """Return partial results combined over all devices along some parts."""
         attributes = {**self._meeting(parts), "to_apply": reducer}
-        made = Attributes(attributes, (reducer,))
-        return self.draft.add(like, "all-reduce", self.draft.shape(at), (at,), made)
+        stated = Attributes(attributes, (reducer,))
+        return self.draft.add(like, "all-reduce", self.draft.shape(at), (at,), stated)
 
     def _meeting(self, parts: Axes) -> dict[str, Value]:
         """Return the attributes of a collective of devices that differ along some parts alone."""

@@ -34,22 +34,22 @@ def rolls_of(computation: Computation) -> dict[int, Roll]:
 
     Slices that others read, too, are left out.
     """
-    found: dict[int, Roll] = {}
-    readers = Counter(i for x in computation.instructions for i in x.operands)
-    for position, x in enumerate(computation.instructions):
-        roll = _roll(computation, x) if x.opcode == "concatenate" else None
+    roll_by_position: dict[int, Roll] = {}
+    readers = Counter(i for op in computation.instructions for i in op.operands)
+    for position, op in enumerate(computation.instructions):
+        roll = _roll(computation, op) if op.opcode == "concatenate" else None
         if roll is not None:
-            found[position] = roll
-            alone = (i for i in x.operands if readers[i] == 1 and i != computation.root)
-            found.update(dict.fromkeys(alone, roll))
-    return found
+            roll_by_position[position] = roll
+            alone = (i for i in op.operands if readers[i] == 1 and i != computation.root)
+            roll_by_position.update(dict.fromkeys(alone, roll))
+    return roll_by_position
 
 
-def _roll(computation: Computation, x: Instruction) -> Roll | None:
-    halves = [computation.instructions[i] for i in x.operands]
+def _roll(computation: Computation, op: Instruction) -> Roll | None:
+    halves = [computation.instructions[i] for i in op.operands]
     if len(halves) != 2 or any(half.opcode != "slice" for half in halves):
         return None
-    source, (d,) = halves[0].operands[0], x.attributes.integers("dimensions")
+    source, (d,) = halves[0].operands[0], op.attributes.integers("dimensions")
     shape = computation.instructions[source].shape
     if halves[1].operands[0] != source or not isinstance(shape, ArrayShape):
         return None

@@ -18,8 +18,8 @@ from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 def running_monoid(b: Blocks, cut: Cut) -> str | None:
     """Return what a reduce-window adds up from one end, along the dimension that is divided."""
-    x, monoid = cut.x, cut.monoid
-    windows = x.attributes.window().dimensions
+    op, monoid = cut.x, cut.monoid
+    windows = op.attributes.window().dimensions
     along = cut.along(0, PERMUTATION)
     if len(along) != 1:
         return None
@@ -27,38 +27,38 @@ def running_monoid(b: Blocks, cut: Cut) -> str | None:
     ends = (WindowDimension(n, pad_low=n - 1), WindowDimension(n, pad_high=n - 1))
     if n < 2 or window not in ends or monoid is None:
         return None
-    init = scalar_constant(b.draft.old.instructions[x.operands[1]])
+    init = scalar_constant(b.draft.old.instructions[op.operands[1]])
     return monoid if is_neutral(init, monoid, cut.shapes[0]) else None
 
 
 def run_up(b: Blocks, cut: Cut, operands: list[int], monoid: str) -> int:
     """Write a running total."""
-    x, (at, init) = cut.x, operands
+    op, (at, init) = cut.x, operands
     (along,) = cut.along(0, PERMUTATION)
     kind, d = b.shape(at).element_type, along.d
-    neutral = b.neutral(x, monoid, kind)
-    at = b.masked(x, at, along, neutral)
-    windows = list(x.attributes.window().dimensions)
+    neutral = b.neutral(op, monoid, kind)
+    at = b.masked(op, at, along, neutral)
+    windows = list(op.attributes.window().dimensions)
     forward = windows[d].pad_low > 0
     block = along.block
     windows[d] = WindowDimension(
         block, pad_low=(block - 1) * forward, pad_high=(block - 1) * (not forward)
     )
-    attributes = x.attributes.replaced(window=Window(tuple(windows)))
+    attributes = op.attributes.replaced(window=Window(tuple(windows)))
     own = local_op(b, cut, (at, init), attributes)
-    totals = b.cut(x, own, d, block - 1 if forward else 0, 1)
+    totals = b.cut(op, own, d, block - 1 if forward else 0, 1)
     rank = len(b.shape(totals).dimensions)
-    every = b.reshards.gathered(x, totals, d, along.parts)
-    mine = b.by_block(x, along.parts, np.arange(along.count) + (0 if forward else 1))
+    every = b.reshards.gathered(op, totals, d, along.parts)
+    mine = b.by_block(op, along.parts, np.arange(along.count) + (0 if forward else 1))
     limits = (None, mine) if forward else (mine, None)
-    before = b.rows_between(x, along.count, *limits)
-    every = b.kept(x, every, d, before, neutral)
+    before = b.rows_between(op, along.count, *limits)
+    every = b.kept(op, every, d, before, neutral)
     sizes = list(b.shape(every).dimensions)
     del sizes[d]
-    total = b.reduced(x, every, (d,), neutral, x.attributes.text("to_apply"))
+    total = b.reduced(op, every, (d,), neutral, op.attributes.text("to_apply"))
     others = [i for i in range(rank) if i != d]
-    spread = b.spread(x, total, b.shape(own).dimensions, *others)
-    return b.apply(x, monoid, *((spread, own) if forward else (own, spread)))
+    spread = b.spread(op, total, b.shape(own).dimensions, *others)
+    return b.apply(op, monoid, *((spread, own) if forward else (own, spread)))
 
 
 def greatest(b: Blocks, cut: Cut, operands: list[int]) -> int:
@@ -66,44 +66,44 @@ def greatest(b: Blocks, cut: Cut, operands: list[int]) -> int:
 
     Equal elements thus stay in the order of their indices.
     """
-    x, (at,) = cut.x, operands
+    op, (at,) = cut.x, operands
     (along,) = cut.along(0, WHOLE)
-    d, k = along.d, x.attributes.integer("k")
+    d, k = along.d, op.attributes.integer("k")
     few = min(k, along.block)
-    found = _top(b, x, at, few)
-    offset = b.by_block(x, along.parts, along.starts)
-    places = b.apply(x, "add", found[1], b.spread(x, offset, b.shape(found[1]).dimensions))
-    values, places = (b.reshards.gathered(x, each, d, along.parts) for each in (found[0], places))
-    best, chosen = _top(b, x, values, k)
+    own = _top(b, op, at, few)
+    offset = b.by_block(op, along.parts, along.starts)
+    places = b.apply(op, "add", own[1], b.spread(op, offset, b.shape(own[1]).dimensions))
+    values, places = (b.reshards.gathered(op, each, d, along.parts) for each in (own[0], places))
+    best, chosen = _top(b, op, values, k)
     batch = tuple(range(d))
     shape = b.shape(chosen)
-    rows = b.add(x, "reshape", S32, (*shape.dimensions, 1), (chosen,))
+    rows = b.add(op, "reshape", S32, (*shape.dimensions, 1), (chosen,))
     picked = b.add(
-        x, "gather", S32, shape.dimensions, (places, rows),
+        op, "gather", S32, shape.dimensions, (places, rows),
         offset_dims=(), collapsed_slice_dims=(d,), start_index_map=(d,),
         operand_batching_dims=batch, start_indices_batching_dims=batch,
         index_vector_dim=d + 1, slice_sizes=(1,) * (d + 1),
     )  # fmt: skip
-    made = (best, picked)
-    return b.draft.add(x, "tuple", TupleShape(tuple(map(b.shape, made))), made)
+    results = (best, picked)
+    return b.draft.add(op, "tuple", TupleShape(tuple(map(b.shape, results))), results)
 
 
-def _top(b: Blocks, x: Instruction, at: int, k: int) -> tuple[int, int]:
+def _top(b: Blocks, op: Instruction, at: int, k: int) -> tuple[int, int]:
     """Return the k greatest elements along the minor dimension, and their places."""
     from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 
     sizes = (*b.shape(at).dimensions[:-1], k)
     kinds = (b.shape(at).element_type, S32)
     shapes = tuple(plain(kind, sizes) for kind in kinds)
-    attributes = x.attributes.replaced(k=k)
+    attributes = op.attributes.replaced(k=k)
     top = b.draft.append(
-        x._replace(
+        op._replace(
             shape=TupleShape(shapes), operands=(at,), attributes=attributes,
-            name=b.draft.fresh_name(x.name),
+            name=b.draft.fresh_name(op.name),
         )
     )  # fmt: skip
     first, second = (
-        b.draft.add(x, "get-tuple-element", shape, (top,), Attributes({"index": i}))
+        b.draft.add(op, "get-tuple-element", shape, (top,), Attributes({"index": i}))
         for i, shape in enumerate(shapes)
     )
     return first, second

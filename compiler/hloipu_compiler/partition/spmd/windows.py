@@ -34,8 +34,8 @@ def _result_along(cut: Cut) -> list[Along]:
 
 def sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a slice."""
-    x, (at, *_) = cut.x, operands
-    ranges = x.attributes["slice"]
+    op, (at, *_) = cut.x, operands
+    ranges = op.attributes["slice"]
     assert isinstance(ranges, tuple)
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
     own = []
@@ -48,9 +48,9 @@ def sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
         stated, d = ranges[result.d], result.d
         assert isinstance(stated, SliceRange)
         reads = Reads.by(result, stated.start, stated.stride)
-        at = b.window(x, at, given[d], reads)
+        at = b.window(op, at, given[d], reads)
         own[d] = SliceRange(0, reads.length, stated.stride)
-    return local_op(b, cut, (at,), x.attributes.replaced(slice=tuple(own)))
+    return local_op(b, cut, (at,), op.attributes.replaced(slice=tuple(own)))
 
 
 def dilated(
@@ -78,8 +78,8 @@ def dilated(
 
 def padded(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a pad."""
-    x, (at, fill) = cut.x, operands
-    rows = x.attributes["padding"]
+    op, (at, fill) = cut.x, operands
+    rows = op.attributes["padding"]
     assert isinstance(rows, tuple)
     own = list(rows)
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
@@ -87,9 +87,9 @@ def padded(b: Blocks, cut: Cut, operands: list[int]) -> int:
         row, d = rows[result.d], result.d
         assert isinstance(row, PaddingDimension)
         reads = Reads.by(result, -row.low)
-        at = dilated(b, x, at, given[d], reads, row.interior + 1, fill)
+        at = dilated(b, op, at, given[d], reads, row.interior + 1, fill)
         own[d] = PaddingDimension(0, 0)
-    attributes = x.attributes.replaced(padding=tuple(own))  # type: ignore[arg-type]
+    attributes = op.attributes.replaced(padding=tuple(own))  # type: ignore[arg-type]
     return local_op(b, cut, (at, fill), attributes)
 
 
@@ -109,22 +109,22 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
     if not along:
         return local_op(b, cut, operands)
     (result,) = along
-    x, d, begin, found = cut.x, result.d, 0, None
+    op, d, begin, whole = cut.x, result.d, 0, None
     sizes = b.local(cut.shapes[-1], cut.splits[-1]).dimensions
     for number, at in enumerate(operands):
         own = replace(result, size=cut.shapes[number].dimensions[d])
         reads = Reads.by(result, -begin)
-        piece = b.window(x, at, own, reads)
-        if found is None:
-            found = piece
+        piece = b.window(op, at, own, reads)
+        if whole is None:
+            whole = piece
         else:
-            first = b.by_block(x, result.parts, np.clip(-reads.starts, 0, result.block))
-            is_in = b.rows_between(x, result.block, first, None)
+            first = b.by_block(op, result.parts, np.clip(-reads.starts, 0, result.block))
+            is_in = b.rows_between(op, result.block, first, None)
             assert is_in is not None
-            found = b.apply(x, "select", b.spread(x, is_in, sizes, d), piece, found)
+            whole = b.apply(op, "select", b.spread(op, is_in, sizes, d), piece, whole)
         begin += own.size
-    assert found is not None
-    return found
+    assert whole is not None
+    return whole
 
 
 # ---- windows that slide ---------------------------------------------------------------------
@@ -145,29 +145,31 @@ def windows_reduced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     monoid = running_monoid(b, cut)
     if monoid is not None:
         return run_up(b, cut, operands, monoid)
-    x, count = cut.x, len(operands) // 2
-    windows = list(x.attributes.window().dimensions)
-    made, outside = list(operands), operands[count:]
+    op, count = cut.x, len(operands) // 2
+    windows = list(op.attributes.window().dimensions)
+    inputs, outside = list(operands), operands[count:]
     if cut.monoid is not None:
-        outside = [b.neutral(x, cut.monoid, b.shape(operands[0]).element_type)]
+        outside = [b.neutral(op, cut.monoid, b.shape(operands[0]).element_type)]
     for result in _result_along(cut):
         window = windows[result.d]
         for number in range(count):
             given = next(a for a in cut.along(number, PERMUTATION) if a.d == result.d)
             reads = _reads(window, result)
             fill = outside[number]
-            made[number] = dilated(b, x, made[number], given, reads, window.base_dilation, fill)
+            inputs[number] = dilated(
+                b, op, inputs[number], given, reads, window.base_dilation, fill
+            )
         windows[result.d] = _bare(window)
-    return local_op(b, cut, made, x.attributes.replaced(window=Window(tuple(windows))))
+    return local_op(b, cut, inputs, op.attributes.replaced(window=Window(tuple(windows))))
 
 
 def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a convolution: halos along space, and a range of the window where that is divided."""
-    x, (at, kernel) = cut.x, operands
-    labels = x.attributes["dim_labels"]
+    op, (at, kernel) = cut.x, operands
+    labels = op.attributes["dim_labels"]
     assert isinstance(labels, ConvolutionLabels)
-    windows = list(x.attributes.window().dimensions)
-    fill = b.constant(x, b.shape(at).element_type, 0)
+    windows = list(op.attributes.window().dimensions)
+    fill = b.constant(op, b.shape(at).element_type, 0)
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
     for along in cut.along(1, PERMUTATION):
         label = labels.rhs[along.d]
@@ -180,14 +182,14 @@ def convolved(b: Blocks, cut: Cut, operands: list[int]) -> int:
         length = (count - 1) * window.stride + span
         starts = taps * window.window_dilation - window.pad_low
         reads = Reads(starts, length, np.full(along.count, length))
-        at = dilated(b, x, at, place, reads, window.base_dilation, fill)
+        at = dilated(b, op, at, place, reads, window.base_dilation, fill)
         windows[int(label)] = _bare(window)
     for along in _result_along(cut):
         label = labels.out[along.d]
         window, place = windows[int(label)], given[labels.lhs.index(label)]
-        at = dilated(b, x, at, place, _reads(window, along), window.base_dilation, fill)
+        at = dilated(b, op, at, place, _reads(window, along), window.base_dilation, fill)
         windows[int(label)] = _bare(window)
-    attributes = x.attributes.replaced(window=Window(tuple(windows)))
+    attributes = op.attributes.replaced(window=Window(tuple(windows)))
     return local_op(b, cut, (at, kernel), attributes)
 
 
@@ -196,15 +198,15 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
 
     Elements outside are the least or greatest, so that real ones are chosen before them.
     """
-    x, (at, source, init) = cut.x, operands
-    windows = list(x.attributes.window().dimensions)
+    op, (at, source, init) = cut.x, operands
+    windows = list(op.attributes.window().dimensions)
     kind = b.shape(at).element_type
-    chooser = b.draft.module.computation[x.attributes.text("select")]
+    chooser = b.draft.module.computation[op.attributes.text("select")]
     direction = chooser.instructions[chooser.root].attributes.text("direction")
     swapped = chooser.instructions[chooser.root].operands != chooser.parameters
     is_least = direction.startswith("G") == swapped
-    outside = b.constant(x, kind, np.inf if is_least else -np.inf)
-    none = b.constant(x, kind, 0)
+    outside = b.constant(op, kind, np.inf if is_least else -np.inf)
+    none = b.constant(op, kind, 0)
     ends: list[tuple[Along, Any]] = []
     for result in _result_along(cut):
         window, d = windows[result.d], result.d
@@ -216,34 +218,34 @@ def chosen_and_scattered(b: Blocks, cut: Cut, operands: list[int]) -> int:
         count = int((last - first).max()) + 1
         given = replace(result, size=whole)
         every = np.where(result.lengths > 0, count, 0)
-        source = b.window(x, source, given, Reads(first, count, every), none)
+        source = b.window(op, source, given, Reads(first, count, every), none)
         begins = first * window.stride - window.pad_low
         length = max(
             (count - 1) * window.stride + window.size,
             int((result.starts - begins).max()) + result.block,
         )
         every = np.where(result.lengths > 0, length, 0)
-        at = b.window(x, at, result, Reads(begins, length, every), outside)
+        at = b.window(op, at, result, Reads(begins, length, every), outside)
         extra = (length - window.size) % window.stride
         behind = extra and window.stride - extra
         counted = (length + behind - window.size) // window.stride + 1
-        source = b.extended(x, source, d, (0, counted - count), none)
+        source = b.extended(op, source, d, (0, counted - count), none)
         windows[d] = replace(window, pad_low=0, pad_high=behind)
         ends.append((result, result.starts - begins))
-    attributes = without(x.attributes, STATED).replaced(window=Window(tuple(windows)))
-    found = b.draft.append(
-        x._replace(
+    attributes = without(op.attributes, STATED).replaced(window=Window(tuple(windows)))
+    scattered = b.draft.append(
+        op._replace(
             shape=b.shape(at), operands=(at, source, init), attributes=attributes,
-            name=b.draft.fresh_name(x.name),
+            name=b.draft.fresh_name(op.name),
         )
     )  # fmt: skip
     for result, offsets in ends:
         if (offsets == offsets[0]).all():
-            found = b.cut(x, found, result.d, int(offsets[0]), result.block)
+            scattered = b.cut(op, scattered, result.d, int(offsets[0]), result.block)
         else:
-            start = b.by_block(x, result.parts, offsets)
-            found = b.cut_at(x, found, result.d, start, result.block)
-    return found
+            start = b.by_block(op, result.parts, offsets)
+            scattered = b.cut_at(op, scattered, result.d, start, result.block)
+    return scattered
 
 
 HANDLERS: dict[FactorKind, dict[str, Handler]] = {

@@ -34,57 +34,64 @@ def whole_stages(
 
     `forward` has those of forward ops, and of such backward ops as are marked.
     """
-    found = forward_stages(entry, phases, forward)
-    at_hand = _at_hand(entry, phases, found)
+    stage_by_position = forward_stages(entry, phases, forward)
+    at_hand = _at_hand(entry, phases, stage_by_position)
     floats = _floating(entry, phases)
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] != BACKWARD:
             continue
         if _is_element(entry, phases, position):
-            found[position] = found[x.operands[0]]
+            stage_by_position[position] = stage_by_position[op.operands[0]]
             continue
         bound = min(
-            (found[i] for i in x.operands if phases.phase[i] == BACKWARD), default=stages - 1
+            (stage_by_position[i] for i in op.operands if phases.phase[i] == BACKWARD),
+            default=stages - 1,
         )
         wanted = forward.get(position)
         if wanted is not None:
-            found[position] = min(bound, wanted)
+            stage_by_position[position] = min(bound, wanted)
             continue
-        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in x.operands
+        here = [max((s for s in at_hand[i] if s <= bound), default=bound) for i in op.operands
                 if at_hand[i]]  # fmt: skip
-        found[position] = min(bound, *here) if here else bound
+        stage_by_position[position] = min(bound, *here) if here else bound
     for position in forward:
         floats[position] = 0  # what is annotated stays
-    _sink(entry, phases, floats, at_hand, found)
-    return tuple(found)
+    _sink(entry, phases, floats, at_hand, stage_by_position)
+    return tuple(stage_by_position)
 
 
 def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
     """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
-    x = entry.instructions[position]
-    return x.opcode == "get-tuple-element" and bool(phases.phase[x.operands[0]])
+    op = entry.instructions[position]
+    return op.opcode == "get-tuple-element" and bool(phases.phase[op.operands[0]])
 
 
-def _at_hand(entry: Computation, phases: Phases, found: Sequence[int]) -> list[frozenset[int]]:
+def _at_hand(
+    entry: Computation, phases: Phases, stage_by_position: Sequence[int]
+) -> list[frozenset[int]]:
     """Return the stages at which each parameter and forward value is: where forward ops are."""
     empty: frozenset[int] = frozenset()
-    made: list[frozenset[int]] = []
+    stages_at_hand: list[frozenset[int]] = []
     bound = bound_to_places(entry, phases)
     for position in range(len(entry.instructions)):
         if not bound[position]:
-            made.append(empty)
+            stages_at_hand.append(empty)
             continue
-        users = {found[user] for user in entry.users[position] if phases.phase[user] == FORWARD}
+        users = {
+            stage_by_position[user]
+            for user in entry.users[position]
+            if phases.phase[user] == FORWARD
+        }
         if phases.phase[position] == FORWARD:
-            users.add(found[position])
-        made.append(frozenset(users) if users else empty)
+            users.add(stage_by_position[position])
+        stages_at_hand.append(frozenset(users) if users else empty)
     # What is the same for all micro-batches is where the forward ops are that it is made for.
     for position in range(len(entry.instructions) - 1, -1, -1):
-        if phases.phase[position] == "free" and made[position]:
+        if phases.phase[position] == "free" and stages_at_hand[position]:
             for i in entry.instructions[position].operands:
                 if bound[i]:
-                    made[i] = made[i] | made[position]
-    return made
+                    stages_at_hand[i] = stages_at_hand[i] | stages_at_hand[position]
+    return stages_at_hand
 
 
 def bound_to_places(entry: Computation, phases: Phases) -> Mask:
@@ -92,15 +99,15 @@ def bound_to_places(entry: Computation, phases: Phases) -> Mask:
 
     Constants and numbers, and what is made of them alone, are at hand everywhere.
     """
-    found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if x.parameter_number >= 0:
-            found[position] = not is_small(x.shape)
+    is_bound = Mask(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
+        if op.parameter_number >= 0:
+            is_bound[position] = not is_small(op.shape)
         elif phases.phase[position] in (FORWARD, BACKWARD):
-            found[position] = 1
+            is_bound[position] = 1
         else:
-            found[position] = any(found[i] for i in x.operands)
-    return found
+            is_bound[position] = any(is_bound[i] for i in op.operands)
+    return is_bound
 
 
 def is_small(shape: Shape) -> bool:
@@ -116,11 +123,11 @@ def _elements(shape: Shape) -> int:
 
 def _floating(entry: Computation, phases: Phases) -> bytearray:
     """Return the backward ops that read no cotangent, such as masks for later ones."""
-    found = bytearray(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
+    floats = bytearray(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] == BACKWARD:
-            found[position] = all(phases.phase[i] != BACKWARD or found[i] for i in x.operands)
-    return found
+            floats[position] = all(phases.phase[i] != BACKWARD or floats[i] for i in op.operands)
+    return floats
 
 
 def _sink(
@@ -128,7 +135,7 @@ def _sink(
     phases: Phases,
     floats: bytearray,
     at_hand: Sequence[frozenset[int]],
-    found: list[int],
+    stage_by_position: list[int],
 ) -> None:
     """Bring ops that read no cotangent down to the stage that needs them, if it has all they read.
 
@@ -137,15 +144,17 @@ def _sink(
     for position in range(len(entry.instructions) - 1, -1, -1):
         if not floats[position] or _is_element(entry, phases, position):
             continue
-        users = [found[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
+        users = [stage_by_position[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
         if not users:
             continue
         goal = max(users)
-        x = entry.instructions[position]
-        here = all(goal in at_hand[i] for i in x.operands if at_hand[i])
-        above = all(found[i] >= goal for i in x.operands if phases.phase[i] == BACKWARD)
-        if goal < found[position] and here and above:
-            found[position] = goal
+        op = entry.instructions[position]
+        here = all(goal in at_hand[i] for i in op.operands if at_hand[i])
+        above = all(
+            stage_by_position[i] >= goal for i in op.operands if phases.phase[i] == BACKWARD
+        )
+        if goal < stage_by_position[position] and here and above:
+            stage_by_position[position] = goal
 
 
 def owners(
@@ -163,11 +172,11 @@ def owners(
             for i in entry.instructions[position].operands:
                 if stages[i] < 0:
                     readers[i] |= readers[position]
-    found = []
+    owner_by_parameter = []
     for positions in parameters:
         here = set().union(*(readers[position] for position in positions))
-        found.append(min(here, default=-1))
-    return found
+        owner_by_parameter.append(min(here, default=-1))
+    return owner_by_parameter
 
 
 def split_gradients(entry: Computation, phases: Phases, stages: Sequence[int]) -> Phases:
@@ -181,32 +190,32 @@ def split_gradients(entry: Computation, phases: Phases, stages: Sequence[int]) -
     phase = list(phases.phase)
     taken = {gradient.position for gradient in phases.gradients}
     waiting = list(phases.gradients)[::-1]
-    found: list[Gradient] = []
+    gradients: list[Gradient] = []
     while waiting:
         gradient = waiting.pop()
         terms = _terms(entry, phase, stages, gradient.position)
         if terms is None or not taken.isdisjoint(terms):
-            found.append(gradient)
+            gradients.append(gradient)
             continue
         phase[gradient.position] = UPDATE
         taken.update(terms)
         waiting += [Gradient(position, gradient.parameters) for position in reversed(terms)]
-    if len(found) == len(phases.gradients):
+    if len(gradients) == len(phases.gradients):
         return phases
-    return replace(phases, phase=tuple(phase), gradients=tuple(found))
+    return replace(phases, phase=tuple(phase), gradients=tuple(gradients))
 
 
 def _terms(
     entry: Computation, phase: Sequence[str], stages: Sequence[int], position: int
 ) -> tuple[int, int] | None:
     """Return the terms of a sum that only the update reads, made by two stages; else None."""
-    x = entry.instructions[position]
-    if x.opcode != "add" or not isinstance(x.shape, ArrayShape) or position == entry.root:
+    op = entry.instructions[position]
+    if op.opcode != "add" or not isinstance(op.shape, ArrayShape) or position == entry.root:
         return None
-    if not x.shape.element_type.is_float or x.shape.element_count <= _FEW_ELEMENTS:
+    if not op.shape.element_type.is_float or op.shape.element_count <= _FEW_ELEMENTS:
         return None
     if any(phase[user] != UPDATE for user in entry.users[position]):
         return None
-    a, b = x.operands
+    a, b = op.operands
     backward = phase[a] == phase[b] == BACKWARD
     return (a, b) if backward and stages[a] != stages[b] else None

@@ -155,8 +155,8 @@ def _least_crossed(
         parts = np.floor(work * (count // 2 / max(float(work[-1]), 1.0)))
         _, best = np.unique(parts[order], return_index=True)
         order = np.concatenate((order[best], np.delete(order, best)))
-    found = np.sort(at[order[:count]])
-    return np.concatenate(([0], found, [len(loads.ahead)]))
+    chosen_places = np.sort(at[order[:count]])
+    return np.concatenate(([0], chosen_places, [len(loads.ahead)]))
 
 
 class _Tables:
@@ -273,19 +273,19 @@ def in_blocks(stash: Floats, crossing: Floats, depth: int) -> Floats:
     one micro-batch and one block least: as many as there are of `crossing` in a block (Chen et al.,
     2016).
     """
-    found: Floats = np.minimum(
+    kept_bytes: Floats = np.minimum(
         (depth + 1) * np.sqrt(stash * np.minimum(crossing, stash)), depth * stash
     )
-    return found
+    return kept_bytes
 
 
 def _followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
     """Return cuts from where each stage, the last one first, ends best by where it begins."""
-    found, at = [], 0
+    cuts, at = [], 0
     for chosen in reversed(after):
         at = int(chosen[at])
-        found.append(at)
-    return found[:-1]
+        cuts.append(at)
+    return cuts[:-1]
 
 
 class _Shared:
@@ -345,8 +345,8 @@ class _Shared:
         return powers, beyond
 
     def _joined(self, powers: Floats, beyond: Floats) -> Floats:
-        found: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
-        return found
+        score: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
+        return score
 
     def moved(self, cuts: Sequence[int]) -> list[int]:
         """Return cuts none of which, nor two that follow each other, is better elsewhere."""
@@ -371,9 +371,9 @@ class _Shared:
         mine = sorted({self.ipus[stage] for stage in stages})
         sums = self._sums(ends, stages)
         spread = [each.reshape(-1, *(1,) * count) for each in sums]
-        found = [np.broadcast_to(each, (len(each), *shape))[mine].copy() for each in spread]
+        tables = [np.broadcast_to(each, (len(each), *shape))[mine].copy() for each in spread]
         for stage in stages:
-            for table, whole in zip((self.costs, self.kept), found, strict=True):
+            for table, whole in zip((self.costs, self.kept), tables, strict=True):
                 part = table[stage][between, between]
                 if stage == stages[0]:
                     part = table[stage][low, between].reshape(-1, *(1,) * (count - 1))
@@ -381,7 +381,7 @@ class _Shared:
                     part = table[stage][between, high]
                 whole[mine.index(self.ipus[stage])] += part
         others = [np.delete(each, mine, axis=0) for each in spread]
-        powers, beyond = self._parts(*found)
+        powers, beyond = self._parts(*tables)
         more = self._parts(*others)
         scores = self._joined(powers + more[0], beyond + more[1])
         at = np.unravel_index(int(np.argmin(scores)), shape)
@@ -420,7 +420,7 @@ def burdens(
     recompute: str = NONE,
 ) -> list[Burden]:
     """Return what each stage of some cuts costs and needs."""
-    found = []
+    burdens_by_stage = []
     for stage, (a, b) in enumerate(pairwise((0, *cuts, len(loads.ahead)))):
         forward = float(loads.forward_until[b] - loads.forward_until[a])
         backward = float(loads.backward_until[b] - loads.backward_until[a])
@@ -441,5 +441,5 @@ def burdens(
             stash = bytes_in
         optimizer = float(loads.optimizer_until[b] - loads.optimizer_until[a])
         state += budget.accumulators * gradients + budget.optimizer * optimizer
-        found.append(Burden(forward, backward, bytes_in, state, stash))
-    return found
+        burdens_by_stage.append(Burden(forward, backward, bytes_in, state, stash))
+    return burdens_by_stage

@@ -47,37 +47,37 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     before: dict[int, list[int]] = {}
     for old, reader in made_again_before(entry, phases, stages, count).items():
         before.setdefault(reader, []).append(old)
-    names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
+    names = Names(op.name for op in entry.instructions)
+    instructions: list[Instruction] = []
     place: list[int] = []
     origin: list[int] = []
     phase: list[str] = []
     again: dict[int, int] = {}
     """Old position -> where it is made again."""
 
-    def add(x: Instruction, old: int, kind: str) -> int:
-        made.append(x)
+    def add(op: Instruction, old: int, kind: str) -> int:
+        instructions.append(op)
         origin.append(old)
         phase.append(kind)
-        return len(made) - 1
+        return len(instructions) - 1
 
     def source(old: int) -> int:
         return again.get(old, place[old])
 
     ahead: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         is_behind = phases.phase[position] == BACKWARD
         for old in before.get(position, ()):
             like = entry.instructions[old]
             copy = with_operands(like, tuple(source(i) for i in like.operands))
             again[old] = add(copy._replace(name=names.fresh(like.name)), old, BACKWARD)
             ahead[again[old]] = stages[old]
-        operands = tuple(source(i) if is_behind else place[i] for i in x.operands)
-        place.append(add(with_operands(x, operands), position, phases.phase[position]))
+        operands = tuple(source(i) if is_behind else place[i] for i in op.operands)
+        place.append(add(with_operands(op, operands), position, phases.phase[position]))
         if phases.phase[position] in (FORWARD, BACKWARD):
             # Backward ops stay, too: what they read no longer tells where its forward ops are.
             ahead[place[-1]] = stages[position]
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     return WithBlocks(
@@ -97,12 +97,12 @@ def made_again_before(
     """
     block = _blocks(entry, phases, stages, count)
     kept = _kept(entry, block, recomputable(entry, phases, FULL), stages)
-    found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
+    reader_by_op: dict[int, int] = {}
+    for position, op in enumerate(entry.instructions):
         if phases.phase[position] == BACKWARD:
-            needed = _needed(entry, x.operands, block, kept, found)
-            found.update(dict.fromkeys(needed, position))
-    return found
+            needed = _needed(entry, op.operands, block, kept, reader_by_op)
+            reader_by_op.update(dict.fromkeys(needed, position))
+    return reader_by_op
 
 
 def _needed(
@@ -113,14 +113,14 @@ def _needed(
     again: Mapping[int, int],
 ) -> list[int]:
     """Return what must be made again for what an op reads, in order."""
-    found: set[int] = set()
+    needed: set[int] = set()
     waiting = list(read)
     while waiting:
         i = waiting.pop()
-        if i in block and i not in kept and i not in again and i not in found:
-            found.add(i)
+        if i in block and i not in kept and i not in again and i not in needed:
+            needed.add(i)
             waiting += entry.instructions[i].operands
-    return sorted(found)
+    return sorted(needed)
 
 
 def _kept(
@@ -131,27 +131,27 @@ def _kept(
     That is other blocks, and backward ops of other stages: a copy would draw these to its own.
     """
     total = sum(_bytes(entry.instructions[i]) for i in block)
-    found: set[int] = set()
+    kept: set[int] = set()
     for position, number in block.items():
-        x = entry.instructions[position]
-        if isinstance(x.shape, TupleShape):
+        op = entry.instructions[position]
+        if isinstance(op.shape, TupleShape):
             if not fit[position]:
-                found.add(position)
+                kept.add(position)
             continue
         # What only hands on is there wherever its operand is.
-        is_small = x.opcode not in FORWARDING and _bytes(x) * _SMALL <= total
+        is_small = op.opcode not in FORWARDING and _bytes(op) * _SMALL <= total
         goes_on = any(
             block.get(user, number) != number or stages[user] > stages[position]
             for user in entry.users[position]
         )
         if goes_on or is_small or not fit[position]:
-            found.add(position)
-    return frozenset(found)
+            kept.add(position)
+    return frozenset(kept)
 
 
 def _blocks(entry: Computation, phases: Phases, stages: Stages, count: int) -> dict[int, int]:
     """Return the number of the block of each forward op that may be made again."""
-    found: dict[int, int] = {}
+    block_by_op: dict[int, int] = {}
     first = 0
     for stage in range(count):
         ops = [n for n, kind in enumerate(phases.phase) if kind == FORWARD and stages[n] == stage]
@@ -159,11 +159,11 @@ def _blocks(entry: Computation, phases: Phases, stages: Stages, count: int) -> d
         for number, op in enumerate(ops):
             block = sum(end <= number for end in ends)
             if stage < count - 1 or block < len(ends):
-                found[op] = first + block
+                block_by_op[op] = first + block
             else:
-                found[op] = -1
+                block_by_op[op] = -1
         first += len(ends) + 1
-    return {op: block for op, block in found.items() if block >= 0}
+    return {op: block for op, block in block_by_op.items() if block >= 0}
 
 
 def _ends(entry: Computation, phases: Phases, ops: Sequence[int]) -> list[int]:
@@ -209,15 +209,15 @@ def _divided(crossing: Sequence[int], inside: Sequence[int], most: int) -> tuple
 
 def _readers(entry: Computation, op: int) -> list[int]:
     """Return what reads a value, what only hands it on looked through."""
-    found: list[int] = []
+    readers: list[int] = []
     waiting = list(entry.users[op])
     while waiting:
         user = waiting.pop()
-        found.append(user)
+        readers.append(user)
         if entry.instructions[user].opcode in FORWARDING:
             waiting += entry.users[user]
-    return found
+    return readers
 
 
-def _bytes(x: Instruction) -> int:
-    return 0 if x.opcode in FORWARDING | {"constant", "tuple"} else byte_count(x.shape)
+def _bytes(op: Instruction) -> int:
+    return 0 if op.opcode in FORWARDING | {"constant", "tuple"} else byte_count(op.shape)

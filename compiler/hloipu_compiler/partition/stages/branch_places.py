@@ -55,7 +55,7 @@ def spots_of(
     `ipus`: of each stage; `marked`: branches that ops are annotated with; `cycles`: of every op,
     where `needs_cycles`. Raises what `Branching.forward` raises.
     """
-    found: dict[int, Spot] = {}
+    spot_by_op: dict[int, Spot] = {}
     branching = Branching(entry, phases, stages, marked)
     for stage, here in enumerate(ipus):
         if len(here) == 1:
@@ -63,14 +63,14 @@ def spots_of(
         members = [n for n in range(len(stages)) if stages[n] == stage]
         is_marked = any(n in marked and phases.phase[n] == FORWARD for n in members)
         branch = branching.forward(stage, len(here), () if is_marked else cycles)
-        branch |= _Backward(branching, stage, branch).found()
+        branch |= _Backward(branching, stage, branch).branches()
         if len(ipus) == 1:
             positions = [members]  # one call does both
         else:
             positions = [[n for n in members if phases.phase[n] == x] for x in (FORWARD, BACKWARD)]
         for position in positions:
-            found |= _levels(entry, position, branch)
-    return found
+            spot_by_op |= _levels(entry, position, branch)
+    return spot_by_op
 
 
 class _Backward:
@@ -91,7 +91,7 @@ class _Backward:
         self.allowed: dict[int, frozenset[int] | None] = {}
         self.branch: dict[int, int] = {}
 
-    def found(self) -> dict[int, int]:
+    def branches(self) -> dict[int, int]:
         """Return the branch of each backward op, or `JOIN`."""
         for n in self.members:
             self.branch[n] = self._begun(n)
@@ -107,13 +107,13 @@ class _Backward:
     def _at_hand(self) -> dict[int, frozenset[int]]:
         """Return the branches at which forward values of the stage, and large weights, are."""
         bound = bound_to_places(self.entry, self.phases)
-        found: dict[int, set[int]] = {n: {branch} for n, branch in self.forward.items()}
+        branches_by_value: dict[int, set[int]] = {n: {branch} for n, branch in self.forward.items()}
         for n, branch in self.forward.items():
             for i in self.entry.instructions[n].operands:
                 is_weight = self.entry.instructions[i].parameter_number >= 0 and bound[i]
                 if i in self.forward or is_weight:
-                    found.setdefault(i, set()).add(branch)
-        return {n: frozenset(branches) for n, branches in found.items()}
+                    branches_by_value.setdefault(i, set()).add(branch)
+        return {n: frozenset(branches) for n, branches in branches_by_value.items()}
 
     def _begun(self, n: int) -> int:
         """Return where an op goes by what it reads."""
@@ -138,13 +138,13 @@ class _Backward:
             if self.phases.phase[position] in (FREE, ""):
                 users = self.entry.users[position]
                 readers[position] = empty.union(*(readers.get(u, empty) for u in users))
-        found = {}
+        branch_by_gradient = {}
         for gradient in self.phases.gradients:
             at = [i for number in gradient.parameters for i in places[number]]
             here = empty.union(*(readers.get(i, empty) for i in at))
             if len(here) == 1:
-                (found[gradient.position],) = here
-        return found
+                (branch_by_gradient[gradient.position],) = here
+        return branch_by_gradient
 
     def _wanted_by(self, n: int, owner: int | None) -> int:
         """Return the one branch that reads a joining op's result, if it had better run there.
@@ -152,7 +152,7 @@ class _Backward:
         It had where it can, and where no more has to be sent there than if the op ran before; what
         only such ops read may go along.
         """
-        entry, x = self.entry, self.entry.instructions[n]
+        entry, op = self.entry, self.entry.instructions[n]
         wanted = {self.branch[u] for u in entry.users[n] if u in self.inside}
         if owner is not None:
             wanted.add(owner)
@@ -160,7 +160,7 @@ class _Backward:
         if len(wanted) != 1 or is_element(entry, self.inside, n):
             return JOIN
         (goal,) = wanted
-        above = [i for i in dict.fromkeys(x.operands) if i in self.inside]
+        above = [i for i in dict.fromkeys(op.operands) if i in self.inside]
         if goal == JOIN or not (allowed is None or goal in allowed):
             return JOIN
         if any(self.branch[i] not in (JOIN, goal) for i in above):
@@ -168,7 +168,7 @@ class _Backward:
         sent = sum(
             size_of(entry.instructions[i].shape) for i in above if not self._is_there(i, goal, n)
         )
-        return goal if sent <= size_of(x.shape) else JOIN
+        return goal if sent <= size_of(op.shape) else JOIN
 
     def _is_there(self, position: int, goal: int, reader: int) -> bool:
         """Whether a value is made at a branch, is sent there in any case, or can be made there."""
@@ -228,10 +228,10 @@ def _chosen(
     """
 
     def levels(early: frozenset[int]) -> dict[int, int]:
-        found = {n: earliest[n] if branch[n] in early else latest[n] for n in latest}
+        level_by_op = {n: earliest[n] if branch[n] in early else latest[n] for n in latest}
         for a, b in edges:
-            found[b] = max(found[b], found[a] + (branch[a] != branch[b]))
-        return found
+            level_by_op[b] = max(level_by_op[b], level_by_op[a] + (branch[a] != branch[b]))
+        return level_by_op
 
     def length(early: frozenset[int]) -> float:
         busy: dict[int, dict[int, float]] = {}

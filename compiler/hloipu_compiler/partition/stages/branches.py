@@ -25,20 +25,20 @@ def marked_branches(entry: Computation) -> dict[int, int]:
 
     Raises StagingError E0560 for one that is no number.
     """
-    found: dict[int, int] = {}
-    for position, x in enumerate(entry.instructions):
-        text = x.attributes.text("frontend_attributes")
+    branch_by_op: dict[int, int] = {}
+    for position, op in enumerate(entry.instructions):
+        text = op.attributes.text("frontend_attributes")
         if "ipu_branch" not in text:
             continue
         value = read_frontend_attributes(text).get("ipu_branch", "")
         if not (value.isdecimal() and len(value) < 6):
             raise StagingError(
                 "E0560",
-                f"{x.name!r} is annotated with ipu_branch={value!r}, which is no number",
+                f"{op.name!r} is annotated with ipu_branch={value!r}, which is no number",
                 hint="number the branches of a stage from 0",
             )
-        found[position] = int(value)
-    return found
+        branch_by_op[position] = int(value)
+    return branch_by_op
 
 
 def branch_counts(
@@ -86,12 +86,12 @@ class Branching:
             if phase == FORWARD and self.stages[n] == stage
         ]
         if any(n in self.marked for n in members):
-            found = self._spread_marks(members)
-            self._require_independence(stage, members, found)
+            branch_by_op = self._spread_marks(members)
+            self._require_independence(stage, members, branch_by_op)
         else:
-            found = self._found(stage, members, count, cycles)
-        self._require_own_weights(stage, members, found)
-        return found
+            branch_by_op = self._found(stage, members, count, cycles)
+        self._require_own_weights(stage, members, branch_by_op)
+        return branch_by_op
 
     def _found(
         self, stage: int, members: Sequence[int], count: int, cycles: Sequence[float]
@@ -118,43 +118,43 @@ class Branching:
             for position in positions if number in trained else ():
                 if not is_small(self.entry.instructions[position].shape):
                     known[position] = known.get(position, empty) | {number}
-        found: dict[int, frozenset[int]] = {}
-        for position, x in enumerate(self.entry.instructions):
-            read = empty.union(*(known.get(i, empty) for i in x.operands))
+        weights_by_op: dict[int, frozenset[int]] = {}
+        for position, op in enumerate(self.entry.instructions):
+            read = empty.union(*(known.get(i, empty) for i in op.operands))
             if read and self.phases.phase[position] in (FREE, ""):
                 known[position] = known.get(position, empty) | read
             elif read:
-                found[position] = read
-        return found
+                weights_by_op[position] = read
+        return weights_by_op
 
     def _spread_marks(self, members: Sequence[int]) -> dict[int, int]:
-        inside, found = frozenset(members), dict[int, int]()
+        inside, branch_by_op = frozenset(members), dict[int, int]()
         owners: dict[int, set[int]] = {}
         for n in members:
             for weight in self.weights.get(n, ()) if n in self.marked else ():
                 owners.setdefault(weight, set()).add(self.marked[n])
         for n in members:
             operands = self.entry.instructions[n].operands
-            here = {found[i] for i in operands if i in found}
+            here = {branch_by_op[i] for i in operands if i in branch_by_op}
             here.update(*(owners.get(weight, ()) for weight in self.weights.get(n, ())))
             if is_element(self.entry, inside, n):
-                if operands[0] in found:
-                    found[n] = found[operands[0]]
+                if operands[0] in branch_by_op:
+                    branch_by_op[n] = branch_by_op[operands[0]]
             elif n in self.marked:
-                found[n] = self.marked[n]
+                branch_by_op[n] = self.marked[n]
             elif here:
-                found[n] = here.pop() if len(here) == 1 else JOIN
+                branch_by_op[n] = here.pop() if len(here) == 1 else JOIN
         for n in reversed(members):
-            if n not in found:
-                there = {found.get(u, JOIN) for u in self.entry.users[n] if u in inside}
-                found[n] = there.pop() if len(there) == 1 else JOIN
+            if n not in branch_by_op:
+                there = {branch_by_op.get(u, JOIN) for u in self.entry.users[n] if u in inside}
+                branch_by_op[n] = there.pop() if len(there) == 1 else JOIN
         for n in members:
             if is_element(self.entry, inside, n):
-                found[n] = found[self.entry.instructions[n].operands[0]]
-        return found
+                branch_by_op[n] = branch_by_op[self.entry.instructions[n].operands[0]]
+        return branch_by_op
 
     def _require_independence(
-        self, stage: int, members: Sequence[int], found: Mapping[int, int]
+        self, stage: int, members: Sequence[int], branch_by_op: Mapping[int, int]
     ) -> None:
         """Raise StagingError E0562 where an op of a branch needs what another branch makes."""
         reached: dict[int, dict[int, int]] = {}
@@ -162,33 +162,35 @@ class Branching:
             mine: dict[int, int] = {}
             for i in self.entry.instructions[n].operands:
                 mine |= reached.get(i, {})
-            other = next((b for b in sorted(mine) if b != found[n] != JOIN), None)
+            other = next((b for b in sorted(mine) if b != branch_by_op[n] != JOIN), None)
             if other is not None:
                 names = [self.entry.instructions[i].name for i in (n, mine[other])]
                 raise StagingError(
                     "E0562",
-                    f"{names[0]!r} of branch {found[n]} of stage {stage} needs {names[1]!r} of "
+                    f"{names[0]!r} of branch {branch_by_op[n]} of stage {stage} needs {names[1]!r} "
+                    "of "
                     f"branch {other}",
                     hint="branches of a stage run at once: put one of them into a later stage, or "
                     "leave ipu_branch out of what reads several",
                 )
-            if found[n] != JOIN:
-                mine[found[n]] = n
+            if branch_by_op[n] != JOIN:
+                mine[branch_by_op[n]] = n
             reached[n] = mine
 
     def _require_own_weights(
-        self, stage: int, members: Sequence[int], found: Mapping[int, int]
+        self, stage: int, members: Sequence[int], branch_by_op: Mapping[int, int]
     ) -> None:
         """Raise StagingError E0563 where two branches read one weight."""
         first: dict[int, int] = {}
         for n in members:
-            for weight in sorted(self.weights.get(n, ())) if found[n] != JOIN else ():
+            for weight in sorted(self.weights.get(n, ())) if branch_by_op[n] != JOIN else ():
                 other = first.setdefault(weight, n)
-                if found[other] != found[n]:
+                if branch_by_op[other] != branch_by_op[n]:
                     names = [self.entry.instructions[i].name for i in (other, n)]
                     raise StagingError(
                         "E0563",
-                        f"branches {found[other]} and {found[n]} of stage {stage} share parameter "
+                        f"branches {branch_by_op[other]} and {branch_by_op[n]} of stage {stage} "
+                        "share parameter "
                         f"{weight}: {names[0]!r} and {names[1]!r} read it",
                         hint="put what reads it into one branch, or before both",
                     )
@@ -196,8 +198,8 @@ class Branching:
 
 def is_element(entry: Computation, inside: frozenset[int], position: int) -> bool:
     """Whether an op takes an array out of a tuple made in the stage: it stays there."""
-    x = entry.instructions[position]
-    return x.opcode == "get-tuple-element" and x.operands[0] in inside
+    op = entry.instructions[position]
+    return op.opcode == "get-tuple-element" and op.operands[0] in inside
 
 
 def require_map(asked: Sequence[Sequence[int]], stages: int) -> None:
@@ -227,14 +229,14 @@ def stage_ipus(
     map that does not fit the stages, E0561 for one that does not fit their branches.
     """
     require_map(asked, len(branches))
-    found = tuple(asked)
-    if not found:
+    mapped = tuple(asked)
+    if not mapped:
         first, one_by_one = 0, []
         for count in branches:
             one_by_one.append(tuple(range(first, first + max(count, 1))))
             first += max(count, 1)
         return tuple(one_by_one)
-    for stage, (here, count) in enumerate(zip(found, branches, strict=True)):
+    for stage, (here, count) in enumerate(zip(mapped, branches, strict=True)):
         if count and len(here) not in (1, count):
             raise StagingError(
                 "E0561",
@@ -242,4 +244,4 @@ def stage_ipus(
                 f"and its ops are annotated with {count} branch{'es' if count > 1 else ''}",
                 hint="give it an IPU for each branch, or one for all",
             )
-    return found
+    return mapped

@@ -31,7 +31,7 @@ def with_call_marks(module: Module) -> Module:
 
     What calls with different marks run is there once for each.
     """
-    if not any(_marks_of(x) for c in module.computations for x in c.instructions):
+    if not any(_marks_of(op) for c in module.computations for op in c.instructions):
         return module
     marking = _Marking(module)
     entry = marking.named((module.entry.name, frozenset()))
@@ -65,39 +65,41 @@ class _Marking:
     def write(self, variant: _Variant) -> None:
         """Write one computation."""
         name, marks = variant
-        made = []
-        for x in _marked(self.module.computation[name], dict(marks)).instructions:
-            handed = frozenset(_marks_of(x).items())
-            names = {called: self.named((called, handed)) for called in x.attributes.called}
-            made.append(x._replace(attributes=renamed(x.attributes, names)) if names else x)
+        instructions = []
+        for op in _marked(self.module.computation[name], dict(marks)).instructions:
+            handed = frozenset(_marks_of(op).items())
+            names = {called: self.named((called, handed)) for called in op.attributes.called}
+            instructions.append(
+                op._replace(attributes=renamed(op.attributes, names)) if names else op
+            )
         old = self.module.computation[name]
-        new = replace(old, name=self.known[variant], instructions=tuple(made))
+        new = replace(old, name=self.known[variant], instructions=tuple(instructions))
         self.made[new.name] = new
 
 
-def _marks_of(x: Instruction) -> dict[str, str]:
+def _marks_of(op: Instruction) -> dict[str, str]:
     """Return what a call says for all that it calls."""
-    text = x.attributes.text(_KEY) if x.opcode == "call" else ""
+    text = op.attributes.text(_KEY) if op.opcode == "call" else ""
     if "ipu_" not in text and "CALL_CONFIG_TYPE" not in text:
         return {}
     said = read_frontend_attributes(text)
-    found = {key: said[key] for key in _KEYS if key in said}
+    mark_by_key = {key: said[key] for key in _KEYS if key in said}
     phase = _POPLAR.get(said.get("CALL_CONFIG_TYPE", ""))
     if phase is not None:
-        found.setdefault("ipu_phase", phase)
+        mark_by_key.setdefault("ipu_phase", phase)
         if phase != "wu" and "PIPELINE_STAGE_ID" in said:
-            found.setdefault("ipu_stage", said["PIPELINE_STAGE_ID"])
-    return found
+            mark_by_key.setdefault("ipu_stage", said["PIPELINE_STAGE_ID"])
+    return mark_by_key
 
 
 def _marked(computation: Computation, marks: Mapping[str, str]) -> Computation:
     if not marks:
         return computation
-    made = []
-    for x in computation.instructions:
-        if x.parameter_number < 0:
-            said = dict(marks) | read_frontend_attributes(x.attributes.text(_KEY))
-            values = {**x.attributes, _KEY: frontend_attributes_text(said)}
-            x = x._replace(attributes=Attributes(values, x.attributes.called))
-        made.append(x)
-    return replace(computation, instructions=tuple(made))
+    instructions = []
+    for op in computation.instructions:
+        if op.parameter_number < 0:
+            said = dict(marks) | read_frontend_attributes(op.attributes.text(_KEY))
+            values = {**op.attributes, _KEY: frontend_attributes_text(said)}
+            op = op._replace(attributes=Attributes(values, op.attributes.called))
+        instructions.append(op)
+    return replace(computation, instructions=tuple(instructions))

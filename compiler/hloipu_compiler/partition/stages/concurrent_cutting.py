@@ -103,16 +103,16 @@ class _Cutting:
             for key, cycles in exact.items():
                 self._learn(costs, key, cycles)
             for _ in range(_MOST_LOOKS):
-                found = _best(costs)
-                if found is None:
+                places = _best(costs)
+                if places is None:
                     break
-                chosen = [(stage, a, b) for stage, (a, b) in enumerate(pairwise(found))]
+                chosen = [(stage, a, b) for stage, (a, b) in enumerate(pairwise(places))]
                 news = [x for x in chosen if self.ipus[x[0]] > 1 and x not in exact]
                 for key in news:
                     exact[key] = self._looked_up(*key)
                     self._learn(costs, key, exact[key])
                 if not news:
-                    return tuple(self.ends[place] for place in found[1:-1])
+                    return tuple(self.ends[place] for place in places[1:-1])
         return None
 
     def _costs(self, stage: int, slack: float) -> Floats:
@@ -167,13 +167,13 @@ def _best(costs: Sequence[Floats]) -> list[int] | None:
         whole = np.where(cost <= most, cost, np.inf) + rest[None, :]
         after.append(np.argmin(whole, axis=1))
         rest = whole[np.arange(len(rest)), after[-1]]
-    found = [0]
+    places = [0]
     for chosen in reversed(after):
-        found.append(int(chosen[found[-1]]))
-    return found
+        places.append(int(chosen[places[-1]]))
+    return places
 
 
 def _between(sums: Floats) -> Floats:
     """Return the differences between all pairs, the earlier one as row."""
-    found: Floats = sums[None, :] - sums[:, None]
-    return found
+    differences: Floats = sums[None, :] - sums[:, None]
+    return differences

@@ -91,18 +91,18 @@ def by_cuts(ahead: Sequence[int], cuts: Sequence[int]) -> dict[int, int]:
 
 def assumed_costing(entry: Computation) -> Costing:
     """Return a costing where nothing is known of the machine."""
-    return Costing([work(entry, x) for x in entry.instructions], ASSUMED_BUDGET)
+    return Costing([work(entry, op) for op in entry.instructions], ASSUMED_BUDGET)
 
 
-def work(entry: Computation, x: Instruction) -> float:
+def work(entry: Computation, op: Instruction) -> float:
     """Return about what an op costs: elements made, times what each of them is summed from."""
-    size = float(_elements(x.shape))
-    if x.opcode in ("dot", "convolution"):
-        return size * max(1, rule_in(entry, x).summed()) / 8
-    if x.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
-        return size + sum(_elements(entry.instructions[i].shape) for i in x.operands)
-    if x.opcode == "reduce":
-        return float(_elements(entry.instructions[x.operands[0]].shape))
+    size = float(_elements(op.shape))
+    if op.opcode in ("dot", "convolution"):
+        return size * max(1, rule_in(entry, op).summed()) / 8
+    if op.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
+        return size + sum(_elements(entry.instructions[i].shape) for i in op.operands)
+    if op.opcode == "reduce":
+        return float(_elements(entry.instructions[op.operands[0]].shape))
     return size
 
 

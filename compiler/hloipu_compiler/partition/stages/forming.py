@@ -74,7 +74,7 @@ class Formed:
     module: Module
     calls: tuple[tuple[Place, str], ...]
     """In order, with the name of the call."""
-    made: dict[int, tuple[str, int]]
+    elements: dict[int, tuple[str, int]]
     """Old position -> name of the call and which of its results, for what one call hands to
     another or to the result."""
 
@@ -136,13 +136,13 @@ class _Forming:
         passed_by: dict[int, list[int]] = {}
         for i, number in sorted({(i, number) for (_, i), number in relays.items()}):
             passed_by.setdefault(number, []).append(i)
-        made: list[Instruction] = []
+        instructions: list[Instruction] = []
         at: dict[int, int] = {}
         for position in self.entry.parameters:
-            at[position] = len(made)
-            made.append(self.entry.instructions[position])
-        entry_names = Names(x.name for x in made)
-        computations, calls, found = [], [], {}
+            at[position] = len(instructions)
+            instructions.append(self.entry.instructions[position])
+        entry_names = Names(x.name for x in instructions)
+        computations, calls, element_by_position = [], [], {}
         passed: dict[tuple[int, int], int] = {}
         for number, place in enumerate(order):
             whole, results = live[number]
@@ -156,53 +156,55 @@ class _Forming:
             operands = tuple(
                 passed[relays[number, i], i]
                 if (number, i) in relays
-                else self._placed(i, at, made, entry_names)
+                else self._placed(i, at, instructions, entry_names)
                 for i in reads[number]
             )
             attributes = Attributes(
                 {"to_apply": body.name, "frontend_attributes": place.attributes()}, (body.name,)
             )
-            call = len(made)
-            made.append(Instruction(name, "call", shape, operands, attributes))
+            call = len(instructions)
+            instructions.append(Instruction(name, "call", shape, operands, attributes))
             calls.append((place, name))
             for element, position in enumerate((*results, *on)):
                 x = self.entry.instructions[position]
                 if element < len(results):
-                    at[position] = len(made)
-                    found[position] = (name, element)
+                    at[position] = len(instructions)
+                    element_by_position[position] = (name, element)
                 else:
-                    passed[number, position] = len(made)
+                    passed[number, position] = len(instructions)
                 index = Attributes({"index": element})
-                made.append(
+                instructions.append(
                     Instruction(
                         entry_names.fresh(x.name), "get-tuple-element", x.shape, (call,), index
                     )
                 )
-        root = self._root(at, made, entry_names)
-        entry = replace(self.entry, instructions=tuple(made), root=root)
+        root = self._root(at, instructions, entry_names)
+        entry = replace(self.entry, instructions=tuple(instructions), root=root)
         others = [c for c in self.module.computations if c.name != self.entry.name]
         every = (*others, *computations, entry)
         new = replace(self.module, computations=every, entry_position=len(every) - 1)
-        return Formed(new, tuple(calls), found)
+        return Formed(new, tuple(calls), element_by_position)
 
     def _places(self) -> list[Place | None]:
         """Return the call that makes each value; None: a parameter, dead, or written out."""
-        found: list[Place | None] = [None] * len(self.entry.instructions)
+        place_by_position: list[Place | None] = [None] * len(self.entry.instructions)
         for position in range(len(self.entry.instructions) - 1, -1, -1):
             phase = self.phases.phase[position]
             if self.cheap[position]:
                 continue
             if phase == UPDATE:
-                found[position] = self._last()
+                place_by_position[position] = self._last()
             elif phase in (FORWARD, BACKWARD):
                 spot = self.spots.get(position, ALONE)
-                found[position] = self._working(phase, self.stages[position], spot)
+                place_by_position[position] = self._working(phase, self.stages[position], spot)
             elif phase == FREE:
-                found[position] = self._free(position, found)
-        for position, x in enumerate(self.entry.instructions):
-            if x.opcode == "get-tuple-element" and found[position] is not None:
-                found[position] = found[x.operands[0]] or found[position]
-        return found
+                place_by_position[position] = self._free(position, place_by_position)
+        for position, op in enumerate(self.entry.instructions):
+            if op.opcode == "get-tuple-element" and place_by_position[position] is not None:
+                place_by_position[position] = (
+                    place_by_position[op.operands[0]] or place_by_position[position]
+                )
+        return place_by_position
 
     def _working(self, phase: str, stage: int, spot: Spot) -> Place:
         if self.count == 1:
@@ -210,12 +212,12 @@ class _Forming:
         rank = stage if phase == FORWARD else 2 * self.count - 1 - stage
         return Place(1 + rank, phase, stage, spot)
 
-    def _free(self, position: int, found: Sequence[Place | None]) -> Place:
+    def _free(self, position: int, place_by_position: Sequence[Place | None]) -> Place:
         """Return where a value that does not vary is made: by the update if only it reads it."""
         waiting, seen = [position], {position}
         while waiting:
             for user in self.entry.users[waiting.pop()]:
-                place = found[user]
+                place = place_by_position[user]
                 if self.cheap[user]:
                     if user not in seen:
                         seen.add(user)
@@ -241,14 +243,14 @@ class _Forming:
         again = self.again.get(place.stage, ()) if place.phase == BACKWARD else ()
         if not again or place.spot == ALONE:
             return sorted({*members, *(i for i in again if not self.cheap[i])})
-        found, waiting = set(members), list(members)
+        computed, waiting = set(members), list(members)
         while waiting:
             for i in self.entry.instructions[waiting.pop()].operands:
                 mine = i in again and self.spots[i].branch == place.spot.branch
-                if i not in found and (mine or self.cheap[i]):
-                    found.add(i)
+                if i not in computed and (mine or self.cheap[i]):
+                    computed.add(i)
                     waiting.append(i)
-        return sorted(i for i in found if not self.cheap[i])
+        return sorted(i for i in computed if not self.cheap[i])
 
     def _last(self) -> Place:
         """Return the call that makes results which take no work and do not vary."""
@@ -256,16 +258,16 @@ class _Forming:
 
     def _handed_out(self) -> list[int]:
         """Return the values that the result consists of, but for parameters."""
-        found: list[int] = []
+        handed_out: list[int] = []
         waiting = [self.entry.root]
         while waiting:
             position = waiting.pop()
-            x = self.entry.instructions[position]
-            if x.opcode == "tuple":
-                waiting.extend(x.operands)
-            elif x.parameter_number < 0:
-                found.append(position)
-        return sorted(set(found))
+            op = self.entry.instructions[position]
+            if op.opcode == "tuple":
+                waiting.extend(op.operands)
+            elif op.parameter_number < 0:
+                handed_out.append(position)
+        return sorted(set(handed_out))
 
     def _body(
         self,
@@ -278,33 +280,35 @@ class _Forming:
         """Return a call's computation: what it computes, hands out and passes on as it came."""
         copied, _ = closure(self.entry, self.cheap, whole)
         names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
-        made: list[Instruction] = []
+        instructions: list[Instruction] = []
         at: dict[int, int] = {}
         for number, position in enumerate(reads):
             at[position] = number
             old = self.entry.instructions[position]
             name = names.fresh(f"{old.name}.in")
-            made.append(Instruction(name, "parameter", old.shape, parameter_number=number))
+            instructions.append(Instruction(name, "parameter", old.shape, parameter_number=number))
         for position in sorted((*copied, *whole)):
-            self._write(position, at, made)
+            self._write(position, at, instructions)
         handed = [at[position] for position in results]
         for position in relayed:
             old = self.entry.instructions[position]
-            handed.append(len(made))
+            handed.append(len(instructions))
             name = names.fresh(f"{old.name}.passed")
-            made.append(Instruction(name, "copy", old.shape, (at[position],)))
-        shape = TupleShape(tuple(made[i].shape for i in handed))
-        made.append(Instruction(names.fresh("results"), "tuple", shape, tuple(handed)))
-        return Computation(self.names.fresh(place.computation), tuple(made), len(made) - 1)
+            instructions.append(Instruction(name, "copy", old.shape, (at[position],)))
+        shape = TupleShape(tuple(instructions[i].shape for i in handed))
+        instructions.append(Instruction(names.fresh("results"), "tuple", shape, tuple(handed)))
+        return Computation(
+            self.names.fresh(place.computation), tuple(instructions), len(instructions) - 1
+        )
 
-    def _write(self, position: int, at: dict[int, int], made: list[Instruction]) -> int:
-        x = self.entry.instructions[position]
-        at[position] = len(made)
-        made.append(with_operands(x, tuple(at[i] for i in x.operands)))
+    def _write(self, position: int, at: dict[int, int], instructions: list[Instruction]) -> int:
+        op = self.entry.instructions[position]
+        at[position] = len(instructions)
+        instructions.append(with_operands(op, tuple(at[i] for i in op.operands)))
         return at[position]
 
     def _placed(
-        self, position: int, at: dict[int, int], made: list[Instruction], names: Names
+        self, position: int, at: dict[int, int], instructions: list[Instruction], names: Names
     ) -> int:
         """Return where a value stands in the new entry, its tuples written anew there."""
         waiting = [position]
@@ -313,20 +317,20 @@ class _Forming:
             if i in at:
                 waiting.pop()
                 continue
-            x = self.entry.instructions[i]
-            missing = [operand for operand in x.operands if operand not in at]
+            op = self.entry.instructions[i]
+            missing = [operand for operand in op.operands if operand not in at]
             if missing:
                 waiting.extend(missing)
                 continue
-            at[i] = len(made)
-            moved = with_operands(x, tuple(at[operand] for operand in x.operands))
-            made.append(moved._replace(name=names.fresh(x.name)))
+            at[i] = len(instructions)
+            moved = with_operands(op, tuple(at[operand] for operand in op.operands))
+            instructions.append(moved._replace(name=names.fresh(op.name)))
             waiting.pop()
         return at[position]
 
-    def _root(self, at: dict[int, int], made: list[Instruction], names: Names) -> int:
+    def _root(self, at: dict[int, int], instructions: list[Instruction], names: Names) -> int:
         """Write the result as it was, tuples within tuples included."""
-        return self._placed(self.entry.root, at, made, names)
+        return self._placed(self.entry.root, at, instructions, names)
 
 
 def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:
@@ -348,22 +352,24 @@ def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:
     }
     if not passed:
         return module
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     root = entry.instructions[entry.root]
     is_tuple = root.opcode == "tuple"
     at_end = entry.root == len(entry.instructions) - 1
     if is_tuple and not (at_end and len(root.operands) == len(results)):
         return module
-    made = list(entry.instructions[:-1] if is_tuple else entry.instructions)
+    instructions = list(entry.instructions[:-1] if is_tuple else entry.instructions)
     copies: dict[int, int] = {}
     for position in dict.fromkeys(passed.values()):
-        x = entry.instructions[position]
-        copies[position] = len(made)
-        made.append(Instruction(names.fresh(f"{x.name}.passed"), "copy", x.shape, (position,)))
-    last = copies.get(entry.root, len(made))
+        op = entry.instructions[position]
+        copies[position] = len(instructions)
+        instructions.append(
+            Instruction(names.fresh(f"{op.name}.passed"), "copy", op.shape, (position,))
+        )
+    last = copies.get(entry.root, len(instructions))
     if is_tuple:
         handed = tuple(copies[at] if n in passed else at for n, at in enumerate(root.operands))
-        made.append(with_operands(root, handed))
-    new = replace(entry, instructions=tuple(made), root=last)
+        instructions.append(with_operands(root, handed))
+    new = replace(entry, instructions=tuple(instructions), root=last)
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     return replace(module, computations=computations)

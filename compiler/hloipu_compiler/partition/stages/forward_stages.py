@@ -53,10 +53,10 @@ class _Finding:
         loss = self.results[self.phases.loss] if self.phases.loss >= 0 else None
         if loss is None:
             return Mask(b"\1" * len(self.entry.instructions))
-        found = ancestors(self.entry, [loss])
+        is_fixed = ancestors(self.entry, [loss])
         for position in self.marked:
-            found[position] = 1
-        return found
+            is_fixed[position] = 1
+        return is_fixed
 
     def _groups(self) -> list[list[int]]:
         """Return, for each array of such state, the ops that should be in one stage, ascending.
@@ -67,12 +67,12 @@ class _Finding:
         groups: list[set[int]] = []
         alone = self._made_of_state() if self.phases.per_micro_batch else Mask()
         for pair in self.phases.per_micro_batch:
-            made = self.results[pair.result]
-            if made is None or self.phases.phase[made] != FORWARD:
+            new = self.results[pair.result]
+            if new is None or self.phases.phase[new] != FORWARD:
                 continue
             positions = self.parameters[pair.parameter]
-            between = self._between(positions, made, alone)
-            groups.append({*self._readers(positions), made, *between})
+            between = self._between(positions, new, alone)
+            groups.append({*self._readers(positions), new, *between})
         return _joined(groups)
 
     def _made_of_state(self) -> Mask:
@@ -80,53 +80,54 @@ class _Finding:
         phases, entry = self.phases, self.entry
         state = {*phases.per_micro_batch, *phases.updated, *phases.kept}
         known = {i for pair in state for i in self.parameters[pair.parameter]}
-        found = Mask(len(entry.instructions))
-        for position, x in enumerate(entry.instructions):
+        is_made_of_state = Mask(len(entry.instructions))
+        for position, op in enumerate(entry.instructions):
             if phases.phase[position] == FORWARD:
-                found[position] = all(
-                    found[i] or i in known or phases.phase[i] == FREE for i in x.operands
+                is_made_of_state[position] = all(
+                    is_made_of_state[i] or i in known or phases.phase[i] == FREE
+                    for i in op.operands
                 )
-        return found
+        return is_made_of_state
 
-    def _between(self, positions: Sequence[int], made: int, alone: Mask) -> set[int]:
+    def _between(self, positions: Sequence[int], new: int, alone: Mask) -> set[int]:
         """Return what new state is made of that is made of the old, and of no data."""
         after, waiting = set(positions), list(positions)
         while waiting:
             users = {i for i in self.entry.users[waiting.pop()] if alone[i]} - after
             after |= users
             waiting.extend(users)
-        found, waiting = set[int](), [made]
+        between, waiting = set[int](), [new]
         while waiting:
             operands = self.entry.instructions[waiting.pop()].operands
-            new = {i for i in operands if i in after and alone[i]} - found
-            found |= new
-            waiting.extend(new)
-        return found
+            more = {i for i in operands if i in after and alone[i]} - between
+            between |= more
+            waiting.extend(more)
+        return between
 
     def _readers(self, positions: Sequence[int]) -> set[int]:
         """Return the forward ops that read state, directly or through what does not vary."""
-        found, waiting, seen = set[int](), list(positions), set(positions)
+        readers, waiting, seen = set[int](), list(positions), set(positions)
         while waiting:
             for user in self.entry.users[waiting.pop()]:
                 if self.phases.phase[user] == FORWARD:
-                    found.add(user)
+                    readers.add(user)
                 elif self.phases.phase[user] == FREE and user not in seen:
                     seen.add(user)
                     waiting.append(user)
-        return found
+        return readers
 
     def place(self) -> None:
         """Place all ops anew, in order."""
-        found = self.found = [-1] * len(self.entry.instructions)
-        for position, x in enumerate(self.entry.instructions):
+        stage_by_position = self.found = [-1] * len(self.entry.instructions)
+        for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != FORWARD:
                 continue
             if self._is_element(position):
-                found[position] = found[x.operands[0]]
+                stage_by_position[position] = stage_by_position[op.operands[0]]
                 continue
-            least = max((found[i] for i in x.operands), default=0)
+            least = max((stage_by_position[i] for i in op.operands), default=0)
             wanted = self.wanted.get(position, 0) if self.fixed[position] else 0
-            found[position] = max(self.pins.get(position, wanted), least, 0)
+            stage_by_position[position] = max(self.pins.get(position, wanted), least, 0)
 
     def gather(self) -> bool:
         """Pin each group to one stage, the first that it can be in; return whether any op moves.
@@ -157,19 +158,19 @@ class _Finding:
 
     def _is_element(self, position: int) -> bool:
         """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
-        x = self.entry.instructions[position]
-        return x.opcode == "get-tuple-element" and bool(self.phases.phase[x.operands[0]])
+        op = self.entry.instructions[position]
+        return op.opcode == "get-tuple-element" and bool(self.phases.phase[op.operands[0]])
 
 
 def _joined(groups: Sequence[set[int]]) -> list[list[int]]:
     """Return groups with those in one that have an op in common."""
     owner: dict[int, int] = {}
-    made: list[set[int]] = []
+    joined: list[set[int]] = []
     for group in groups:
         whole = set(group)
         for number in sorted({owner[position] for position in group if position in owner}):
-            whole |= made[number]
-            made[number] = set()
-        owner.update(dict.fromkeys(whole, len(made)))
-        made.append(whole)
-    return [sorted(group) for group in made if group]
+            whole |= joined[number]
+            joined[number] = set()
+        owner.update(dict.fromkeys(whole, len(joined)))
+        joined.append(whole)
+    return [sorted(group) for group in joined if group]

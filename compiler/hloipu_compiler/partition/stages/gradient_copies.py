@@ -31,7 +31,7 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
     if handed:
         return _with_handed_copies(module, handed, [x.result for x in phases.updated])
     names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     place: list[int] = []
     copies: dict[int, int] = {}
     marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": BACKWARD})})
@@ -40,16 +40,16 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
     for position, x in enumerate(entry.instructions):
         in_update = phases.phase[position] == UPDATE and not ahead[position]
         operands = tuple(copies[i] if in_update and i in copies else place[i] for i in x.operands)
-        place.append(len(made))
-        made.append(with_operands(x, operands))
+        place.append(len(instructions))
+        instructions.append(with_operands(x, operands))
         if position in fed:
-            copies[position] = len(made)
-            made.append(
+            copies[position] = len(instructions)
+            instructions.append(
                 Instruction(
                     names.fresh(f"{x.name}.gradient"), "copy", x.shape, (place[-1],), marked
                 )
             )
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     return replace(module, computations=computations)
 
@@ -57,24 +57,24 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
 def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:
     """Return the module with a copy by the update of each gradient that is new state."""
     entry = module.entry
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": UPDATE})})
     root = entry.instructions[entry.root]
-    made = list(entry.instructions[: entry.root])
+    instructions = list(entry.instructions[: entry.root])
     results, operands = result_positions(entry), list(root.operands)
     if root.opcode != "tuple" or len(operands) != len(results):
         return module
     for number in updated:
         position = results[number]
         if position in handed and position is not None:
-            x = entry.instructions[position]
-            operands[number] = len(made)
-            made.append(
-                Instruction(names.fresh(f"{x.name}.state"), "copy", x.shape, (position,), marked)
+            op = entry.instructions[position]
+            operands[number] = len(instructions)
+            instructions.append(
+                Instruction(names.fresh(f"{op.name}.state"), "copy", op.shape, (position,), marked)
             )
     if entry.root != len(entry.instructions) - 1:
         return module
-    made.append(with_operands(root, tuple(operands)))
-    new = replace(entry, instructions=tuple(made), root=len(made) - 1)
+    instructions.append(with_operands(root, tuple(operands)))
+    new = replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     return replace(module, computations=computations)

@@ -73,23 +73,23 @@ class Handing:
 
         `results`: what is handed out in the end.
         """
-        wanted, found = set(results), list[tuple[list[int], list[int]]]()
+        wanted, computed_and_handed = set(results), list[tuple[list[int], list[int]]]()
         for n in range(len(self.bodies) - 1, -1, -1):
             body = {*self.bodies[n], *remade[n]}
             handed = sorted(i for i in body if self.place[i] == n and i in wanted)
             used = {i for i in body if self._acts(i)}.union(handed)
             waiting = list(used)
             while waiting:
-                x = self.entry.instructions[waiting.pop()]
+                op = self.entry.instructions[waiting.pop()]
                 # What is written out here may read what is computed here.
-                for i in x.operands:
+                for i in op.operands:
                     if i not in used and (i in body or self.written_out[i]):
                         used.add(i)
                         waiting.append(i)
             kept = sorted(used & body)
             wanted.update(closure(self.entry, self.written_out, kept)[1])
-            found.append((kept, handed))
-        return found[::-1]
+            computed_and_handed.append((kept, handed))
+        return computed_and_handed[::-1]
 
     def _acts(self, position: int) -> bool:
         """Whether an op may do more than make its value."""
@@ -102,7 +102,7 @@ class Handing:
         That place hands them on, on its IPU, so that no value crosses links to an IPU twice.
         """
         first: dict[tuple[int, int], int] = {}
-        found: dict[tuple[int, int], int] = {}
+        giver_by_read: dict[tuple[int, int], int] = {}
         for n, read in enumerate(reads):
             if self.ipus[n] < 0:
                 continue
@@ -112,8 +112,8 @@ class Handing:
                     continue
                 giver = first.setdefault((i, ipu), n)
                 if giver != n and not (self.stages and self.stages[giver] == self.stages[n]):
-                    found[n, i] = giver
-        return found
+                    giver_by_read[n, i] = giver
+        return giver_by_read
 
     def _ipu_of(self, position: int) -> int:
         """Return the IPU that a value is made on for each micro-batch, or -1."""
@@ -126,11 +126,11 @@ class Handing:
 
     def _is_light(self, position: int) -> bool:
         """Whether a value of another place may be computed again."""
-        x = self.entry.instructions[position]
+        op = self.entry.instructions[position]
         return (
             self._ipu_of(position) >= 0
-            and (x.opcode in _VIEWS or x.opcode in _LIGHT)
-            and isinstance(x.shape, ArrayShape)
+            and (op.opcode in _VIEWS or op.opcode in _LIGHT)
+            and isinstance(op.shape, ArrayShape)
         )
 
     def _remade(self, number: int, reads: Sequence[int], local: set[int]) -> frozenset[int]:
@@ -144,17 +144,17 @@ class Handing:
             cut.require(root)
         while waiting:
             i = waiting.pop()
-            x = self.entry.instructions[i]
+            op = self.entry.instructions[i]
             if i in there:
                 continue
             if not (self.written_out[i] or self._is_light(i)):
                 cut.link(i, MinimumCut.END, self._cost_of_having(i, local))
                 continue
-            having = INFINITE if self.written_out[i] else size_of(x.shape) * _UNIT
+            having = INFINITE if self.written_out[i] else size_of(op.shape) * _UNIT
             cut.link(i, ~i, having)
             if not self.written_out[i]:
                 cut.link(~i, MinimumCut.END, self._cost_of_making(i, self._ipu_of(i) != ipu))
-            for operand in x.operands:
+            for operand in op.operands:
                 cut.link(~i, operand, INFINITE)
                 if operand not in seen:
                     seen.add(operand)
@@ -164,37 +164,38 @@ class Handing:
 
     def _cost_of_having(self, position: int, local: set[int]) -> int:
         """Return what a value costs that cannot be computed again."""
-        x = self.entry.instructions[position]
+        op = self.entry.instructions[position]
         if self._ipu_of(position) >= 0:
-            return size_of(x.shape) * _UNIT if isinstance(x.shape, ArrayShape) else INFINITE
+            return size_of(op.shape) * _UNIT if isinstance(op.shape, ArrayShape) else INFINITE
         moving = {pair.parameter for pair in self.phases.per_micro_batch}
-        if x.parameter_number in moving:
+        if op.parameter_number in moving:
             return INFINITE
         # Weights, and what is made before micro-batches.
         return 0 if position in local or not self._is_array(position) else INFINITE
 
     def _cost_of_making(self, position: int, crosses: bool) -> int:
-        x = self.entry.instructions[position]
-        if x.opcode in _VIEWS:
+        op = self.entry.instructions[position]
+        if op.opcode in _VIEWS:
             return 0
-        each = _OVER_LINKS if crosses else _ON_IPU.get(x.opcode, _ON_IPU_OTHERS)
-        return size_of(x.shape) * each
+        each = _OVER_LINKS if crosses else _ON_IPU.get(op.opcode, _ON_IPU_OTHERS)
+        return size_of(op.shape) * each
 
 
 def written_out(entry: Computation, phases: Phases) -> bytearray:
     """Return which values are computed wherever they are read: free ones, and tuples."""
-    found = bytearray(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if x.opcode == "tuple" and position != entry.root:
-            found[position] = 1  # no tuple passes from one call to another
-        if phases.phase[position] != FREE or x.attributes.called:
+    is_written_out = bytearray(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
+        if op.opcode == "tuple" and position != entry.root:
+            is_written_out[position] = 1  # no tuple passes from one call to another
+        if phases.phase[position] != FREE or op.attributes.called:
             continue
-        small = isinstance(x.shape, ArrayShape) and x.shape.element_count <= FEW_ELEMENTS
-        if x.opcode in _CHEAP or small or is_folded(entry, position):
-            found[position] = all(
-                found[i] or entry.instructions[i].parameter_number >= 0 for i in x.operands
+        small = isinstance(op.shape, ArrayShape) and op.shape.element_count <= FEW_ELEMENTS
+        if op.opcode in _CHEAP or small or is_folded(entry, position):
+            is_written_out[position] = all(
+                is_written_out[i] or entry.instructions[i].parameter_number >= 0
+                for i in op.operands
             )
-    return found
+    return is_written_out
 
 
 def closure(

@@ -119,8 +119,10 @@ class _Finding:
         for n in reversed(before):
             joined += self._placed(groups, n, self.users[n])
         branch_of, loads = self._spread(groups)
-        found = {n: branch_of[groups.root(n)] if n in groups.parent else JOIN for n in self.members}
-        return Parts(found, sum(load >= 0 for load in loads), max(loads) + joined)
+        branch_by_op = {
+            n: branch_of[groups.root(n)] if n in groups.parent else JOIN for n in self.members
+        }
+        return Parts(branch_by_op, sum(load >= 0 for load in loads), max(loads) + joined)
 
     def _placed(self, groups: "_Groups", n: int, near: Sequence[int]) -> float:
         """Put an op into the one part that it hangs together with; return its cycles if none is.
@@ -145,12 +147,12 @@ class _Finding:
         roots = [n for n in groups.parent if groups.root(n) == n]
         roots.sort(key=lambda root: -groups.cycles[root])
         loads = [-1.0] * self.count
-        found = {}
+        branch_by_root = {}
         for root in roots:
             emptiest = min(range(self.count), key=loads.__getitem__)
-            found[root] = emptiest
+            branch_by_root[root] = emptiest
             loads[emptiest] = max(loads[emptiest], 0.0) + groups.cycles[root]
-        return found, loads
+        return branch_by_root, loads
 
 
 class _Groups:
@@ -201,8 +203,8 @@ class _Groups:
         """
         if any(i in self.joining for i in near):
             return JOIN
-        found = {self.root(i) for i in near if i in self.parent}
-        found |= {self.root(self.reader[weight]) for weight in weights if weight in self.reader}
-        if len(found) > 1:
+        roots = {self.root(i) for i in near if i in self.parent}
+        roots |= {self.root(self.reader[weight]) for weight in weights if weight in self.reader}
+        if len(roots) > 1:
             return JOIN
-        return found.pop() if found else n
+        return roots.pop() if roots else n

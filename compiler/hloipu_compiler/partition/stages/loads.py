@@ -62,18 +62,18 @@ def loads_of(
     `constants`: parameters that are no state and stay on the device; `cycles`: of every op;
     `trips`: of ops that were in a loop, by name.
     """
-    found = _Loading(entry, phases, constants, cycles).loads()
-    of_op = [trips.get(entry.instructions[position].name) for position in found.ahead]
-    return replace(found, inside=_inside(of_op))
+    loads = _Loading(entry, phases, constants, cycles).loads()
+    of_op = [trips.get(entry.instructions[position].name) for position in loads.ahead]
+    return replace(loads, inside=_inside(of_op))
 
 
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
     """Return the layer of each forward op that is in one of several equal blocks, by name."""
     pairs = list(zip(entry.instructions, phases.phase, strict=True))
-    ahead = {x.name for x, phase in pairs if phase in (FORWARD, FREE)}
+    ahead = {op.name for op, phase in pairs if phase in (FORWARD, FREE)}
 
-    def weight(x: Instruction) -> int:
-        return outlining_weight(x) if x.name in ahead else -1
+    def weight(op: Instruction) -> int:
+        return outlining_weight(op) if op.name in ahead else -1
 
     return {
         entry.instructions[position].name: (number, layer)
@@ -85,15 +85,15 @@ def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
 
 def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
     """Return the places before and behind which the same trip is; ops of none count for nothing."""
-    found: set[int] = set()
+    places: set[int] = set()
     last, since = None, 0
     for place, trip in enumerate(trips):
         if trip is None:
             continue
         if trip == last:
-            found.update(range(since, place + 1))
+            places.update(range(since, place + 1))
         last, since = trip, place + 1
-    return frozenset(found)
+    return frozenset(places)
 
 
 class _Loading:
@@ -129,29 +129,29 @@ class _Loading:
         readers = self._readers()
         anchor: dict[int, int] = {}
         waits: dict[int, int] = {}
-        for position, x in enumerate(self.entry.instructions):
+        for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
                 continue
-            bound = min((anchor[i] for i in x.operands if i in anchor), default=self.count - 1)
+            bound = min((anchor[i] for i in op.operands if i in anchor), default=self.count - 1)
             here = []
-            for i in x.operands:
+            for i in op.operands:
                 at = readers[i]
                 if at and i not in anchor:
                     here.append(max((place for place in at if place <= bound), default=bound))
-            found = anchor[position] = min([bound, *here])
-            cycles[found] += self.cycles[position]
-            for i in x.operands:
+            place_of_op = anchor[position] = min([bound, *here])
+            cycles[place_of_op] += self.cycles[position]
+            for i in op.operands:
                 if self._is_stashed(i):
-                    waits[i] = max(waits.get(i, 0), found)
+                    waits[i] = max(waits.get(i, 0), place_of_op)
         for i, place in waits.items():
             stash[place] += size_of(self.entry.instructions[i].shape)
         return cycles, stash
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""
-        x = self.entry.instructions[position]
+        op = self.entry.instructions[position]
         if self.phases.phase[position] == FORWARD:
-            return not isinstance(x.shape, TupleShape)
+            return not isinstance(op.shape, TupleShape)
         return False
 
     def _readers(self, *, small: bool = False) -> list[tuple[int, ...]]:
@@ -159,20 +159,22 @@ class _Loading:
 
         Values that are at hand everywhere have none, unless `small` ones are asked for, too.
         """
-        found: list[set[int]] = [set() for _ in self.place]
+        places_by_value: list[set[int]] = [set() for _ in self.place]
         bound = bound_to_places(self.entry, self.phases)
         for position in range(len(self.place) - 1, -1, -1):
             if not (small or bound[position]):
                 continue
             users = self.entry.users[position]
-            found[position].update(self.place[user] for user in users if self.place[user] >= 0)
+            places_by_value[position].update(
+                self.place[user] for user in users if self.place[user] >= 0
+            )
             if self.place[position] >= 0:
-                found[position].add(self.place[position])
+                places_by_value[position].add(self.place[position])
             if self.phases.phase[position] not in (FORWARD, BACKWARD, UPDATE):
                 for user in users:
                     if self.phases.phase[user] == FREE:
-                        found[position] |= found[user]
-        return [tuple(each) for each in found]
+                        places_by_value[position] |= places_by_value[user]
+        return [tuple(each) for each in places_by_value]
 
     def _state(self) -> tuple[Floats, Floats, Floats]:
         """Return bytes of state, of what only the update reads, and of gradients, by place."""
@@ -205,11 +207,11 @@ class _Loading:
                 size = float(size_of(self.entry.instructions[position].shape))
                 change[number + 1] += size
                 change[last + 1] -= size
-        found, total = [], 0.0
+        bytes_by_place, total = [], 0.0
         for value in change[: self.count + 1]:
             total += value
-            found.append(total)
-        return found
+            bytes_by_place.append(total)
+        return bytes_by_place
 
 
 def _sums(values: Floats) -> Floats:

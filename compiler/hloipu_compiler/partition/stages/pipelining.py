@@ -161,9 +161,9 @@ def uncut_step(
     ahead = {n: s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)}
     if not ahead and known:
         ahead = {
-            n: known[x.name]
-            for n, x in enumerate(entry.instructions)
-            if x.name in known and phases.phase[n] == FORWARD
+            n: known[op.name]
+            for n, op in enumerate(entry.instructions)
+            if op.name in known and phases.phase[n] == FORWARD
         }
     return UncutStep(module, phases, trains, count, ahead if ahead or known else None)
 
@@ -221,13 +221,13 @@ def pipelined(
     spots = spots_of(entry, phases, stages, ipus, marked, cycles)
     last = request.lacks_memory
     again = made_again(entry, phases, stages, count, request.recompute, last=last)
-    made = formed(module, phases, stages, count, again, spots, ipus)
-    planning = _Planning(module, made, phases, stages, spots, ipus, request)
+    step_in_calls = formed(module, phases, stages, count, again, spots, ipus)
+    planning = _Planning(module, step_in_calls, phases, stages, spots, ipus, request)
     plan = planning.plan(trains=cutting.trains)
     if not cutting.trains or request.micro_batches == 1:
-        return made.module, plan
+        return step_in_calls.module, plan
     data = [place for feed in wrapping.feeds for place in feed.places]
-    return made.module, replace(plan, compared=compared_samples(module, data))
+    return step_in_calls.module, replace(plan, compared=compared_samples(module, data))
 
 
 def _with_blocks(cutting: Cutting) -> Cutting:
@@ -242,11 +242,11 @@ def _with_blocks(cutting: Cutting) -> Cutting:
 def _require_arrays(entry: Computation) -> None:
     """Raise StagingError E0500 for a parameter that is a tuple."""
     for position in entry.parameters:
-        x = entry.instructions[position]
-        if not isinstance(x.shape, ArrayShape):
+        op = entry.instructions[position]
+        if not isinstance(op.shape, ArrayShape):
             raise StagingError(
                 "E0500",
-                f"parameter {x.name!r} is a tuple; steps are cut that take arrays",
+                f"parameter {op.name!r} is a tuple; steps are cut that take arrays",
                 hint="print the step with its arguments flattened, as JAX does",
             )
 
@@ -277,21 +277,21 @@ def _phases_of(entry: Computation, roles: Roles, request: PipelineRequest) -> tu
 
 def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:
     used = [s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)]
-    found = max(used, default=-1) + 1
-    if found and request.stages not in (None, found):
+    count = max(used, default=-1) + 1
+    if count and request.stages not in (None, count):
         raise StagingError(
             "E0506",
-            f"{request.stages} stages are asked for, and ops are annotated with {found}",
+            f"{request.stages} stages are asked for, and ops are annotated with {count}",
             hint="leave --stages out, or take the annotations out",
         )
-    missing = sorted(set(range(found)) - set(used))
+    missing = sorted(set(range(count)) - set(used))
     if missing:
         raise StagingError(
             "E0506",
-            f"no op is annotated with stage {missing[0]}, and some with stage {found - 1}",
+            f"no op is annotated with stage {missing[0]}, and some with stage {count - 1}",
             hint="number the stages from 0 without gaps",
         )
-    return found or request.stages or 1
+    return count or request.stages or 1
 
 
 class _Planning:
@@ -300,7 +300,7 @@ class _Planning:
     def __init__(
         self,
         module: Module,
-        made: Formed,
+        step_in_calls: Formed,
         phases: Phases,
         stages: Stages,
         spots: Spots,
@@ -308,7 +308,7 @@ class _Planning:
         request: PipelineRequest,
     ) -> None:
         self.entry = module.entry
-        self.made = made
+        self.step_in_calls = step_in_calls
         self.phases = phases
         self.stages = stages
         self.spots = spots
@@ -316,7 +316,7 @@ class _Planning:
         self.request = request
         self.parameters = parameter_positions(module.entry)
         self.results = result_positions(module.entry)
-        self.calls = {place.phase: name for place, name in made.calls}
+        self.calls = {place.phase: name for place, name in step_in_calls.calls}
 
     def plan(self, *, trains: bool) -> Pipelining:
         request = self.request
@@ -326,7 +326,7 @@ class _Planning:
             tuple(self._positions(schedule)),
             self.ipus,
             tuple(self._accumulations()),
-            tuple((x.parameter, x.result) for x in self.phases.per_micro_batch),
+            tuple((pair.parameter, pair.result) for pair in self.phases.per_micro_batch),
             self.request.reduction,
             self.calls.get(PRE, ""),
             self.calls.get(UPDATE, ""),
@@ -337,51 +337,53 @@ class _Planning:
     def _positions(self, schedule: Schedule) -> list[Position]:
         """Return every position of the schedule; one without ops calls nothing."""
         parts: dict[tuple[str, int], list[Part]] = {}
-        for place, name in self.made.calls:
+        for place, name in self.step_in_calls.calls:
             part = Part(name, self._ipu_of(place), max(place.spot.level, 0))
             parts.setdefault((place.phase, place.stage), []).append(part)
         if (STEP, 0) in parts:
             return [Position(STEP, 0, self.ipus[0], tuple(parts[STEP, 0]))]
-        found = []
+        positions = []
         for number in range(schedule.positions):
             stage = schedule.stage_of(number)
             phase = FORWARD if number < schedule.stages else BACKWARD
             here = tuple(parts.get((phase, stage), ()))
-            found.append(Position(schedule.name_of(number), stage, self.ipus[stage], here))
-        return found
+            positions.append(Position(schedule.name_of(number), stage, self.ipus[stage], here))
+        return positions
 
     def _ipu_of(self, place: Place) -> int:
         return self.ipus[max(place.stage, 0)][max(place.spot.branch, 0)]
 
     def _accumulations(self) -> list[Accumulation]:
-        ipus = {name: self._ipu_of(place) for place, name in self.made.calls}
-        found = []
+        ipus = {name: self._ipu_of(place) for place, name in self.step_in_calls.calls}
+        accumulations = []
         for gradient in self.phases.gradients:
-            made = self.made.made.get(gradient.position)
-            if made is None:
+            element = self.step_in_calls.elements.get(gradient.position)
+            if element is None:
                 continue  # the gradient of nothing that is updated, or what a queue feeds
             kind = self._accumulator(gradient)
-            found.append(Accumulation(*made, kind, gradient.parameters, ipus[made[0]]))
-        self._require_accumulators(found)
-        return found
+            accumulations.append(
+                Accumulation(*element, kind, gradient.parameters, ipus[element[0]])
+            )
+        self._require_accumulators(accumulations)
+        return accumulations
 
     def _accumulator(self, gradient: Gradient) -> str:
         """Return the element type in which a gradient is added up."""
         asked = self.request.accumulators
         kinds = {asked[n] for n in gradient.parameters if n in asked}
-        x = self.entry.instructions[gradient.position]
+        op = self.entry.instructions[gradient.position]
         if len(kinds) > 1:
             raise StagingError(
                 "E0514",
-                f"{x.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
+                f"{op.name!r} is the gradient of parameters {_listed(gradient.parameters)}, whose "
                 f"accumulators are to be {' and '.join(sorted(kinds))}",
                 hint="give what shares a gradient one type",
             )
-        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(x)
+        return kinds.pop() if kinds else self.request.accumulator_type or _type_of(op)
 
-    def _require_accumulators(self, found: Sequence[Accumulation]) -> None:
+    def _require_accumulators(self, accumulations: Sequence[Accumulation]) -> None:
         """Raise StagingError E0514 where a parameter is to have an accumulator and has none."""
-        there = {n for x in found for n in x.parameters}
+        there = {n for accumulation in accumulations for n in accumulation.parameters}
         left = sorted(self.request.accumulators.keys() - there)
         if left:
             raise StagingError(
@@ -428,26 +430,26 @@ class _Planning:
         ipus = self.ipus[stage]
         return ipus[branch] if branch < len(ipus) else ipus[0]
 
-    def _by_results(self, found: list[int]) -> dict[int, int]:
+    def _by_results(self, stage_by_position: list[int]) -> dict[int, int]:
         """Return where state is that only the update reads: where its new value is made."""
-        for position, x in enumerate(self.entry.instructions):
-            if found[position] < 0 and self.phases.phase[position] in (UPDATE, "free"):
-                here = [found[i] for i in x.operands if found[i] >= 0]
+        for position, op in enumerate(self.entry.instructions):
+            if stage_by_position[position] < 0 and self.phases.phase[position] in (UPDATE, "free"):
+                here = [stage_by_position[i] for i in op.operands if stage_by_position[i] >= 0]
                 if here:
-                    found[position] = max(here, key=here.count)
-        made = {}
+                    stage_by_position[position] = max(here, key=here.count)
+        stage_by_parameter = {}
         for pair in self.phases.updated:
             result = self.results[pair.result]
-            if result is not None and found[result] >= 0:
-                made[pair.parameter] = found[result]
-        return made
+            if result is not None and stage_by_position[result] >= 0:
+                stage_by_parameter[pair.parameter] = stage_by_position[result]
+        return stage_by_parameter
 
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _type_of(x: Instruction) -> str:
-    if not isinstance(x.shape, ArrayShape):
-        raise TypeError(f"{x.name} is no array")
-    return x.shape.element_type.name
+def _type_of(op: Instruction) -> str:
+    if not isinstance(op.shape, ArrayShape):
+        raise TypeError(f"{op.name} is no array")
+    return op.shape.element_type.name

@@ -49,30 +49,30 @@ def made_again(
             if any(phases.phase[i] == BACKWARD and stages[i] == stage for i in users):
                 read[stage].append(position)
     fit = {each: recomputable(entry, phases, each) for each in {CHEAP, kind}}
-    found = {
+    positions_by_stage = {
         stage: _all_made_again(entry, phases, stages, fit[FULL], roots)
         if kind == FULL and stage < count - 1
         else _made_again_for_fewest_bytes(entry, phases, stages, fit[CHEAP], roots)
         for stage, roots in read.items()
     }
-    return {stage: positions for stage, positions in found.items() if positions}
+    return {stage: positions for stage, positions in positions_by_stage.items() if positions}
 
 
 def _all_made_again(
     entry: Computation, phases: Phases, stages: Stages, fit: Sequence[int], roots: Sequence[int]
 ) -> frozenset[int]:
     """Return all that one stage can make again for what its backward part reads."""
-    found: set[int] = set()
+    again: set[int] = set()
     waiting = [i for i in roots if fit[i]]
     while waiting:
         position = waiting.pop()
-        if position not in found:
-            found.add(position)
+        if position not in again:
+            again.add(position)
             same = stages[position]
             waiting += [
                 i for i in entry.instructions[position].operands if fit[i] and stages[i] == same
             ]
-    return frozenset(found)
+    return frozenset(again)
 
 
 def _made_again_for_fewest_bytes(
@@ -86,18 +86,20 @@ def _made_again_for_fewest_bytes(
         cut.require(root)
     while waiting:
         position = waiting.pop()
-        x = entry.instructions[position]
+        op = entry.instructions[position]
         is_stashed = phases.phase[position] == FORWARD or (
-            x.parameter_number >= 0 and x.parameter_number not in state
+            op.parameter_number >= 0 and op.parameter_number not in state
         )
-        is_array = not isinstance(x.shape, TupleShape)
-        stash = size_of(x.shape) * _UNIT if is_array and is_stashed else 0 if is_array else INFINITE
+        is_array = not isinstance(op.shape, TupleShape)
+        stash = (
+            size_of(op.shape) * _UNIT if is_array and is_stashed else 0 if is_array else INFINITE
+        )
         if not fit[position] or stages[position] != stages[roots[0]]:
             cut.link(position, MinimumCut.END, stash)
             continue
         cut.link(position, ~position, stash)
-        cut.link(~position, MinimumCut.END, size_of(x.shape) if is_array else 0)
-        for operand in x.operands:
+        cut.link(~position, MinimumCut.END, size_of(op.shape) if is_array else 0)
+        for operand in op.operands:
             cut.link(~position, operand, INFINITE)
             if operand not in seen:
                 seen.add(operand)
@@ -110,21 +112,21 @@ def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
     """Return which forward ops may be made again from what they read."""
     places = parameter_positions(entry)
     moving = {i for pair in phases.per_micro_batch for i in places[pair.parameter]}
-    found = bytearray(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if phases.phase[position] != FORWARD or x.opcode in _NEVER:
-            if phases.phase[position] in (FREE, "") and moving.intersection(x.operands):
+    is_recomputable = bytearray(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
+        if phases.phase[position] != FORWARD or op.opcode in _NEVER:
+            if phases.phase[position] in (FREE, "") and moving.intersection(op.operands):
                 moving.add(position)
             continue
-        if moving.intersection(x.operands):
+        if moving.intersection(op.operands):
             continue
-        if kind == CHEAP and x.opcode not in _CHEAP:
+        if kind == CHEAP and op.opcode not in _CHEAP:
             continue
         # No tuple passes from one call to another: its elements are made where it is.
-        tuples = [i for i in x.operands if isinstance(entry.instructions[i].shape, TupleShape)]
-        found[position] = all(
-            found[i] or entry.instructions[i].parameter_number >= 0
+        tuples = [i for i in op.operands if isinstance(entry.instructions[i].shape, TupleShape)]
+        is_recomputable[position] = all(
+            is_recomputable[i] or entry.instructions[i].parameter_number >= 0
             for i in tuples
             if phases.phase[i] == FORWARD
         )
-    return found
+    return is_recomputable

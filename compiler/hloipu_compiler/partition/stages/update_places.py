@@ -18,7 +18,7 @@ def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]
         return {}
     entry = module.entry
     ipu_of = {x.call: x.ipu for x in pipelining.parts}
-    found: dict[tuple[str, str], int] = {}
+    ipu_by_op: dict[tuple[str, str], int] = {}
     if pipelining.update:
         computation = _called(module, pipelining.update)
         known = {}
@@ -31,34 +31,34 @@ def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]
             )
             known[computation.parameters[number]] = ipu
         ipus = placed_by_operands(computation, known)
-        found |= _named(computation, ipus)
+        ipu_by_op |= _named(computation, ipus)
     if pipelining.pre:
         computation = _called(module, pipelining.pre)
-        found |= _named(
+        ipu_by_op |= _named(
             computation, placed_by_users(computation, _first_readers(module, pipelining))
         )
-    return found
+    return ipu_by_op
 
 
 def _first_readers(module: Module, pipelining: Pipelining) -> list[int]:
     """Return, for the ops of what `pre` calls, the IPU of the position that reads each result."""
     entry = module.entry
     computation = _called(module, pipelining.pre)
-    found = [_NOWHERE] * len(computation.instructions)
+    ipu_by_position = [_NOWHERE] * len(computation.instructions)
     results = computation.instructions[computation.root].operands
     call = entry.position[pipelining.pre]
     for part in reversed(pipelining.parts):
         for i in entry[part.call].operands:
-            x = entry.instructions[i]
-            if x.operands and x.operands[0] == call:
-                found[results[x.attributes.integer("index")]] = part.ipu
-    return found
+            op = entry.instructions[i]
+            if op.operands and op.operands[0] == call:
+                ipu_by_position[results[op.attributes.integer("index")]] = part.ipu
+    return ipu_by_position
 
 
 def _named(computation: Computation, ipus: list[int]) -> dict[tuple[str, str], int]:
     return {
-        (computation.name, x.name): ipu
-        for x, ipu in zip(computation.instructions, ipus, strict=True)
+        (computation.name, op.name): ipu
+        for op, ipu in zip(computation.instructions, ipus, strict=True)
     }
 
 
@@ -72,25 +72,33 @@ def placed_by_operands(computation: Computation, known: Mapping[int, int]) -> li
     An op is where its largest operand is that is somewhere, else where its users are; what is
     nowhere, such as a number that all share, is on IPU 0.
     """
-    found = [known.get(position, _NOWHERE) for position in range(len(computation.instructions))]
-    for position, x in enumerate(computation.instructions):
-        if found[position] == _NOWHERE and x.operands:
-            here = [(_size(computation, i), -found[i]) for i in x.operands
-                    if found[i] != _NOWHERE]  # fmt: skip
+    ipu_by_position = [
+        known.get(position, _NOWHERE) for position in range(len(computation.instructions))
+    ]
+    for position, op in enumerate(computation.instructions):
+        if ipu_by_position[position] == _NOWHERE and op.operands:
+            here = [(_size(computation, i), -ipu_by_position[i]) for i in op.operands
+                    if ipu_by_position[i] != _NOWHERE]  # fmt: skip
             if here:
-                found[position] = -max(here)[1]
-    return placed_by_users(computation, found)
+                ipu_by_position[position] = -max(here)[1]
+    return placed_by_users(computation, ipu_by_position)
 
 
-def placed_by_users(computation: Computation, found: list[int]) -> list[int]:
+def placed_by_users(computation: Computation, known: list[int]) -> list[int]:
     """Return the IPU of every op, those not known yet where most of their users are."""
-    made = list(found)
-    for position in range(len(made) - 1, -1, -1):
-        if made[position] == _NOWHERE:
-            users = [made[u] for u in computation.users[position] if made[u] != _NOWHERE]
+    ipu_by_position = list(known)
+    for position in range(len(ipu_by_position) - 1, -1, -1):
+        if ipu_by_position[position] == _NOWHERE:
+            users = [
+                ipu_by_position[u]
+                for u in computation.users[position]
+                if ipu_by_position[u] != _NOWHERE
+            ]
             if users:
-                made[position] = min(set(users), key=lambda ipu: (-users.count(ipu), ipu))
-    return [max(ipu, 0) for ipu in made]
+                ipu_by_position[position] = min(
+                    set(users), key=lambda ipu: (-users.count(ipu), ipu)
+                )
+    return [max(ipu, 0) for ipu in ipu_by_position]
 
 
 def _size(computation: Computation, position: int) -> int:

@@ -25,27 +25,27 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
     readers = _readers(entry, phases)
     if not any(readers.values()):
         return module, phases
-    names = Names(x.name for x in entry.instructions)
-    made: list[Instruction] = []
+    names = Names(op.name for op in entry.instructions)
+    instructions: list[Instruction] = []
     phase: list[str] = []
     place: list[int] = []
     copies: dict[tuple[int, str], int] = {}
 
     def written(position: int, own: str) -> int:
         """Write an op in one phase, on what that phase gathers."""
-        x = entry.instructions[position]
-        operands = tuple(copies.get((i, own), place[i]) for i in x.operands)
-        made.append(with_operands(x, operands))
+        op = entry.instructions[position]
+        operands = tuple(copies.get((i, own), place[i]) for i in op.operands)
+        instructions.append(with_operands(op, operands))
         phase.append(own)
-        return len(made) - 1
+        return len(instructions) - 1
 
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         place.append(written(position, phases.phase[position]))
         for own in (FORWARD, BACKWARD):
             if own in readers.get(position, ()):
                 copies[position, own] = at = written(position, own)
-                made[at] = made[at]._replace(name=names.fresh(x.name))
-    new = replace(entry, instructions=tuple(made), root=place[entry.root])
+                instructions[at] = instructions[at]._replace(name=names.fresh(op.name))
+    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     kept = _with_read_only(new, tuple(phase))
@@ -67,14 +67,14 @@ def _with_early_scatters(entry: Computation, phases: Phases) -> Phases:
 
 def _until_scattered(entry: Computation, phase: Sequence[str], position: int) -> list[int]:
     """Return the ops of the update from a gradient to the sum that scatters it; or none."""
-    found: list[int] = []
+    on_the_way: list[int] = []
     while len(users := entry.users[position]) == 1 and phase[users[0]] == UPDATE:
         (position,) = users
-        x = entry.instructions[position]
-        found.append(position)
-        if x.opcode == "reduce-scatter" and len(x.operands) == 1:
-            return found
-        if len(x.operands) != 1 or moved_operand(x, entry) is None:
+        op = entry.instructions[position]
+        on_the_way.append(position)
+        if op.opcode == "reduce-scatter" and len(op.operands) == 1:
+            return on_the_way
+        if len(op.operands) != 1 or moved_operand(op, entry) is None:
             break
     return []
 
@@ -83,25 +83,27 @@ def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]
     """Return what is gathered before the micro-batches, and the phases that read it."""
     gathered: list[int] = []
     known: set[int] = set()
-    for position, x in enumerate(entry.instructions):
-        is_made = x.opcode == "all-gather" or any(i in known for i in x.operands)
+    for position, op in enumerate(entry.instructions):
+        is_made = op.opcode == "all-gather" or any(i in known for i in op.operands)
         if phases.phase[position] == FREE and is_made:
             gathered.append(position)
             known.add(position)
-    found: dict[int, frozenset[str]] = {}
+    phases_by_gathered: dict[int, frozenset[str]] = {}
     for position in reversed(gathered):
         users = entry.users[position]
         own = {phases.phase[user] for user in users if user not in known}
-        later = (found[user] for user in users if user in known)
-        found[position] = frozenset(own & {FORWARD, BACKWARD}).union(*later)
-    return found
+        later = (phases_by_gathered[user] for user in users if user in known)
+        phases_by_gathered[position] = frozenset(own & {FORWARD, BACKWARD}).union(*later)
+    return phases_by_gathered
 
 
 def _with_read_only(entry: Computation, phase: tuple[str, ...]) -> tuple[str, ...]:
     """Return phases in which nothing is made before the micro-batches that nobody reads."""
-    found = list(phase)
-    for position in range(len(found) - 1, -1, -1):
+    new_phase = list(phase)
+    for position in range(len(new_phase) - 1, -1, -1):
         users = entry.users[position]
-        if found[position] == FREE and position != entry.root:
-            found[position] = FREE if any(found[i] or i == entry.root for i in users) else ""
-    return tuple(found)
+        if new_phase[position] == FREE and position != entry.root:
+            new_phase[position] = (
+                FREE if any(new_phase[i] or i == entry.root for i in users) else ""
+            )
+    return tuple(new_phase)

@@ -61,9 +61,9 @@ class MovingState:
         between = ancestors(self.entry, [result])
         after = dependants(self.entry, list(own))
         return all(
-            x.opcode in _MIXING
-            for position, x in enumerate(self.entry.instructions)
-            if between[position] and after[position] and x.parameter_number < 0
+            op.opcode in _MIXING
+            for position, op in enumerate(self.entry.instructions)
+            if between[position] and after[position] and op.parameter_number < 0
         )
 
     def is_mixed_of(self, result: int, own: Set[int]) -> bool:
@@ -71,12 +71,12 @@ class MovingState:
         seen, waiting = {result}, [result]
         while waiting:
             position = waiting.pop()
-            x = self.entry.instructions[position]
+            op = self.entry.instructions[position]
             if position in own:
                 return True
-            if not self.forward[position] and x.opcode in _MIXING:
-                waiting.extend(i for i in x.operands if i not in seen)
-                seen.update(x.operands)
+            if not self.forward[position] and op.opcode in _MIXING:
+                waiting.extend(i for i in op.operands if i not in seen)
+                seen.update(op.operands)
         return False
 
     def is_shifted(self, result: int, own: Set[int]) -> bool:
@@ -87,10 +87,10 @@ class MovingState:
         """
         position = result
         while position not in own:
-            x = self.entry.instructions[position]
-            if x.opcode in ("dynamic-update-slice", "scatter", "reshape", "bitcast", "copy"):
-                position = x.operands[0]
-            elif x.opcode == "concatenate":
+            op = self.entry.instructions[position]
+            if op.opcode in ("dynamic-update-slice", "scatter", "reshape", "bitcast", "copy"):
+                position = op.operands[0]
+            elif op.opcode == "concatenate":
                 places = _parts_of(self.entry, position, own)
                 return any(here != there for here, there in places)
             else:
@@ -98,32 +98,32 @@ class MovingState:
         return False
 
     def _origins(self, result: int, through: Set[str]) -> set[int]:
-        found, seen, waiting = set[int](), {result}, [result]
+        origins, seen, waiting = set[int](), {result}, [result]
         while waiting:
             position = waiting.pop()
-            x = self.entry.instructions[position]
-            if self.forward[position] or x.parameter_number >= 0 or x.opcode not in through:
-                found.add(position)
+            op = self.entry.instructions[position]
+            if self.forward[position] or op.parameter_number >= 0 or op.opcode not in through:
+                origins.add(position)
                 continue
-            new = {i for i in x.operands if self.varying[i]} - seen
+            new = {i for i in op.operands if self.varying[i]} - seen
             seen |= new
             waiting.extend(new)
-        return found
+        return origins
 
 
 def _parts_of(entry: Computation, position: int, own: Set[int]) -> list[tuple[int, int]]:
     """Return where parts of state begin within arrays put together, and where within the state."""
-    x = entry.instructions[position]
-    (axis,) = x.attributes.integers("dimensions")
-    found, begin = list[tuple[int, int]](), 0
-    for i in x.operands:
+    op = entry.instructions[position]
+    (axis,) = op.attributes.integers("dimensions")
+    begins, begin = list[tuple[int, int]](), 0
+    for i in op.operands:
         part = entry.instructions[i]
         if not isinstance(part.shape, ArrayShape):
             return []
         if part.opcode == "slice" and part.operands[0] in own:
-            found.append((begin, ranges(part)[axis].start))
+            begins.append((begin, ranges(part)[axis].start))
         begin += part.shape.dimensions[axis]
-    return found
+    return begins
 
 
 def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
@@ -131,38 +131,38 @@ def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
     seen, waiting = {result}, [result]
     while waiting:
         position = waiting.pop()
-        x = entry.instructions[position]
-        if x.parameter_number >= 0:
+        op = entry.instructions[position]
+        if op.parameter_number >= 0:
             return False
         if forward[position]:
             continue
-        if x.opcode not in _MOVING:
+        if op.opcode not in _MOVING:
             return False
-        waiting.extend(i for i in x.operands if i not in seen)
-        seen.update(x.operands)
+        waiting.extend(i for i in op.operands if i not in seen)
+        seen.update(op.operands)
     return True
 
 
 def _sloped(entry: Computation, state: Iterable[int]) -> Mask:
     """Return what depends on state of floats by floats alone: what has a derivative by it."""
-    found = Mask(len(entry.instructions))
+    is_sloped = Mask(len(entry.instructions))
     for position in state:
-        found[position] = has_slope(entry.instructions[position])
-    for position, x in enumerate(entry.instructions):
-        if not found[position] and any(found[i] for i in x.operands):
-            found[position] = has_slope(x)
-    return found
+        is_sloped[position] = has_slope(entry.instructions[position])
+    for position, op in enumerate(entry.instructions):
+        if not is_sloped[position] and any(is_sloped[i] for i in op.operands):
+            is_sloped[position] = has_slope(op)
+    return is_sloped
 
 
-def is_float(x: Instruction) -> bool:
+def is_float(op: Instruction) -> bool:
     """Whether an array is of floats; a tuple may have some."""
-    if not isinstance(x.shape, ArrayShape):
+    if not isinstance(op.shape, ArrayShape):
         return True
-    return x.shape.element_type.name.startswith(("f", "bf"))
+    return op.shape.element_type.name.startswith(("f", "bf"))
 
 
-def has_slope(x: Instruction) -> bool:
+def has_slope(op: Instruction) -> bool:
     """Whether an array is of floats or complex numbers; a tuple may have some."""
-    if not isinstance(x.shape, ArrayShape):
+    if not isinstance(op.shape, ArrayShape):
         return True
-    return is_float(x) or x.shape.element_type.name in ("c64", "c128")
+    return is_float(op) or op.shape.element_type.name in ("c64", "c128")

@@ -34,7 +34,7 @@ def evidence_of(entry: Computation, phases: Phases, *, trains: bool) -> str:
         return _training(entry, phases)
     if not phases.per_micro_batch:
         return "trains nothing: each micro-batch has results of its own"
-    floats = sum(_is_float_parameter(entry, x.parameter) for x in phases.per_micro_batch)
+    floats = sum(_is_float_parameter(entry, pair.parameter) for pair in phases.per_micro_batch)
     others = len(phases.per_micro_batch) - floats
     kinds = [f"{floats} of floats"] * bool(floats) + [f"{others} of whole numbers"] * bool(others)
     return f"trains nothing: each micro-batch writes {_arrays(floats + others)} of state, " + (
@@ -61,21 +61,21 @@ def check_forward(entry: Computation, roles: Roles, assumed: Set[int]) -> None:
         return
     if names_backward_ops(entry):
         raise _conflict("its ops have names of a backward pass", floats[0].parameter)
-    if any(x.metadata and x.operands for x in entry.instructions):
+    if any(op.metadata and op.operands for op in entry.instructions):
         return  # named, and no op is named as backward
     new = {pair.result for pair in roles.state}
     data = dependants(entry, [i for number in roles.data for i in parameters[number]])
     for number, position in enumerate(results):
         if position is None or number in new or not data[position]:
             continue
-        x = entry.instructions[position]
-        if not (is_float(x) and isinstance(x.shape, ArrayShape) and is_number(x)):
+        op = entry.instructions[position]
+        if not (is_float(op) and isinstance(op.shape, ArrayShape) and is_number(op)):
             continue
         cone = ancestors(entry, [position])
         for pair in floats:
-            made = results[pair.result]
+            new_value = results[pair.result]
             is_read = any(cone[i] for i in parameters[pair.parameter])
-            if is_read and made is not None and not cone[made]:
+            if is_read and new_value is not None and not cone[new_value]:
                 raise _conflict(
                     f"result {number} may be a loss, which the new value of parameter "
                     f"{pair.parameter} has no part in",
@@ -96,12 +96,12 @@ def compared_samples(module: Module, data: Sequence[int]) -> str:
     cells = (Cell(entry.name, entry.parameters[number], WHOLE, 0) for number in data)
     batches = {joined[cell] for cell in cells if cell in joined}
     for computation in module.computations:
-        for position, x in enumerate(computation.instructions):
-            if x.opcode != "dot" or not isinstance(x.shape, ArrayShape):
+        for position, op in enumerate(computation.instructions):
+            if op.opcode != "dot" or not isinstance(op.shape, ArrayShape):
                 continue
-            cells = (Cell(computation.name, position, WHOLE, d) for d in range(x.shape.rank))
+            cells = (Cell(computation.name, position, WHOLE, d) for d in range(op.shape.rank))
             if sum(joined.get(cell) in batches for cell in cells) > 1:
-                return x.name
+                return op.name
     return ""
 
 
@@ -180,16 +180,16 @@ def _has_trust_ratios(entry: Computation, phases: Phases, learned: Set[int]) -> 
     after = dependants(entry, learned)
     norms = [
         at
-        for at, x in enumerate(entry.instructions)
-        if phases.phase[at] == FREE and x.opcode in _ROOTS and is_number(x) and after[at]
+        for at, op in enumerate(entry.instructions)
+        if phases.phase[at] == FREE and op.opcode in _ROOTS and is_number(op) and after[at]
     ]
     reached = dependants(entry, norms)
     return bool(norms) and _changes_weights(entry, phases, reached)
 
 
-def _scales(x: Instruction, learned: Set[int], entry: Computation) -> bool:
+def _scales(op: Instruction, learned: Set[int], entry: Computation) -> bool:
     """Whether a product is of a weight and a number, as in weight decay."""
-    for own, other in (x.operands, x.operands[::-1]):
+    for own, other in (op.operands, op.operands[::-1]):
         source = entry.instructions[other]
         if own in learned and source.opcode in ("broadcast", "constant"):
             return True
@@ -203,12 +203,12 @@ def _clips_by_norm(entry: Computation, phases: Phases) -> bool:
         masks[gradient.position] = 1 << bit
     wanted = max(2, len(phases.gradients) // 2)
     norms = []
-    for at, x in enumerate(entry.instructions):
+    for at, op in enumerate(entry.instructions):
         mask = 0
-        for i in x.operands:
+        for i in op.operands:
             mask |= masks[i]
         masks[at] |= mask
-        if x.opcode in _ROOTS and is_number(x) and mask.bit_count() >= wanted:
+        if op.opcode in _ROOTS and is_number(op) and mask.bit_count() >= wanted:
             norms.append(at)
     if not norms:
         return False
@@ -219,7 +219,7 @@ def _changes_weights(entry: Computation, phases: Phases, reached: Mask) -> bool:
     """Whether the new value of a weight is among positions."""
     results = result_positions(entry)
     weights = {number for gradient in phases.gradients for number in gradient.parameters}
-    new = [results[x.result] for x in phases.updated if x.parameter in weights]
+    new = [results[pair.result] for pair in phases.updated if pair.parameter in weights]
     return any(at is not None and reached[at] for at in new)
 
 

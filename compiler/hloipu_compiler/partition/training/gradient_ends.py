@@ -26,18 +26,23 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
 
     `sloped`: what depends on state by floats.
     """
-    made = _made_forward(entry, walk)
+    is_elementwise = _made_forward(entry, walk)
     for position in sorted(walk.gradients):
-        if not made[position] or not sloped[position] or walk.marks.get(position) == "bwd":
+        if (
+            not is_elementwise[position]
+            or not sloped[position]
+            or walk.marks.get(position) == "bwd"
+        ):
             continue
         if is_number(entry.instructions[position]):
             continue  # `number_gradients` tells those from what they are made of
         if entry.instructions[position].parameter_number >= 0 or _goes_in(entry, walk, position):
             continue
-        x = entry.instructions[position]
+        op = entry.instructions[position]
         raise StagingError(
             "E0504",
-            f"the update reads {x.name!r} ({x.opcode}) through functions alone that may be a part "
+            f"the update reads {op.name!r} ({op.opcode}) through functions alone that may be a "
+            "part "
             "of the gradient, which nothing ends that is no function of elements",
             hint="print the text with metadata, which names what is backward, or mark the gradient "
             'with frontend_attributes={ipu_phase="bwd"}',
@@ -47,11 +52,11 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
 def _made_forward(entry: Computation, walk: GradientWalk) -> Mask:
     """Return what is made of the forward pass's values element by element."""
     found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if walk.forward[position]:
             found[position] = 1
-        elif walk.varying[position] and x.opcode in _ELEMENTWISE | _MOVING:
-            found[position] = all(found[i] or not walk.varying[i] for i in x.operands)
+        elif walk.varying[position] and op.opcode in _ELEMENTWISE | _MOVING:
+            found[position] = all(found[i] or not walk.varying[i] for i in op.operands)
     return found
 
 
@@ -59,14 +64,14 @@ def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
     """Whether a gradient goes into state linearly on one of its ways."""
     straight, bent = {gradient}, set[int]()
     for position in range(gradient + 1, len(entry.instructions)):
-        x = entry.instructions[position]
-        if bent.isdisjoint(x.operands) and straight.isdisjoint(x.operands):
+        op = entry.instructions[position]
+        if bent.isdisjoint(op.operands) and straight.isdisjoint(op.operands):
             continue
-        if is_number(x):
+        if is_number(op):
             continue  # a norm, say: it scales what it is broadcast into, as numbers do
         if position == entry.root:
-            return not straight.isdisjoint(x.operands)
-        if not bent.isdisjoint(x.operands) or not _is_linear(entry, walk, x, straight):
+            return not straight.isdisjoint(op.operands)
+        if not bent.isdisjoint(op.operands) or not _is_linear(entry, walk, op, straight):
             bent.add(position)
             continue
         if walk.terms[position] or walk.optimizing[position]:
@@ -75,18 +80,18 @@ def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
     return False
 
 
-def _is_linear(entry: Computation, walk: GradientWalk, x: Instruction, straight: Set[int]) -> bool:
+def _is_linear(entry: Computation, walk: GradientWalk, op: Instruction, straight: Set[int]) -> bool:
     """Whether an op is linear in the operands that are."""
-    others = [i for i in x.operands if i not in straight]
-    match x.opcode:
+    others = [i for i in op.operands if i not in straight]
+    match op.opcode:
         case "add" | "subtract":
             return True
         case "multiply":
             return len(others) == 1 and _is_factor(entry, walk, others[0])
         case "divide":
-            return x.operands[0] in straight and all(_is_factor(entry, walk, i) for i in others)
+            return op.operands[0] in straight and all(_is_factor(entry, walk, i) for i in others)
         case "select":
-            return x.operands[0] not in straight
+            return op.operands[0] not in straight
         case opcode:
             return opcode in _MOVING
 

@@ -65,11 +65,11 @@ def walked(
 def _terms_of_state(entry: Computation, varying: Mask, forward: Mask, sloped: Mask) -> Mask:
     """Return what has state that does not vary as a term, element by element."""
     found = Mask(len(entry.instructions))
-    for position, x in enumerate(entry.instructions):
-        if varying[position] and not forward[position] and x.opcode in UPDATING:
-            is_term = x.opcode in ("add", "subtract", "select")
+    for position, op in enumerate(entry.instructions):
+        if varying[position] and not forward[position] and op.opcode in UPDATING:
+            is_term = op.opcode in ("add", "subtract", "select")
             found[position] = any(
-                found[i] or (is_term and sloped[i] and not varying[i]) for i in x.operands
+                found[i] or (is_term and sloped[i] and not varying[i]) for i in op.operands
             )
     return found
 
@@ -111,9 +111,9 @@ def _made_of_gradients(walk: GradientWalk) -> Mask:
     Gradients that the loss is made of are values like others, and do not count.
     """
     found = Mask(len(walk.computation.instructions))
-    for position, x in enumerate(walk.computation.instructions):
-        if walk.varying[position] and not walk.forward[position] and x.operands:
-            if x.opcode in SHRINKING and all(found[i] or not walk.varying[i] for i in x.operands):
+    for position, op in enumerate(walk.computation.instructions):
+        if walk.varying[position] and not walk.forward[position] and op.operands:
+            if op.opcode in SHRINKING and all(found[i] or not walk.varying[i] for i in op.operands):
                 found[position] = 2
             elif position in walk.gradients:
                 found[position] = 1
@@ -130,11 +130,11 @@ def _spread_out(walk: GradientWalk, ends: Sequence[int]) -> frozenset[int]:
     late = _made_of_gradients(walk)
     found: set[int] = set()
     for position in walk.update:
-        x = walk.computation.instructions[position]
-        varying = {i for i in x.operands if walk.varying[i]}
-        if _is_outer_product(walk, position, x, varying) and not late[position]:
+        op = walk.computation.instructions[position]
+        varying = {i for i in op.operands if walk.varying[i]}
+        if _is_outer_product(walk, position, op, varying) and not late[position]:
             found.add(position)
-        if x.opcode == "add" and len(varying) == 2 and not walk.optimizing[position]:
+        if op.opcode == "add" and len(varying) == 2 and not walk.optimizing[position]:
             found |= {i for i in varying if _is_spread_array(walk, i, late)}
     for end in walk.sourceless.intersection(ends):
         found |= _spread_out_behind(walk, end, late)
@@ -144,12 +144,12 @@ def _spread_out(walk: GradientWalk, ends: Sequence[int]) -> frozenset[int]:
 def _is_spread_array(walk: GradientWalk, position: int, late: Mask) -> bool:
     """Whether a term is an array that is broadcast, times what does not vary."""
     while True:
-        x = walk.computation.instructions[position]
-        varying = {i for i in x.operands if walk.varying[i]}
-        if x.opcode == "broadcast":
-            (given,) = x.operands
+        op = walk.computation.instructions[position]
+        varying = {i for i in op.operands if walk.varying[i]}
+        if op.opcode == "broadcast":
+            (given,) = op.operands
             return not late[given] and not is_number(walk.computation.instructions[given])
-        if len(varying) != 1 or x.opcode not in (*_LINEAR, "multiply"):
+        if len(varying) != 1 or op.opcode not in (*_LINEAR, "multiply"):
             return False
         (position,) = varying
 
@@ -160,15 +160,15 @@ def _spread_out_behind(walk: GradientWalk, end: int, late: Mask) -> set[int]:
     waiting = [end]
     while waiting:
         position = waiting.pop()
-        x = instructions[position]
-        if position in seen or x.opcode not in UPDATING:
+        op = instructions[position]
+        if position in seen or op.opcode not in UPDATING:
             continue
         seen.add(position)
-        varying = {i for i in x.operands if walk.varying[i]}
-        if x.opcode == "broadcast":
-            if not late[x.operands[0]]:
-                (numbers if is_number(instructions[x.operands[0]]) else arrays).add(position)
-        elif _is_outer_product(walk, position, x, varying) and not late[position]:
+        varying = {i for i in op.operands if walk.varying[i]}
+        if op.opcode == "broadcast":
+            if not late[op.operands[0]]:
+                (numbers if is_number(instructions[op.operands[0]]) else arrays).add(position)
+        elif _is_outer_product(walk, position, op, varying) and not late[position]:
             products.add(position)
         else:
             waiting.extend(varying)
@@ -177,9 +177,11 @@ def _spread_out_behind(walk: GradientWalk, end: int, late: Mask) -> set[int]:
     return numbers if len(numbers) == 1 else set()
 
 
-def _is_outer_product(walk: GradientWalk, position: int, x: Instruction, varying: Set[int]) -> bool:
+def _is_outer_product(
+    walk: GradientWalk, position: int, op: Instruction, varying: Set[int]
+) -> bool:
     instructions = walk.computation.instructions
-    if x.opcode != "multiply" or len(varying) != 2 or walk.optimizing[position]:
+    if op.opcode != "multiply" or len(varying) != 2 or walk.optimizing[position]:
         return False
     factors = [instructions[i] for i in varying]
     return all(
@@ -201,14 +203,14 @@ def _gradient_within(walk: GradientWalk, end: int) -> int:
     waiting = {end}
     for _ in range(_MOST_STEPS):
         position = max(waiting)
-        x = instructions[position]
-        if len(waiting) == 1 and squares and x.opcode in _PRODUCTS and _is_alike(x.shape, shape):
+        op = instructions[position]
+        if len(waiting) == 1 and squares and op.opcode in _PRODUCTS and _is_alike(op.shape, shape):
             found = position
         waiting.discard(position)
-        varying = {i for i in x.operands if walk.varying[i]}
+        varying = {i for i in op.operands if walk.varying[i]}
         if any(walk.forward[i] or instructions[i].parameter_number >= 0 for i in varying):
             return found
-        squares |= x.opcode == "dot" and all(walk.varying[i] for i in x.operands)
+        squares |= op.opcode == "dot" and all(walk.varying[i] for i in op.operands)
         waiting |= varying
         if not waiting:
             return found
@@ -238,47 +240,47 @@ def _cotangents(walk: GradientWalk, sloped: Mask) -> frozenset[int]:
     linear = Mask(len(entry.instructions))
     pure = Mask(len(entry.instructions))
     found = set[int]()
-    for position, x in enumerate(entry.instructions):
+    for position, op in enumerate(entry.instructions):
         if not walk.varying[position]:
             continue
-        ends = walk.forward[position] or position in walk.gradients or x.parameter_number >= 0
-        linear[position] = position in walk.gradients or _is_linear(walk, position, x, linear)
-        pure[position] = ends or _is_pure(walk, position, x, pure, sloped)
+        ends = walk.forward[position] or position in walk.gradients or op.parameter_number >= 0
+        linear[position] = position in walk.gradients or _is_linear(walk, position, op, linear)
+        pure[position] = ends or _is_pure(walk, position, op, pure, sloped)
         if position not in walk.update or not behind[position] or walk.forward[position]:
             continue
-        if has_slope(x) and (linear[position] or (pure[position] and not is_number(x))):
+        if has_slope(op) and (linear[position] or (pure[position] and not is_number(op))):
             found.add(position)
     return frozenset(found)
 
 
-def _is_linear(walk: GradientWalk, position: int, x: Instruction, linear: Mask) -> bool:
+def _is_linear(walk: GradientWalk, position: int, op: Instruction, linear: Mask) -> bool:
     """Whether a value is linear in what the walk ended at, without a term besides."""
-    if walk.optimizing[position] or walk.marks.get(position) == "wu" or not has_slope(x):
+    if walk.optimizing[position] or walk.marks.get(position) == "wu" or not has_slope(op):
         return False
-    varying = [i for i in x.operands if walk.varying[i]]
+    varying = [i for i in op.operands if walk.varying[i]]
     if not all(linear[i] for i in varying):
         return False
-    match x.opcode:
+    match op.opcode:
         case "add" | "subtract":
-            return len(varying) == len(x.operands)
+            return len(varying) == len(op.operands)
         case "multiply":
             return len(varying) == 1
         case "divide":
-            return len(varying) == 1 and varying[0] == x.operands[0]
+            return len(varying) == 1 and varying[0] == op.operands[0]
         case opcode:
             return opcode in _LINEAR
 
 
-def _is_pure(walk: GradientWalk, position: int, x: Instruction, pure: Mask, sloped: Mask) -> bool:
+def _is_pure(walk: GradientWalk, position: int, op: Instruction, pure: Mask, sloped: Mask) -> bool:
     """Whether state goes into a value through the forward pass and as a factor alone."""
     if walk.optimizing[position] or walk.marks.get(position) == "wu":
         return False
-    if not isinstance(x.shape, ArrayShape) or not all(
-        pure[i] for i in x.operands if walk.varying[i]
+    if not isinstance(op.shape, ArrayShape) or not all(
+        pure[i] for i in op.operands if walk.varying[i]
     ):
         return False
-    if x.opcode in ("multiply", "divide"):
+    if op.opcode in ("multiply", "divide"):
         return True
-    if x.opcode not in _ELEMENTWISE and x.opcode not in _JOINING:
+    if op.opcode not in _ELEMENTWISE and op.opcode not in _JOINING:
         return True
-    return not any(sloped[i] and not walk.varying[i] for i in x.operands)
+    return not any(sloped[i] and not walk.varying[i] for i in op.operands)

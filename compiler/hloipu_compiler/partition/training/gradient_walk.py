@@ -79,33 +79,33 @@ class GradientWalk:
         found: list[frozenset[int]] = []
         late = self.late() if self.gradients or self.backward else None
         self._bent = Mask(len(self.computation.instructions))
-        for position, x in enumerate(self.computation.instructions):
+        for position, op in enumerate(self.computation.instructions):
             if not self.varying[position] or position in self.update:
                 found.append(_NONE)
             elif position in self.gradients or position in self.backward:
                 found.append(frozenset((position,)))
-            elif late and late[position] and self._may_be_late(position, x):
-                found.append(_NONE.union(*(found[i] for i in x.operands)))
+            elif late and late[position] and self._may_be_late(position, op):
+                found.append(_NONE.union(*(found[i] for i in op.operands)))
             else:
-                sources = self._source(position, x, found)
-                self._bent[position] = position not in sources and self._is_bent(x, found)
+                sources = self._source(position, op, found)
+                self._bent[position] = position not in sources and self._is_bent(op, found)
                 found.append(sources)
         return found
 
-    def _may_be_late(self, position: int, x: Instruction) -> bool:
+    def _may_be_late(self, position: int, op: Instruction) -> bool:
         """Whether an op that reads gradients alone is of the update, as norms of them are."""
         if self.forward[position] or self.marks.get(position) in ("fwd", "bwd"):
             return False
-        return x.opcode not in UPDATING
+        return op.opcode not in UPDATING
 
-    def _is_bent(self, x: Instruction, found: list[frozenset[int]]) -> bool:
+    def _is_bent(self, op: Instruction, found: list[frozenset[int]]) -> bool:
         """Whether a number is made of cotangents in another way than by sums and factors."""
-        if not is_number(x):
+        if not is_number(op):
             return False
-        cotangents = [n for n, i in enumerate(x.operands) if self._is_cotangent(i, found)]
-        if any(self._bent[i] for i in x.operands):
+        cotangents = [n for n, i in enumerate(op.operands) if self._is_cotangent(i, found)]
+        if any(self._bent[i] for i in op.operands):
             return True
-        match x.opcode:
+        match op.opcode:
             case "multiply":
                 return len(cotangents) > 1
             case "divide":
@@ -118,47 +118,49 @@ class GradientWalk:
     def _is_cotangent(self, position: int, found: list[frozenset[int]]) -> bool:
         return bool(found[position]) and not any(self.forward[i] for i in found[position])
 
-    def _source(self, position: int, x: Instruction, found: list[frozenset[int]]) -> frozenset[int]:
+    def _source(
+        self, position: int, op: Instruction, found: list[frozenset[int]]
+    ) -> frozenset[int]:
         own = frozenset((position,))
         mark = self.marks.get(position)
-        if x.parameter_number >= 0 or mark in ("fwd", "bwd"):
-            return found[x.operands[0]] if self._is_another_view(position, x, found) else own
+        if op.parameter_number >= 0 or mark in ("fwd", "bwd"):
+            return found[op.operands[0]] if self._is_another_view(position, op, found) else own
         if self.forward[position] and mark != "wu":
             return own  # what the loss is made of cannot wait for the update
-        operands = [i for i in x.operands if self.varying[i]]
-        if x.opcode == "broadcast":
+        operands = [i for i in op.operands if self.varying[i]]
+        if op.opcode == "broadcast":
             return _NONE  # one that repeats nothing was made a reshape, unless it is of one row
         together = _NONE.union(*(found[i] for i in operands))
-        if self.optimizing[position] or mark == "wu" or x.opcode == "tuple":
+        if self.optimizing[position] or mark == "wu" or op.opcode == "tuple":
             return together
-        if together and not has_slope(x) and not any(self.forward[i] for i in together):
+        if together and not has_slope(op) and not any(self.forward[i] for i in together):
             return together  # gradients are floats: this tells whether they are finite, say
-        if x.opcode not in UPDATING and not self._is_unmarked_update(position, operands, found):
+        if op.opcode not in UPDATING and not self._is_unmarked_update(position, operands, found):
             return own
         if len(together) != 1:
-            if self.terms and self.terms[position] and self._adds_up(x, operands, found):
+            if self.terms and self.terms[position] and self._adds_up(op, operands, found):
                 return together  # new weights so far: each source is a gradient of its own
-            if not all(self.forward[i] for i in together) and self._is_bent(x, found):
+            if not all(self.forward[i] for i in together) and self._is_bent(op, found):
                 return together
             return own if together else _NONE
         source = next(iter(together))
-        moves = x.opcode in _MOVING and x.operands[0] == source
+        moves = op.opcode in _MOVING and op.operands[0] == source
         return own if moves and len(self.computation.users[source]) == 1 else together
 
     def _adds_up(
-        self, x: Instruction, operands: Sequence[int], found: list[frozenset[int]]
+        self, op: Instruction, operands: Sequence[int], found: list[frozenset[int]]
     ) -> bool:
         """Whether an op changes a sum with state in it by terms, or as a whole."""
-        if x.opcode == "select" and len(operands) > 1:
-            arms = _NONE.union(*(found[i] for i in x.operands[1:]))
-            return found[x.operands[0]] <= arms
-        return x.opcode in ("add", "subtract") or len(operands) == 1
+        if op.opcode == "select" and len(operands) > 1:
+            arms = _NONE.union(*(found[i] for i in op.operands[1:]))
+            return found[op.operands[0]] <= arms
+        return op.opcode in ("add", "subtract") or len(operands) == 1
 
-    def _is_another_view(self, position: int, x: Instruction, found: list[frozenset[int]]) -> bool:
+    def _is_another_view(self, position: int, op: Instruction, found: list[frozenset[int]]) -> bool:
         """Whether a backward op only moves what others read as well, the update maybe."""
-        if x.opcode not in _MOVING or x.opcode == "convert" or self.forward[position]:
+        if op.opcode not in _MOVING or op.opcode == "convert" or self.forward[position]:
             return False
-        (source,) = x.operands
+        (source,) = op.operands
         is_end = found[source] == frozenset((source,)) and not self.forward[source]
         return is_end and len(self.computation.users[source]) > 1
 
@@ -192,14 +194,14 @@ class GradientWalk:
             position = waiting.pop()
             if not self.varying[position] or position in self.update:
                 continue
-            x = self.computation.instructions[position]
+            op = self.computation.instructions[position]
             if sources[position] == frozenset((position,)):
                 known = numbers is None or position in numbers or position in self.gradients
-                (self.gradients if known or not is_number(x) else self.crossings).add(position)
+                (self.gradients if known or not is_number(op) else self.crossings).add(position)
                 continue
             self.update.add(position)
-            lowers = x.opcode == "broadcast"
-            (self._lowered if lowers else waiting).extend(x.operands)
+            lowers = op.opcode == "broadcast"
+            (self._lowered if lowers else waiting).extend(op.operands)
         self._walk_lowered()
 
     def _walk_lowered(self) -> None:
@@ -214,30 +216,30 @@ class GradientWalk:
                 continue
             if position in self.update or position in self.gradients:
                 continue
-            x = self.computation.instructions[position]
-            passes = x.opcode in _ELEMENTWISE or x.opcode in _MOVING or self.optimizing[position]
-            if x.opcode == "reduce":  # of one element: there is nothing to add up
-                passes |= is_number(self.computation.instructions[x.operands[0]])
+            op = self.computation.instructions[position]
+            passes = op.opcode in _ELEMENTWISE or op.opcode in _MOVING or self.optimizing[position]
+            if op.opcode == "reduce":  # of one element: there is nothing to add up
+                passes |= is_number(self.computation.instructions[op.operands[0]])
             if position in self.numbers and not late[position]:
                 self.gradients.add(position)
             elif late[position] or passes:
                 self.update.add(position)
-                waiting.extend(x.operands)
+                waiting.extend(op.operands)
             else:
                 self.crossings.add(position)
 
     def late(self) -> Mask:
         """Return what depends on data through gradients alone, and is made as norms are."""
         found = Mask(len(self.computation.instructions))
-        for position, x in enumerate(self.computation.instructions):
+        for position, op in enumerate(self.computation.instructions):
             known = position in self.gradients or position in self.backward
             if known or position in self.update:
                 found[position] = 1
-            elif self.varying[position] and x.operands and x.opcode in SHRINKING:
-                found[position] = all(found[i] or not self.varying[i] for i in x.operands)
+            elif self.varying[position] and op.operands and op.opcode in SHRINKING:
+                found[position] = all(found[i] or not self.varying[i] for i in op.operands)
         return found
 
 
-def is_number(x: Instruction) -> bool:
+def is_number(op: Instruction) -> bool:
     """Whether it is an array of one element, of whatever rank."""
-    return isinstance(x.shape, ArrayShape) and all(n == 1 for n in x.shape.dimensions)
+    return isinstance(op.shape, ArrayShape) and all(n == 1 for n in op.shape.dimensions)

@@ -29,12 +29,12 @@ def inference_phases(entry: Computation, roles: Roles) -> Phases:
     varying = dependants(entry, [*given, *made_by_each(entry)])
     needed = ancestors(entry, [at for at in results if at is not None])
     phase = []
-    for position, x in enumerate(entry.instructions):
-        is_result = position == entry.root and x.opcode == "tuple"
-        if not needed[position] or x.parameter_number >= 0 or is_result:
+    for position, op in enumerate(entry.instructions):
+        is_result = position == entry.root and op.opcode == "tuple"
+        if not needed[position] or op.parameter_number >= 0 or is_result:
             phase.append("")
-        elif x.opcode == "get-tuple-element" and phase[x.operands[0]]:
-            phase.append(phase[x.operands[0]])  # no tuple passes from one phase to another
+        elif op.opcode == "get-tuple-element" and phase[op.operands[0]]:
+            phase.append(phase[op.operands[0]])  # no tuple passes from one phase to another
         else:
             phase.append(FORWARD if varying[position] else FREE)
     state = {pair.result for pair in roles.state}

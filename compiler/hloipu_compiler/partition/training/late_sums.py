@@ -45,7 +45,7 @@ def with_late_sums(
     """
     opcodes = ("all-reduce", "reduce-scatter") if scatters else ("all-reduce",)
     entry, sums = module.entry, Sums(module)
-    if not any(x.opcode in opcodes for x in entry.instructions):
+    if not any(op.opcode in opcodes for op in entry.instructions):
         return module, phases
     found = {
         g.position: each
@@ -57,7 +57,7 @@ def with_late_sums(
     moved = MovedSums(entry, sums, found, comes_late=True)
     phase = [
         UPDATE if at in moved.late else phases.phase[moved.origin[at]]
-        for at in range(len(moved.made))
+        for at in range(len(moved.instructions))
     ]
     weights: dict[int, tuple[int, ...]] = {}
     for g in phases.gradients:
@@ -75,16 +75,16 @@ def _sum(
     """Return the sum over devices that a gradient is made of, if it may wait for the update."""
     phase = phases.phase
 
-    def followed(x: Instruction) -> int | None:
+    def followed(op: Instruction) -> int | None:
         """Return the operand in which an op is linear, all others being the same in a batch."""
-        moved = moved_operand(x, entry)
+        moved = moved_operand(op, entry)
         if moved is not None:
             return moved
-        rest = [i for i in x.operands if phase[i] != FREE]
+        rest = [i for i in op.operands if phase[i] != FREE]
         if len(rest) != 1:
             return None
-        is_first = x.opcode in _FIRST_VARIES and x.operands[0] == rest[0]
-        return rest[0] if is_first or x.opcode == "multiply" else None
+        is_first = op.opcode in _FIRST_VARIES and op.operands[0] == rest[0]
+        return rest[0] if is_first or op.opcode == "multiply" else None
 
     each = device_sum(entry, position, opcodes, followed, sums.adds_up)
     if each is None or not each.is_alone(entry):

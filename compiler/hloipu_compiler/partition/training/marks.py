@@ -17,8 +17,8 @@ def marked_phases(computation: Computation) -> dict[int, str]:
     Raises StagingError E0519 for an attribute that names no phase.
     """
     found: dict[int, str] = {}
-    for position, x in enumerate(computation.instructions):
-        phase = _attribute(x) or _from_name(x)
+    for position, op in enumerate(computation.instructions):
+        phase = _attribute(op) or _from_name(op)
         if phase:
             found[position] = phase
     return found
@@ -26,32 +26,32 @@ def marked_phases(computation: Computation) -> dict[int, str]:
 
 def names_backward_ops(computation: Computation) -> bool:
     """Whether the names that tracers leave tell which ops are backward."""
-    return any(_from_name(x) for x in computation.instructions)
+    return any(_from_name(op) for op in computation.instructions)
 
 
 def marked_stages(computation: Computation) -> dict[int, int]:
     """Return the stage of every op whose attribute `ipu_stage` says so; as `stated_number`."""
     found: dict[int, int] = {}
-    for position, x in enumerate(computation.instructions):
-        stage = stated_number(x, "ipu_stage")
+    for position, op in enumerate(computation.instructions):
+        stage = stated_number(op, "ipu_stage")
         if stage is not None:
             found[position] = stage
     return found
 
 
-def stated_number(x: Instruction, key: str) -> int | None:
+def stated_number(op: Instruction, key: str) -> int | None:
     """Return the number that an op's frontend attribute says; None where it has no such one.
 
     Raises StagingError E0519 where what it says is no number of a stage or an IPU.
     """
-    text = x.attributes.text("frontend_attributes")
+    text = op.attributes.text("frontend_attributes")
     value = read_frontend_attributes(text).get(key) if key in text else None
     if value is None:
         return None
     if not (value.isascii() and value.isdecimal() and len(value) < 6):
         raise StagingError(
             "E0519",
-            f"{x.name!r} is annotated with {key}={value[:40]!r}, which is no number from 0 on",
+            f"{op.name!r} is annotated with {key}={value[:40]!r}, which is no number from 0 on",
             hint=f'number stages and IPUs from 0: frontend_attributes={{{key}="0"}}',
         )
     return int(value)
@@ -61,27 +61,28 @@ def made_by_each(computation: Computation) -> list[int]:
     """Return the positions of what each micro-batch makes anew, whatever it depends on."""
     return [
         position
-        for position, x in enumerate(computation.instructions)
-        if x.opcode == "custom-call" and x.attributes.text("custom_call_target") == PER_MICRO_BATCH
+        for position, op in enumerate(computation.instructions)
+        if op.opcode == "custom-call"
+        and op.attributes.text("custom_call_target") == PER_MICRO_BATCH
     ]
 
 
-def _attribute(x: Instruction) -> str:
-    text = x.attributes.text("frontend_attributes")
+def _attribute(op: Instruction) -> str:
+    text = op.attributes.text("frontend_attributes")
     if "ipu_phase" not in text:
         return ""
     value = read_frontend_attributes(text).get("ipu_phase", "")
     if value not in (*PHASES, ""):
         raise StagingError(
             "E0519",
-            f"{x.name!r} is annotated with ipu_phase={value[:40]!r}, which is no phase",
+            f"{op.name!r} is annotated with ipu_phase={value[:40]!r}, which is no phase",
             hint=f"phases are {', '.join(PHASES)}",
         )
     return value
 
 
-def _from_name(x: Instruction) -> str:
-    if not x.metadata or not any(word in x.metadata for word in _BACKWARD_NAMES):
+def _from_name(op: Instruction) -> str:
+    if not op.metadata or not any(word in op.metadata for word in _BACKWARD_NAMES):
         return ""
-    name = read_metadata(x.metadata).op_name
+    name = read_metadata(op.metadata).op_name
     return "bwd" if any(word in name for word in _BACKWARD_NAMES) else ""

@@ -35,14 +35,14 @@ def is_moving_average(entry: Computation, own: Set[int], result: int) -> bool:
     c * old + (1 - c) * new, or old + c * (new - old). Of a sum the factor may have the count in it,
     as 0.1 * sum / 8 has.
     """
-    x = entry.instructions[_behind_moves(entry, result)]
-    if x.opcode not in ("add", "subtract"):
+    op = entry.instructions[_behind_moves(entry, result)]
+    if op.opcode not in ("add", "subtract"):
         return False
-    first, second = (_term(entry, i) for i in x.operands)
-    sign = 1.0 if x.opcode == "add" else -1.0
+    first, second = (_term(entry, i) for i in op.operands)
+    sign = 1.0 if op.opcode == "add" else -1.0
     if first.value not in own:
         first, second = second, first
-        if x.opcode == "subtract":
+        if op.opcode == "subtract":
             return False
     if first.value not in own or second.value in own:
         return False
@@ -53,10 +53,10 @@ def is_moving_average(entry: Computation, own: Set[int], result: int) -> bool:
 
 def _goes_back(entry: Computation, own: Set[int], term: _Term, sign: float) -> bool:
     """Whether a term takes from old state as much as it gives of new: c * (new - old)."""
-    x = entry.instructions[term.value]
-    if x.opcode != "subtract":
+    op = entry.instructions[term.value]
+    if op.opcode != "subtract":
         return False
-    first, second = (_term(entry, i) for i in x.operands)
+    first, second = (_term(entry, i) for i in op.operands)
     plain = second if sign * term.number > 0 else first
     return plain.value in own and plain.number == 1 and plain.other < 0
 
@@ -72,10 +72,10 @@ def _make_up_one(entry: Computation, old: _Term, new: _Term) -> bool:
     return any(_is_rest(entry, a.other, b.other) for a, b in ((old, new), (new, old)))
 
 
-def _factor_within(entry: Computation, x: Instruction) -> float:
+def _factor_within(entry: Computation, op: Instruction) -> float:
     """Return the factor that all terms of a sum have, as (0.1 * chosen) @ values has."""
     factor = 1.0
-    for i in x.operands[: {"dot": 2, "reduce": 1}.get(x.opcode, 0)]:
+    for i in op.operands[: {"dot": 2, "reduce": 1}.get(op.opcode, 0)]:
         factor *= _term(entry, i).number
     return factor
 
@@ -93,22 +93,22 @@ def _term(entry: Computation, position: int) -> _Term:
     number, other = 1.0, -1
     while True:
         position = _behind_moves(entry, position)
-        x = entry.instructions[position]
-        if x.opcode == "negate":
-            number, position = -number, x.operands[0]
+        op = entry.instructions[position]
+        if op.opcode == "negate":
+            number, position = -number, op.operands[0]
             continue
-        if x.opcode not in ("multiply", "divide"):
+        if op.opcode not in ("multiply", "divide"):
             return _Term(number, other, position)
-        factors = [_behind_broadcasts(entry, i) for i in x.operands]
+        factors = [_behind_broadcasts(entry, i) for i in op.operands]
         known = [_constant(entry.instructions[i]) for i in factors]
         if known[1]:
-            number = number * known[1] if x.opcode == "multiply" else number / known[1]
-            position = x.operands[0]
-        elif x.opcode == "multiply" and known[0]:
-            number, position = number * known[0], x.operands[1]
-        elif x.opcode == "multiply" and other < 0 and any(_is_number(entry, i) for i in factors):
+            number = number * known[1] if op.opcode == "multiply" else number / known[1]
+            position = op.operands[0]
+        elif op.opcode == "multiply" and known[0]:
+            number, position = number * known[0], op.operands[1]
+        elif op.opcode == "multiply" and other < 0 and any(_is_number(entry, i) for i in factors):
             last = _is_number(entry, factors[1])
-            other, position = factors[last], x.operands[not last]
+            other, position = factors[last], op.operands[not last]
         else:
             return _Term(number, other, position)
 
@@ -130,11 +130,11 @@ def _is_number(entry: Computation, position: int) -> bool:
     return isinstance(shape, ArrayShape) and prod(shape.dimensions) == 1
 
 
-def _constant(x: Instruction) -> float | None:
+def _constant(op: Instruction) -> float | None:
     """Return the one real value of a constant of floats or complex numbers."""
-    if x.opcode != "constant":
+    if op.opcode != "constant":
         return None
-    array = constant_array(x)
+    array = constant_array(op)
     if array is None or not array.size or array.dtype.kind in "iub":
         return None
     first = array.reshape(-1)[0]
@@ -142,16 +142,16 @@ def _constant(x: Instruction) -> float | None:
     return value.real if not value.imag and (array == first).all() else None
 
 
-def _summed(entry: Computation, x: Instruction) -> int:
+def _summed(entry: Computation, op: Instruction) -> int:
     """Return how many elements each element of a sum is made of; 1: it is no sum."""
-    if x.opcode not in _SUMS:
+    if op.opcode not in _SUMS:
         return 1
-    given = entry.instructions[x.operands[0]].shape
-    if not isinstance(given, ArrayShape) or not isinstance(x.shape, ArrayShape):
+    given = entry.instructions[op.operands[0]].shape
+    if not isinstance(given, ArrayShape) or not isinstance(op.shape, ArrayShape):
         return 1
-    if x.opcode == "dot":
-        return rule_in(entry, x).summed()
-    return max(1, prod(given.dimensions) // max(1, prod(x.shape.dimensions)))
+    if op.opcode == "dot":
+        return rule_in(entry, op).summed()
+    return max(1, prod(given.dimensions) // max(1, prod(op.shape.dimensions)))
 
 
 def counts_by(entry: Computation, own: Set[int], result: int) -> float | None:

@@ -25,26 +25,26 @@ def gradients_of_numbers(walk: GradientWalk, results: Iterable[int]) -> frozense
         if sources[position] == frozenset((position,)):
             found.add(position)
             continue
-        x = walk.computation.instructions[position]
-        waiting.extend(_carriers(walk, x, sources))
+        op = walk.computation.instructions[position]
+        waiting.extend(_carriers(walk, op, sources))
     return frozenset(found)
 
 
 def _carriers(
-    walk: GradientWalk, x: Instruction, sources: Sequence[frozenset[int]]
+    walk: GradientWalk, op: Instruction, sources: Sequence[frozenset[int]]
 ) -> Sequence[int]:
     """Return the operands that carry gradients on to an op's result."""
-    match x.opcode:
+    match op.opcode:
         case "divide" | "power":
-            return x.operands[:1]
+            return op.operands[:1]
         case "select":
-            return x.operands[1:]
+            return op.operands[1:]
         case "clamp":
-            return x.operands[1:2]
+            return op.operands[1:2]
         case "multiply" | "maximum" | "minimum":
-            return _factors(walk, [i for i in x.operands if walk.varying[i]], sources)
+            return _factors(walk, [i for i in op.operands if walk.varying[i]], sources)
         case _:
-            return x.operands
+            return op.operands
 
 
 def _factors(

@@ -56,18 +56,20 @@ class OpPhases:
         behind = ancestors(entry, gradients)
         needed = ancestors(entry, [p for p in self.results if p is not None])
         phase: list[str] = []
-        for position, x in enumerate(entry.instructions):
-            if not needed[position] or _is_boundary(entry, position, x):
+        for position, op in enumerate(entry.instructions):
+            if not needed[position] or _is_boundary(entry, position, op):
                 phase.append("")
-            elif x.opcode == "get-tuple-element" and phase[x.operands[0]]:
-                phase.append(phase[x.operands[0]])  # no tuple passes from one phase to another
+            elif op.opcode == "get-tuple-element" and phase[op.operands[0]]:
+                phase.append(phase[op.operands[0]])  # no tuple passes from one phase to another
             elif not self.varying[position]:
                 phase.append(FREE)
             elif position in update:
                 phase.append(UPDATE)
             elif self.forward[position]:
                 phase.append(FORWARD)  # even if named as backward: both had the same op
-            elif self.marks.get(position) == "bwd" or any(phase[i] == BACKWARD for i in x.operands):
+            elif self.marks.get(position) == "bwd" or any(
+                phase[i] == BACKWARD for i in op.operands
+            ):
                 phase.append(BACKWARD)
             elif measured[position] or (ahead[position] and not behind[position]):
                 phase.append(FORWARD)
@@ -82,20 +84,16 @@ class OpPhases:
         return [p for n in numbers if (p := self.results[n]) is not None]
 
     def _late_ancestors(self, positions: Sequence[int]) -> set[int]:
-        found: set[int] = set()
+        late: set[int] = set()
         waiting = list(positions)
         while waiting:
             position = waiting.pop()
-            if (
-                self.late[position]
-                and position not in self.walk.gradients
-                and position not in found
-            ):
-                found.add(position)
+            if self.late[position] and position not in self.walk.gradients and position not in late:
+                late.add(position)
                 waiting.extend(self.entry.instructions[position].operands)
-        return found
+        return late
 
 
-def _is_boundary(entry: Computation, position: int, x: Instruction) -> bool:
+def _is_boundary(entry: Computation, position: int, op: Instruction) -> bool:
     """Whether an op is a parameter, or the tuple of the results."""
-    return x.parameter_number >= 0 or (position == entry.root and x.opcode == "tuple")
+    return op.parameter_number >= 0 or (position == entry.root and op.opcode == "tuple")

@@ -72,7 +72,7 @@ def phases_of(entry: Computation, roles: Roles) -> Phases:
         if not best.statistics and isinstance(best.outcome, Phases):
             break
     if first is None:
-        raise no_loss(entry, [x.result for x in roles.state])
+        raise no_loss(entry, [pair.result for pair in roles.state])
     outcome = (best or first).outcome
     if isinstance(outcome, SwallowedModelError):
         outcome = _together(entry, roles, losses) or outcome
@@ -107,11 +107,11 @@ class _Finding:
         goal = [self._result(number) for number in (loss, *beside) if number >= 0]
         goal += [position for position, phase in self.marks.items() if phase == "fwd"]
         self.forward = ancestors(entry, goal)
-        self.kept = [x for x in roles.state if self._is_kept(x)]
-        self.per_micro_batch = [x for x in roles.state if self._is_counter(x)]
+        self.kept = [pair for pair in roles.state if self._is_kept(pair)]
+        self.per_micro_batch = [pair for pair in roles.state if self._is_counter(pair)]
         self.varying = self._varying()
         self.kinds = MovingState(
-            entry, self.varying, self.forward, self._at([x.parameter for x in roles.state])
+            entry, self.varying, self.forward, self._at([pair.parameter for pair in roles.state])
         )
         self._hand_on()
         self.non_trainable = self._non_trainable(goal)
@@ -120,7 +120,7 @@ class _Finding:
             walk = self._walk_of_weights()
         self.doubtful = self._tell_statistics(walk)
         self._count_samples()
-        self._count_with([self._result(x.result) for x in self.per_micro_batch])
+        self._count_with([self._result(pair.result) for pair in self.per_micro_batch])
 
     def phases(self) -> Phases:
         """Return what was found.
@@ -131,7 +131,7 @@ class _Finding:
         walk = self._walk_of_weights()
         said = {at for at in made_by_each(self.entry) if self.marks.get(at) == UPDATE}
         given = [at for at in self.results if at in said]
-        ends = [*(self._result(x.result) for x in self.updated), *given]
+        ends = [*(self._result(pair.result) for pair in self.updated), *given]
         walk_on(walk, ends, self.kinds.sloped)
         check_order(self.entry, walk)
         if self.doubtful:
@@ -175,68 +175,72 @@ class _Finding:
 
     def _varying(self) -> Mask:
         """Return what differs by micro-batch, with the state known so far that they hand on."""
-        seeds = (*self.roles.data, *(x.parameter for x in self.per_micro_batch))
+        seeds = (*self.roles.data, *(pair.parameter for pair in self.per_micro_batch))
         return dependants(self.entry, [*self._at(seeds), *made_by_each(self.entry)])
 
     def _rest(self) -> list[Pair]:
         known = {*self.kept, *self.per_micro_batch}
-        return [x for x in self.roles.state if x not in known]
+        return [pair for pair in self.roles.state if pair not in known]
 
     def _hand_on(self) -> None:
         """Take state for such of micro-batches that the forward pass reads and hands on."""
         self.per_micro_batch += [
-            x
-            for x in self._rest()
-            if self._is_read_forward(x.parameter)
-            and self.kinds.is_handed_on(self._result(x.result))
-            and not self._looks_updated(x)
+            pair
+            for pair in self._rest()
+            if self._is_read_forward(pair.parameter)
+            and self.kinds.is_handed_on(self._result(pair.result))
+            and not self._looks_updated(pair)
         ]
         self.varying = self.kinds.varying = self._varying()
 
-    def _count_with(self, made: Iterable[int]) -> bool:
+    def _count_with(self, per_batch: Iterable[int]) -> bool:
         """Take whole numbers that are read to make what each micro-batch makes; return if any.
 
         Such as the key by which a second loss draws, which no result tells of, or the place in a
         queue that is written next.
         """
-        behind = ancestors(self.entry, made)
-        found = [
-            x
-            for x in self._rest()
-            if any(behind[i] for i in self.parameters[x.parameter])
-            and not self.data[self._result(x.result)]
-            and not has_slope(self.entry.instructions[self._result(x.result)])
-            and self.marks.get(self._result(x.result)) != UPDATE
+        behind = ancestors(self.entry, per_batch)
+        counted = [
+            pair
+            for pair in self._rest()
+            if any(behind[i] for i in self.parameters[pair.parameter])
+            and not self.data[self._result(pair.result)]
+            and not has_slope(self.entry.instructions[self._result(pair.result)])
+            and self.marks.get(self._result(pair.result)) != UPDATE
         ]
-        self.per_micro_batch += found
+        self.per_micro_batch += counted
         self.updated = self._rest()
         self.varying = self.kinds.varying = self._varying()
-        return bool(found)
+        return bool(counted)
 
     def _non_trainable(self, losses: Sequence[int]) -> set[Pair]:
         """Return the state that the forward pass reads and that is no weight of the losses."""
         rest = self._rest()
-        read = [x for x in rest if self._is_read_forward(x.parameter)]
-        others = [x for x in rest if x not in set(read)]
-        aside = [(self.parameters[x.parameter], self._result(x.result)) for x in others]
+        read = [pair for pair in rest if self._is_read_forward(pair.parameter)]
+        others = [pair for pair in rest if pair not in set(read)]
+        aside = [(self.parameters[pair.parameter], self._result(pair.result)) for pair in others]
         told = NonTrainableState(self.entry, self.kinds, self.marks, losses, aside)
-        return {x for x in read if told.holds(self.parameters[x.parameter], self._result(x.result))}
+        return {
+            pair
+            for pair in read
+            if told.holds(self.parameters[pair.parameter], self._result(pair.result))
+        }
 
     def _looks_updated(self, pair: Pair) -> bool:
         """Whether an array is what it was and a change, as weights that a second loss reads are."""
         own = frozenset(self.parameters[pair.parameter])
         position = self._result(pair.result)
-        x = self.entry.instructions[position]
-        if x.opcode not in ("add", "subtract") or is_number(x) or own.isdisjoint(x.operands):
+        op = self.entry.instructions[position]
+        if op.opcode not in ("add", "subtract") or is_number(op) or own.isdisjoint(op.operands):
             return False
         return not is_moving_average(self.entry, own, position)
 
     def _walk_of_weights(self) -> GradientWalk:
         rest = self._rest()
-        read = {x for x in rest if self._is_read_forward(x.parameter)}
-        weights = [x for x in rest if x in read and x not in self.non_trainable]
-        aside = [self.parameters[x.parameter] for x in rest if x not in read]
-        learned = [self._result(x.result) for x in weights]
+        read = {pair for pair in rest if self._is_read_forward(pair.parameter)}
+        weights = [pair for pair in rest if pair in read and pair not in self.non_trainable]
+        aside = [self.parameters[pair.parameter] for pair in rest if pair not in read]
+        learned = [self._result(pair.result) for pair in weights]
         optimized = optimizing(self.entry, aside, learned, self.varying, self.forward)
         ends = [i for i in learned if has_slope(self.entry.instructions[i])]
         sloped = self.kinds.sloped
@@ -252,22 +256,22 @@ class _Finding:
         doubtful = []
         known = len(self.per_micro_batch)
         shapes = {
-            _dimensions(self.entry.instructions[self._result(x.result)])
-            for x in self._rest()
-            if self._is_read_forward(x.parameter)
+            _dimensions(self.entry.instructions[self._result(pair.result)])
+            for pair in self._rest()
+            if self._is_read_forward(pair.parameter)
         }
-        for x in self._rest():
-            position = self._result(x.result)
+        for pair in self._rest():
+            position = self._result(pair.result)
             if after[position] or not self.varying[position]:
                 continue
             if position in walk.update or position in walk.gradients:
                 continue
             if self.marks.get(position) == UPDATE:
                 continue  # the dump itself says that the update makes it
-            if self._is_made_by_each(x, shapes):
-                self.per_micro_batch.append(x)
+            if self._is_made_by_each(pair, shapes):
+                self.per_micro_batch.append(pair)
             else:
-                doubtful.append(x)
+                doubtful.append(pair)
         self.statistics = len(self.per_micro_batch) - known
         self.updated = self._rest()
         self.varying = self._varying()
@@ -280,20 +284,22 @@ class _Finding:
         most results read, those do that go up by several samples at once, and floats beside sums of
         metrics, which will be divided by them. Whole numbers that go up by ones count updates.
         """
-        steps = {x: self._counts_by(x) for x in self.updated}
-        others = [self._result(x.result) for x in self.updated if steps[x] is None]
+        steps = {pair: self._counts_by(pair) for pair in self.updated}
+        others = [self._result(pair.result) for pair in self.updated if steps[pair] is None]
         for_update = ancestors(self.entry, others)
-        for_each = ancestors(self.entry, [self._result(x.result) for x in self.per_micro_batch])
-        found = []
-        for x, step in steps.items():
-            position = self._result(x.result)
-            values = (*self.parameters[x.parameter], position)
+        for_each = ancestors(
+            self.entry, [self._result(pair.result) for pair in self.per_micro_batch]
+        )
+        counting = []
+        for pair, step in steps.items():
+            position = self._result(pair.result)
+            values = (*self.parameters[pair.parameter], position)
             if step is None or any(for_update[i] for i in values):
                 continue
             is_beside = self.statistics > 0 and has_slope(self.entry.instructions[position])
             if any(for_each[i] for i in values) or abs(step) != 1 or is_beside:
-                found.append(x)
-        self.per_micro_batch += found
+                counting.append(pair)
+        self.per_micro_batch += counting
         self.updated = self._rest()
         self.varying = self.kinds.varying = self._varying()
 
@@ -317,8 +323,8 @@ class _Finding:
     def _is_metric(self, pair: Pair, weights: Set[tuple[int, ...]]) -> bool:
         """Whether state is a number, or of no weight's shape, that something is added to."""
         position = self._result(pair.result)
-        x = self.entry.instructions[position]
-        if _rank(x) and _dimensions(x) in weights:
+        op = self.entry.instructions[position]
+        if _rank(op) and _dimensions(op) in weights:
             return False
         return self.kinds.is_added_to(self.parameters[pair.parameter], position)
 
@@ -361,18 +367,18 @@ class _Finding:
         return self._result(pair.result) in self.parameters[pair.parameter]
 
     def _check(self, walk: GradientWalk) -> None:
-        carried = {i for x in self.per_micro_batch for i in self.parameters[x.parameter]}
+        carried = {i for pair in self.per_micro_batch for i in self.parameters[pair.parameter]}
         check_crossings(self.entry, walk, carried)
         keys = [i for i in sorted(carried) if not has_slope(self.entry.instructions[i])]
         check_noise(self.entry, walk, [*keys, *made_by_each(self.entry)], self.data)
         floats = [i for i in sorted(carried) if has_slope(self.entry.instructions[i])]
         check_statistics(self.entry, walk, floats)
         if not walk.gradients:
-            new = [x.result for x in self.roles.state]
-            raise no_gradient(self.entry, [x.parameter for x in self.updated], new)
-        for x in self.updated:
-            if self._is_read_forward(x.parameter):
-                check_update(self.entry, walk, x.parameter, self._result(x.result))
+            new = [pair.result for pair in self.roles.state]
+            raise no_gradient(self.entry, [pair.parameter for pair in self.updated], new)
+        for pair in self.updated:
+            if self._is_read_forward(pair.parameter):
+                check_update(self.entry, walk, pair.parameter, self._result(pair.result))
         check_bases(self.entry, walk, self.kinds.sloped)
         check_products(self.entry, walk, self.kinds.sloped)
         check_ends(self.entry, walk, self.kinds.sloped)
@@ -381,8 +387,8 @@ class _Finding:
         ops = OpPhases(
             self.entry,
             self.results,
-            {x.result for x in self.roles.state},
-            [self._result(x.result) for x in self.per_micro_batch],
+            {pair.result for pair in self.roles.state},
+            [self._result(pair.result) for pair in self.per_micro_batch],
             walk,
             walk.late(),
             self.forward,
@@ -410,12 +416,14 @@ class _Finding:
             if self._is_read_forward(pair.parameter):
                 for position in sources[self._result(pair.result)]:
                     weights.get(position, []).append(pair.parameter)
-        return tuple(Gradient(position, tuple(found)) for position, found in weights.items())
+        return tuple(
+            Gradient(position, tuple(parameters)) for position, parameters in weights.items()
+        )
 
 
-def _rank(x: Instruction) -> int:
-    return len(_dimensions(x))
+def _rank(op: Instruction) -> int:
+    return len(_dimensions(op))
 
 
-def _dimensions(x: Instruction) -> tuple[int, ...]:
-    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else ()
+def _dimensions(op: Instruction) -> tuple[int, ...]:
+    return op.shape.dimensions if isinstance(op.shape, ArrayShape) else ()

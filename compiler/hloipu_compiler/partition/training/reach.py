@@ -12,29 +12,29 @@ Mask = bytearray
 
 def dependants(computation: Computation, seeds: Iterable[int]) -> Mask:
     """Return the positions that depend on the seeds, themselves included."""
-    found = Mask(len(computation.instructions))
+    is_dependant = Mask(len(computation.instructions))
     for seed in seeds:
-        found[seed] = 1
-    for position, x in enumerate(computation.instructions):
-        if not found[position]:
-            for i in x.operands:
-                if found[i]:
-                    found[position] = 1
+        is_dependant[seed] = 1
+    for position, op in enumerate(computation.instructions):
+        if not is_dependant[position]:
+            for i in op.operands:
+                if is_dependant[i]:
+                    is_dependant[position] = 1
                     break
-    return found
+    return is_dependant
 
 
 def ancestors(computation: Computation, goals: Iterable[int]) -> Mask:
     """Return the positions that the goals depend on, themselves included."""
-    found = Mask(len(computation.instructions))
+    is_ancestor = Mask(len(computation.instructions))
     for goal in goals:
-        found[goal] = 1
+        is_ancestor[goal] = 1
     instructions = computation.instructions
     for position in range(len(instructions) - 1, -1, -1):
-        if found[position]:
+        if is_ancestor[position]:
             for i in instructions[position].operands:
-                found[i] = 1
-    return found
+                is_ancestor[i] = 1
+    return is_ancestor
 
 
 def result_positions(computation: Computation) -> list[int | None]:
@@ -42,18 +42,18 @@ def result_positions(computation: Computation) -> list[int | None]:
 
     None for a leaf within a tuple that an op such as a loop makes whole.
     """
-    found: list[int | None] = []
+    positions: list[int | None] = []
     waiting = [computation.root]
     while waiting:
         position = waiting.pop()
-        x = computation.instructions[position]
-        if x.opcode == "tuple":
-            waiting.extend(reversed(x.operands))
-        elif isinstance(x.shape, TupleShape):
-            found.extend([None] * _leaf_count(x.shape))
+        op = computation.instructions[position]
+        if op.opcode == "tuple":
+            waiting.extend(reversed(op.operands))
+        elif isinstance(op.shape, TupleShape):
+            positions.extend([None] * _leaf_count(op.shape))
         else:
-            found.append(position)
-    return found
+            positions.append(position)
+    return positions
 
 
 def parameter_positions(computation: Computation) -> list[list[int]]:
@@ -61,10 +61,10 @@ def parameter_positions(computation: Computation) -> list[list[int]]:
 
     Tokens do not count.
     """
-    found: list[list[int]] = []
+    positions_by_array: list[list[int]] = []
     for position in computation.parameters:
-        _add_leaves(computation, [position], computation.instructions[position], found)
-    return found
+        _add_leaves(computation, [position], computation.instructions[position], positions_by_array)
+    return positions_by_array
 
 
 def data_of(computation: Computation, wrapping: Wrapping) -> tuple[int, ...]:
@@ -90,12 +90,15 @@ def _is_array(shape: Shape) -> bool:
 
 
 def _add_leaves(
-    computation: Computation, positions: list[int], like: Instruction, found: list[list[int]]
+    computation: Computation,
+    positions: list[int],
+    like: Instruction,
+    positions_by_array: list[list[int]],
 ) -> None:
     """Add the arrays of what stands at these positions, which is the same at all of them."""
     if not isinstance(like.shape, TupleShape):
         if not (isinstance(like.shape, ArrayShape) and like.shape.element_type.name == "token"):
-            found.append(positions)
+            positions_by_array.append(positions)
         return
     for number, shape in enumerate(like.shape.elements):
         users = [
@@ -105,7 +108,7 @@ def _add_leaves(
             if computation.instructions[user].opcode == "get-tuple-element"
             and computation.instructions[user].attributes.integer("index") == number
         ]
-        _add_leaves(computation, users, like._replace(shape=shape), found)
+        _add_leaves(computation, users, like._replace(shape=shape), positions_by_array)
 
 
 def _leaf_count(shape: TupleShape) -> int:
@@ -128,20 +131,20 @@ def optimizing(
     `aside`: where each array of state is taken that the loss does not depend on; `weights`: the
     new values of the state that it does depend on. One walk, with a bit for each array.
     """
-    found = [0] * len(entry.instructions)
+    bits_by_position = [0] * len(entry.instructions)
     for number, positions in enumerate(aside):
         for position in positions:
-            found[position] |= 1 << number
+            bits_by_position[position] |= 1 << number
     met = 0
-    for position, x in enumerate(entry.instructions):
-        mine = found[position]
-        for i in x.operands:
-            mine |= found[i]
-        found[position] = mine
-        if mine and x.opcode != "tuple" and any(forward[i] and varying[i] for i in x.operands):
+    for position, op in enumerate(entry.instructions):
+        mine = bits_by_position[position]
+        for i in op.operands:
+            mine |= bits_by_position[i]
+        bits_by_position[position] = mine
+        if mine and op.opcode != "tuple" and any(forward[i] and varying[i] for i in op.operands):
             met |= mine
     reaching = 0
     for position in weights:
-        reaching |= found[position]
+        reaching |= bits_by_position[position]
     left = ~(met & reaching)
-    return Mask(bool(mine & left) for mine in found)
+    return Mask(bool(mine & left) for mine in bits_by_position)

@@ -64,22 +64,22 @@ def check_noise(entry: Computation, walk: GradientWalk, carried: Sequence[int], 
     depends on data, as the noise does not, nor on floats that the loss is made of.
     """
     after = dependants(entry, carried)
-    used = [i for i, x in enumerate(entry.instructions) if walk.forward[i] and has_slope(x)]
+    used = [i for i, op in enumerate(entry.instructions) if walk.forward[i] and has_slope(op)]
     made_forward = dependants(entry, [i for i in used if walk.varying[i]])
     waiting = [i for i in walk.gradients if not walk.forward[i]]
     seen = set(waiting)
     while waiting:
         position = waiting.pop()
-        x, mark = entry.instructions[position], walk.marks.get(position)
-        if x.opcode not in _MIXING or mark == "bwd":
+        op, mark = entry.instructions[position], walk.marks.get(position)
+        if op.opcode not in _MIXING or mark == "bwd":
             continue
-        for i in x.operands:
+        for i in op.operands:
             if walk.forward[i] or i in seen or not after[i]:
                 continue
             if not data[i] and not made_forward[i] and walk.marks.get(i) != "bwd":
                 raise StagingError(
                     "E0505",
-                    f"{x.name!r} mixes {entry.instructions[i].name!r} into a gradient, which is "
+                    f"{op.name!r} mixes {entry.instructions[i].name!r} into a gradient, which is "
                     "made of state that goes from micro-batch to micro-batch and of no data",
                     hint="keep a key of its own for the update, or mark what each micro-batch "
                     'does to its gradients with frontend_attributes={ipu_phase="bwd"}',
@@ -104,16 +104,16 @@ def check_statistics(entry: Computation, walk: GradientWalk, carried: Sequence[i
 
 
 def _cross(entry: Computation, position: int, carried: Set[int]) -> None:
-    x = entry.instructions[position]
+    op = entry.instructions[position]
     if position in carried:
         raise StagingError(
             "E0505",
-            f"the update reads {x.name!r}, which goes from micro-batch to micro-batch",
+            f"the update reads {op.name!r}, which goes from micro-batch to micro-batch",
             hint="keep two counters, one of updates and one of micro-batches",
         )
     raise StagingError(
         "E0502",
-        f"the update reads {x.name!r} ({x.opcode}), which differs from micro-batch to "
+        f"the update reads {op.name!r} ({op.opcode}), which differs from micro-batch to "
         "micro-batch and is no gradient",
         hint='mark it with frontend_attributes={ipu_phase="bwd"} if it is a gradient, or '
         "compute it outside of the step",
@@ -142,10 +142,10 @@ def check_update(entry: Computation, walk: GradientWalk, parameter: int, result:
         )
     while entry.instructions[position].opcode in _MOVING:
         position = entry.instructions[position].operands[0]
-    x = entry.instructions[position]
+    op = entry.instructions[position]
     raise StagingError(
         "E0504",
-        f"the new value of parameter {parameter} comes out of {x.name!r} ({x.opcode}) as it is: "
+        f"the new value of parameter {parameter} comes out of {op.name!r} ({op.opcode}) as it is: "
         "where its gradient ends and its update begins is within",
         hint="print one step without a loop around it or its update, or mark the update's ops "
         'with frontend_attributes={ipu_phase="wu"}; if each micro-batch makes it anew, say so: '
@@ -159,14 +159,15 @@ def check_bases(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
     Such as rows of an embedding that are added to in place. `sloped`: what depends on state.
     """
     for position in sorted(walk.gradients):
-        x = entry.instructions[position]
-        if x.opcode not in ("scatter", "dynamic-update-slice") or walk.forward[position]:
+        op = entry.instructions[position]
+        if op.opcode not in ("scatter", "dynamic-update-slice") or walk.forward[position]:
             continue
-        base = x.operands[0]
+        base = op.operands[0]
         if walk.terms[base] or (sloped[base] and not walk.varying[base]):
             raise StagingError(
                 "E0504",
-                f"{x.name!r} ({x.opcode}) writes into state, and its gradient ends and its update "
+                f"{op.name!r} ({op.opcode}) writes into state, and its gradient ends and its "
+                "update "
                 "begins within",
                 hint="add up the gradient in an array of zeros, and let the update take that from "
                 "the state; or say of state that each micro-batch writes that its role is carry",
@@ -186,12 +187,12 @@ def check_products(entry: Computation, walk: GradientWalk, sloped: Mask) -> None
     raw = [i for i in sorted(walk.gradients) if not sloped[i]]
     after = dependants(entry, raw)
     for position in sorted(walk.update):
-        x = entry.instructions[position]
-        if after[position] and x.opcode in _CONTRACTING:
-            given = next(i for i in x.operands if after[i])
+        op = entry.instructions[position]
+        if after[position] and op.opcode in _CONTRACTING:
+            given = next(i for i in op.operands if after[i])
             raise SwallowedModelError(
                 "E0504",
-                f"{x.name!r} ({x.opcode}) is taken for a part of the update, and it multiplies "
+                f"{op.name!r} ({op.opcode}) is taken for a part of the update, and it multiplies "
                 f"{entry.instructions[given].name!r}, which is made of data without any weight",
                 hint="return the loss of every model from the step, or mark the update's ops with "
                 'frontend_attributes={ipu_phase="wu"}',

@@ -74,23 +74,23 @@ class _Update:
         """Return state that only the update reads: position of the parameter -> result."""
         kept = dict(self.pipelining.per_micro_batch)
         roots = self.entry.instructions[self.entry.root].operands
-        found = {}
+        result_by_parameter = {}
         for pair in self.wrapping.state:
             entry_at = self.entry.parameters[pair.parameter]
-            x = self.entry.instructions[entry_at]
+            op = self.entry.instructions[entry_at]
             if pair.parameter in kept or self.entry.users[entry_at] != (self.at,):
                 continue
-            if self.call.operands.count(entry_at) != 1 or not self._is_large(x.shape):
+            if self.call.operands.count(entry_at) != 1 or not self._is_large(op.shape):
                 continue
             result = roots[pair.result]
-            made = self.entry.instructions[result]
-            if made.opcode != "get-tuple-element" or made.operands != (self.at,):
+            taken = self.entry.instructions[result]
+            if taken.opcode != "get-tuple-element" or taken.operands != (self.at,):
                 continue
             if roots.count(result) != 1 or len(self.entry.users[result]) > 1:
                 continue
             operand = self.parameters[self.call.operands.index(entry_at)]
-            found[operand] = made.attributes.integer("index")
-        return found
+            result_by_parameter[operand] = taken.attributes.integer("index")
+        return result_by_parameter
 
     def _is_large(self, shape: Shape) -> bool:
         if not isinstance(shape, ArrayShape) or not shape.dimensions:
@@ -101,21 +101,25 @@ class _Update:
     def gradient(self, position: int) -> Element | None:
         """Return the gradient that a parameter of the update is, if it is one."""
         number = self.computation.instructions[position].parameter_number
-        x = self.entry.instructions[self.call.operands[number]]
-        if x.opcode != "get-tuple-element":
+        op = self.entry.instructions[self.call.operands[number]]
+        if op.opcode != "get-tuple-element":
             return None
-        element = (self.entry.instructions[x.operands[0]].name, x.attributes.integer("index"))
+        element = (self.entry.instructions[op.operands[0]].name, op.attributes.integer("index"))
         known = {(a.call, a.element) for a in self.pipelining.accumulations}
         return element if element in known else None
 
     def ipu_of_gradient(self, element: Element) -> int:
-        found = self.pipelining.accumulations
-        return next(x.ipu for x in found if (x.call, x.element) == element)
+        accumulations = self.pipelining.accumulations
+        return next(
+            accumulation.ipu
+            for accumulation in accumulations
+            if (accumulation.call, accumulation.element) == element
+        )
 
     def ipu_of_state(self, position: int) -> int:
         number = self.computation.instructions[position].parameter_number
-        x = self.entry.instructions[self.call.operands[number]]
-        return self.pipelining.homes.get(x.parameter_number, 0)
+        op = self.entry.instructions[self.call.operands[number]]
+        return self.pipelining.homes.get(op.parameter_number, 0)
 
 
 class _Rewriting:
@@ -141,16 +145,16 @@ class _Rewriting:
         for position in old.parameters:
             self._parameter(position)
         self._scatter_gradients()
-        for position, x in enumerate(old.instructions):
-            if position == old.root or x.parameter_number >= 0:
+        for position, op in enumerate(old.instructions):
+            if position == old.root or op.parameter_number >= 0:
                 continue
             if position in self.cluster:
-                operands = tuple(self._part(i) for i in x.operands)
-                shape = self._part_shape(x)
-                self.part[position] = draft.append(x._replace(operands=operands, shape=shape))
+                operands = tuple(self._part(i) for i in op.operands)
+                shape = self._part_shape(op)
+                self.part[position] = draft.append(op._replace(operands=operands, shape=shape))
             else:
-                operands = tuple(self.whole[i] for i in x.operands)
-                self.whole[position] = draft.append(x._replace(operands=operands))
+                operands = tuple(self.whole[i] for i in op.operands)
+                self.whole[position] = draft.append(op._replace(operands=operands))
         self._gather_results()
         root = old.instructions[old.root]
         results = []
@@ -159,15 +163,15 @@ class _Rewriting:
             results.append(self._part(position) if stays else self.whole[position])
         together = TupleShape(tuple(draft.shape(i) for i in results))
         at = draft.append(root._replace(operands=tuple(results), shape=together))
-        made = Computation(old.name, tuple(draft.made), at, old.execution_thread)
-        return self._finished(made, together)
+        computation = Computation(old.name, tuple(draft.made), at, old.execution_thread)
+        return self._finished(computation, together)
 
     def _parameter(self, position: int) -> None:
-        x = self.old.instructions[position]
+        op = self.old.instructions[position]
         if position in self.kept:
-            self.part[position] = self.draft.append(x._replace(shape=self._part_shape(x)))
+            self.part[position] = self.draft.append(op._replace(shape=self._part_shape(op)))
         else:
-            self.whole[position] = self.draft.append(x)
+            self.whole[position] = self.draft.append(op)
 
     # --- from whole to parts and back -------------------------------------------------------------
 
@@ -175,15 +179,15 @@ class _Rewriting:
         """Combine gradients that only parts read: one reduce-scatter for each IPU and type."""
         groups: dict[tuple[int, str], list[int]] = {}
         for position in self.old.parameters:
-            x = self.old.instructions[position]
+            op = self.old.instructions[position]
             element = self.update.gradient(position)
             users = self.old.users[position]
             if element is None or not users or not all(u in self.cluster for u in users):
                 continue
-            if not _array(x.shape).element_type.is_float:
+            if not _array(op.shape).element_type.is_float:
                 continue
             self.combined.add(element)
-            key = (self.update.ipu_of_gradient(element), _array(x.shape).element_type.name)
+            key = (self.update.ipu_of_gradient(element), _array(op.shape).element_type.name)
             groups.setdefault(key, []).append(position)
         for (_, kind), positions in groups.items():
             self._scattered(kind, positions)
@@ -224,8 +228,8 @@ class _Rewriting:
                 shape = _array(self.draft.shape(part))
                 shapes.append(plain(shape.element_type, (count * shape.dimensions[0],)))
             attributes = Attributes({"replica_groups": self._everyone(), "dimensions": (0,)})
-            found = self._met(first, "all-gather", parts, shapes, attributes)
-            for position, gathered in zip(positions, found, strict=True):
+            gathered_parts = self._met(first, "all-gather", parts, shapes, attributes)
+            for position, gathered in zip(positions, gathered_parts, strict=True):
                 self.whole[position] = self._in_shape(self.old.instructions[position], gathered)
 
     def _met(
@@ -247,60 +251,60 @@ class _Rewriting:
 
     def _part(self, position: int) -> int:
         """Return this replica's part of a value; scalars are whole everywhere."""
-        x = self.old.instructions[position]
+        op = self.old.instructions[position]
         if position in self.part:
             return self.part[position]
-        if not _array(x.shape).dimensions:
+        if not _array(op.shape).dimensions:
             return self.whole[position]
-        shape = self._part_shape(x)
-        if x.opcode == "broadcast" and not x.attributes.integers("dimensions"):
-            found = self.draft.append(
-                x._replace(
-                    name=self.draft.fresh_name(x.name), shape=shape,
-                    operands=(self.whole[x.operands[0]],),
+        shape = self._part_shape(op)
+        if op.opcode == "broadcast" and not op.attributes.integers("dimensions"):
+            at = self.draft.append(
+                op._replace(
+                    name=self.draft.fresh_name(op.name), shape=shape,
+                    operands=(self.whole[op.operands[0]],),
                 )
             )  # fmt: skip
         else:
-            flat = self._flat(x, self.whole[position])
+            flat = self._flat(op, self.whole[position])
             sizes = Attributes({"dynamic_slice_sizes": shape.dimensions})
-            operands = (flat, self._start(x, shape.dimensions[0]))
-            found = self.draft.add(x, "dynamic-slice", shape, operands, sizes)
-        self.part[position] = found
-        return found
+            operands = (flat, self._start(op, shape.dimensions[0]))
+            at = self.draft.add(op, "dynamic-slice", shape, operands, sizes)
+        self.part[position] = at
+        return at
 
-    def _part_shape(self, x: Instruction) -> ArrayShape:
-        shape = _array(x.shape)
+    def _part_shape(self, op: Instruction) -> ArrayShape:
+        shape = _array(op.shape)
         return plain(shape.element_type, (-(-prod(shape.dimensions) // self.update.replicas),))
 
-    def _flat(self, x: Instruction, at: int) -> int:
+    def _flat(self, op: Instruction, at: int) -> int:
         """Return a whole value in one dimension, with zeros up to R parts."""
-        shape, draft = _array(x.shape), self.draft
+        shape, draft = _array(op.shape), self.draft
         count = prod(shape.dimensions)
-        padded = self._part_shape(x).dimensions[0] * self.update.replicas
-        at = draft.add(x, "reshape", plain(shape.element_type, (count,)), (at,))
+        padded = self._part_shape(op).dimensions[0] * self.update.replicas
+        at = draft.add(op, "reshape", plain(shape.element_type, (count,)), (at,))
         if padded == count:
             return at
-        zero = draft.add(x, "constant", plain(shape.element_type, ()), literal=_zero(shape))
+        zero = draft.add(op, "constant", plain(shape.element_type, ()), literal=_zero(shape))
         rest = plain(shape.element_type, (padded - count,))
-        zeros = draft.add(x, "broadcast", rest, (zero,), Attributes({"dimensions": ()}))
+        zeros = draft.add(op, "broadcast", rest, (zero,), Attributes({"dimensions": ()}))
         whole = plain(shape.element_type, (padded,))
-        return draft.add(x, "concatenate", whole, (at, zeros), Attributes({"dimensions": (0,)}))
+        return draft.add(op, "concatenate", whole, (at, zeros), Attributes({"dimensions": (0,)}))
 
-    def _in_shape(self, x: Instruction, at: int) -> int:
+    def _in_shape(self, op: Instruction, at: int) -> int:
         """Return a flat value in its own shape, without what is behind its last element."""
-        shape, draft = _array(x.shape), self.draft
+        shape, draft = _array(op.shape), self.draft
         count = prod(shape.dimensions)
         if _array(draft.shape(at)).dimensions != (count,):
             cut = Attributes({"slice": (SliceRange(0, count),)})
-            at = draft.add(x, "slice", plain(shape.element_type, (count,)), (at,), cut)
-        return draft.add(x, "reshape", plain(shape.element_type, shape.dimensions), (at,))
+            at = draft.add(op, "slice", plain(shape.element_type, (count,)), (at,), cut)
+        return draft.add(op, "reshape", plain(shape.element_type, shape.dimensions), (at,))
 
-    def _start(self, x: Instruction, size: int) -> int:
+    def _start(self, op: Instruction, size: int) -> int:
         if size not in self.start:
             draft, number = self.draft, plain(_U32, ())
-            me = draft.add(x, "replica-id", number)
-            step = draft.add(x, "constant", number, literal=Literal(str(size)))
-            self.start[size] = draft.add(x, "multiply", number, (me, step))
+            me = draft.add(op, "replica-id", number)
+            step = draft.add(op, "constant", number, literal=Literal(str(size)))
+            self.start[size] = draft.add(op, "multiply", number, (me, step))
         return self.start[size]
 
     def _everyone(self) -> ReplicaGroups:
@@ -319,14 +323,14 @@ class _Rewriting:
 
     # --- around the update ------------------------------------------------------------------------
 
-    def _finished(self, made: Computation, shape: TupleShape) -> ShardedUpdate:
+    def _finished(self, computation: Computation, shape: TupleShape) -> ShardedUpdate:
         """Return the module whose entry gives and takes parts of the state."""
         update, entry = self.update, self.update.entry
         instructions = list(entry.instructions)
         whole = {}
         for position, result in self.kept.items():
-            x = self.old.instructions[position]
-            at = update.call.operands[x.parameter_number]
+            op = self.old.instructions[position]
+            at = update.call.operands[op.parameter_number]
             parameter = instructions[at]
             whole[parameter.parameter_number] = _array(parameter.shape).dimensions
             instructions[at] = parameter._replace(shape=self._part_shape(parameter))
@@ -339,13 +343,15 @@ class _Rewriting:
         results = TupleShape(tuple(instructions[i].shape for i in root.operands))
         instructions[entry.root] = root._replace(shape=results)
         changed = {
-            self.old.name: made,
+            self.old.name: computation,
             entry.name: replace(entry, instructions=tuple(instructions)),
         }
-        found = tuple(changed.get(c.name, c) for c in update.module.computations)
+        computations = tuple(changed.get(c.name, c) for c in update.module.computations)
         added = tuple(self.reducers.values())
         at_entry = update.module.entry_position + len(added)
-        module = replace(update.module, computations=(*added, *found), entry_position=at_entry)
+        module = replace(
+            update.module, computations=(*added, *computations), entry_position=at_entry
+        )
         return ShardedUpdate(module, whole, frozenset(self.combined))
 
 

@@ -33,30 +33,30 @@ def clusters(computation: Computation, state: Mapping[int, int]) -> tuple[Cluste
 
     `state`: by position of the parameter, the number of the result that is its next value.
     """
-    found, kept = Cluster(), {}
+    cluster, kept = Cluster(), {}
     for position, result in state.items():
         followers = _followers(computation, position)
         if followers is not None:
             kept[position] = result
             for follower in followers:
-                found.owner.setdefault(follower, position)
-    _pull_back(computation, found)
-    return found, kept
+                cluster.owner.setdefault(follower, position)
+    _pull_back(computation, cluster)
+    return cluster, kept
 
 
-def dimensions_of(x: Instruction) -> tuple[int, ...] | None:
+def dimensions_of(op: Instruction) -> tuple[int, ...] | None:
     """Return the sizes of an array; None of a tuple."""
-    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else None
+    return op.shape.dimensions if isinstance(op.shape, ArrayShape) else None
 
 
-def is_split(computation: Computation, x: Instruction) -> bool:
+def is_split(computation: Computation, op: Instruction) -> bool:
     """Whether an op can be done on parts of arrays that are split alike."""
-    sizes = dimensions_of(x)
-    if x.opcode not in ELEMENTWISE or x.opcode in _NOT_SPLIT or not sizes:
+    sizes = dimensions_of(op)
+    if op.opcode not in ELEMENTWISE or op.opcode in _NOT_SPLIT or not sizes:
         return False
-    for i in x.operands:
-        found = dimensions_of(computation.instructions[i])
-        if found != sizes and not (found == () and x.opcode in _SCALARS):
+    for i in op.operands:
+        sizes_of_operand = dimensions_of(computation.instructions[i])
+        if sizes_of_operand != sizes and not (sizes_of_operand == () and op.opcode in _SCALARS):
             return False
     return True
 
@@ -66,21 +66,21 @@ def _followers(computation: Computation, start: int) -> set[int] | None:
     seen = {start}
     sizes = dimensions_of(computation.instructions[start])
     for position in range(len(computation.instructions)):
-        x = computation.instructions[position]
-        if position == computation.root or seen.isdisjoint(x.operands):
+        op = computation.instructions[position]
+        if position == computation.root or seen.isdisjoint(op.operands):
             continue
-        if not is_split(computation, x) or dimensions_of(x) != sizes:
+        if not is_split(computation, op) or dimensions_of(op) != sizes:
             return None
         seen.add(position)
     return seen
 
 
-def _pull_back(computation: Computation, found: Cluster) -> None:
+def _pull_back(computation: Computation, cluster: Cluster) -> None:
     """Add ops that can be split and that nothing but the cluster reads."""
     for position in reversed(range(len(computation.instructions))):
-        x = computation.instructions[position]
+        op = computation.instructions[position]
         users = computation.users[position]
-        if position in found or not users or not is_split(computation, x):
+        if position in cluster or not users or not is_split(computation, op):
             continue
-        if all(user in found for user in users):
-            found.owner[position] = found.owner[users[0]]
+        if all(user in cluster for user in users):
+            cluster.owner[position] = cluster.owner[users[0]]

@@ -22,10 +22,10 @@ from hloipu_runtime.element_types import Kind
 
 def uniform(draft: Draft, at: int) -> Array | None:
     """Return the constant that every element of a value is, as an array of one element."""
-    x = draft.made[at]
-    if x.opcode == "broadcast":
-        x = draft.made[x.operands[0]]
-    return scalar_constant(x)
+    op = draft.made[at]
+    if op.opcode == "broadcast":
+        op = draft.made[op.operands[0]]
+    return scalar_constant(op)
 
 
 def filled(draft: Draft, like: Instruction, shape: ArrayShape, number: int) -> int:
@@ -64,8 +64,8 @@ def _is_zero(draft: Draft, at: int, *, negative: bool) -> bool:
 
 def _is_full(draft: Draft, at: int) -> bool:
     """Whether all bits of all elements are set."""
-    x = draft.made[at]
-    shape = x.shape
+    op = draft.made[at]
+    shape = op.shape
     value = uniform(draft, at)
     if value is None or not isinstance(shape, ArrayShape):
         return False
@@ -76,92 +76,92 @@ def _is_full(draft: Draft, at: int) -> bool:
     return number == (-1 if kind is Kind.SIGNED else (1 << shape.element_type.bits) - 1)
 
 
-def _kept(draft: Draft, x: Instruction, at: int) -> int | None:
-    return at if same_value_shape(draft, x, at) else None
+def _kept(draft: Draft, op: Instruction, at: int) -> int | None:
+    return at if same_value_shape(draft, op, at) else None
 
 
-def _element_kind(x: Instruction) -> Kind:
-    return x.shape.element_type.kind if isinstance(x.shape, ArrayShape) else Kind.OPAQUE
+def _element_kind(op: Instruction) -> Kind:
+    return op.shape.element_type.kind if isinstance(op.shape, ArrayShape) else Kind.OPAQUE
 
 
-def _add(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
+def _add(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
     if _is_zero(draft, right, negative=True):
-        return _kept(draft, x, left)
-    return _kept(draft, x, right) if _is_zero(draft, left, negative=True) else None
+        return _kept(draft, op, left)
+    return _kept(draft, op, right) if _is_zero(draft, left, negative=True) else None
 
 
-def _subtract(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
-    return _kept(draft, x, left) if _is_zero(draft, right, negative=False) else None
+def _subtract(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
+    return _kept(draft, op, left) if _is_zero(draft, right, negative=False) else None
 
 
-def _multiply(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
-    if _element_kind(x) is Kind.COMPLEX:
+def _multiply(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
+    if _element_kind(op) is Kind.COMPLEX:
         return None  # (a + bi)(1 + 0i) has other zeros, and nans where b is infinite
     if is_value(draft, right, 1):
-        return _kept(draft, x, left)
-    return _kept(draft, x, right) if is_value(draft, left, 1) else None
+        return _kept(draft, op, left)
+    return _kept(draft, op, right) if is_value(draft, left, 1) else None
 
 
-def _divide(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
-    if _element_kind(x) is Kind.COMPLEX:
+def _divide(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
+    if _element_kind(op) is Kind.COMPLEX:
         return None
-    return _kept(draft, x, left) if is_value(draft, right, 1) else None
+    return _kept(draft, op, left) if is_value(draft, right, 1) else None
 
 
-def _and(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
+def _and(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
     if left == right or _is_full(draft, right) or _is_zero(draft, left, negative=False):
-        return _kept(draft, x, left)
+        return _kept(draft, op, left)
     if _is_full(draft, left) or _is_zero(draft, right, negative=False):
-        return _kept(draft, x, right)
+        return _kept(draft, op, right)
     return None
 
 
-def _or(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
+def _or(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
     if left == right or _is_zero(draft, right, negative=False) or _is_full(draft, left):
-        return _kept(draft, x, left)
+        return _kept(draft, op, left)
     if _is_zero(draft, left, negative=False) or _is_full(draft, right):
-        return _kept(draft, x, right)
+        return _kept(draft, op, right)
     return None
 
 
-def _xor(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
+def _xor(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
     if _is_zero(draft, right, negative=False):
-        return _kept(draft, x, left)
-    return _kept(draft, x, right) if _is_zero(draft, left, negative=False) else None
+        return _kept(draft, op, left)
+    return _kept(draft, op, right) if _is_zero(draft, left, negative=False) else None
 
 
-def _shift(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
-    return _kept(draft, x, left) if _is_zero(draft, right, negative=False) else None
+def _shift(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
+    return _kept(draft, op, left) if _is_zero(draft, right, negative=False) else None
 
 
-def _extremum(draft: Draft, x: Instruction) -> int | None:
-    left, right = x.operands
-    return _kept(draft, x, left) if left == right else None
+def _extremum(draft: Draft, op: Instruction) -> int | None:
+    left, right = op.operands
+    return _kept(draft, op, left) if left == right else None
 
 
-def _undone(draft: Draft, x: Instruction) -> int | None:
+def _undone(draft: Draft, op: Instruction) -> int | None:
     """Drop an op that is its own inverse, applied twice."""
-    source = draft.made[x.operands[0]]
-    return _kept(draft, x, source.operands[0]) if source.opcode == x.opcode else None
+    source = draft.made[op.operands[0]]
+    return _kept(draft, op, source.operands[0]) if source.opcode == op.opcode else None
 
 
-def _convert(draft: Draft, x: Instruction) -> int | None:
+def _convert(draft: Draft, op: Instruction) -> int | None:
     """Drop a conversion to the same type, and one back from a type that keeps every value."""
-    operand = x.operands[0]
-    if same_value_shape(draft, x, operand):
+    operand = op.operands[0]
+    if same_value_shape(draft, op, operand):
         return operand
     source = draft.made[operand]
-    if source.opcode != "convert" or not same_value_shape(draft, x, source.operands[0]):
+    if source.opcode != "convert" or not same_value_shape(draft, op, source.operands[0]):
         return None
-    narrow, wide = static(x.shape), static(source.shape)
+    narrow, wide = static(op.shape), static(source.shape)
     if narrow is None or wide is None:
         return None
     return source.operands[0] if _keeps_values(narrow, wide) else None
@@ -177,46 +177,46 @@ def _keeps_values(narrow: ArrayShape, wide: ArrayShape) -> bool:
     return b.bits >= a.bits
 
 
-def _bitcast_convert(draft: Draft, x: Instruction) -> int | None:
-    return x.operands[0] if same_value_shape(draft, x, x.operands[0]) else None
+def _bitcast_convert(draft: Draft, op: Instruction) -> int | None:
+    return op.operands[0] if same_value_shape(draft, op, op.operands[0]) else None
 
 
-def _select(draft: Draft, x: Instruction) -> int | None:
-    predicate, on_true, on_false = x.operands
+def _select(draft: Draft, op: Instruction) -> int | None:
+    predicate, on_true, on_false = op.operands
     if on_true == on_false:
-        return _kept(draft, x, on_true)
+        return _kept(draft, op, on_true)
     value = uniform(draft, predicate)
     if value is None:
         return None
-    return _kept(draft, x, on_true if bool(value.reshape(())) else on_false)
+    return _kept(draft, op, on_true if bool(value.reshape(())) else on_false)
 
 
-def _part(draft: Draft, x: Instruction) -> int | None:
+def _part(draft: Draft, op: Instruction) -> int | None:
     """Read the parts of a complex number where it was put together."""
-    source = draft.made[x.operands[0]]
+    source = draft.made[op.operands[0]]
     if source.opcode != "complex":
         return None
-    return _kept(draft, x, source.operands[0 if x.opcode == "real" else 1])
+    return _kept(draft, op, source.operands[0 if op.opcode == "real" else 1])
 
 
 _IEEE = ("f16", "bf16", "f32", "f64")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 
-def _compare(draft: Draft, x: Instruction) -> Instruction | None:
+def _compare(draft: Draft, op: Instruction) -> Instruction | None:
     """Compare the bits of a random fraction with a number's, in place of the fraction.
 
     A random float from 0 up to 1 is made of as many bits as its mantissa has: they are put behind
     the exponent of 1, and 1 is subtracted, which is exact. It is less than a number just where the
     bits are less than an integer, so that masks, as of dropout, need no float at all.
     """
-    direction, (fraction, limit) = x.attributes.text("direction"), x.operands
-    if direction not in _MIRRORED or x.attributes.text("type") == "TOTALORDER":
+    direction, (fraction, limit) = op.attributes.text("direction"), op.operands
+    if direction not in _MIRRORED or op.attributes.text("type") == "TOTALORDER":
         return None
     value = uniform(draft, limit)
     if value is None:
         fraction, direction = limit, _MIRRORED[direction]
-        value = uniform(draft, x.operands[0])
+        value = uniform(draft, op.operands[0])
     if value is None or value.dtype.kind != "f":
         return None
     bits, number = _bits_of(draft, fraction), float(value.reshape(()))
@@ -228,25 +228,25 @@ def _compare(draft: Draft, x: Instruction) -> Instruction | None:
     first = ceil(scaled) if direction in ("LT", "GE") else floor(scaled) + 1
     if not 0 < first < 1 << element.mantissa_bits:
         return None
-    border = filled(draft, x, word, first << word.element_type.bits - element.mantissa_bits)
+    border = filled(draft, op, word, first << word.element_type.bits - element.mantissa_bits)
     below = "LT" if direction in ("LT", "LE") else "GE"
-    return became(x, "compare", (bits, border), direction=below)
+    return became(op, "compare", (bits, border), direction=below)
 
 
 def _bits_of(draft: Draft, at: int) -> int | None:
     """Return the unsigned integers whose upper bits are the mantissas of fractions from 0 to 1."""
-    x = draft.made[at]
-    while x.opcode in ("add", "maximum"):  # with 0, where fractions begin
-        others = [n for n in x.operands if not is_value(draft, n, 0)]
+    op = draft.made[at]
+    while op.opcode in ("add", "maximum"):  # with 0, where fractions begin
+        others = [n for n in op.operands if not is_value(draft, n, 0)]
         if len(others) != 1:
             return None
-        x = draft.made[others[0]]
-    shape = static(x.shape)
-    if x.opcode != "subtract" or shape is None or not is_value(draft, x.operands[1], 1):
+        op = draft.made[others[0]]
+    shape = static(op.shape)
+    if op.opcode != "subtract" or shape is None or not is_value(draft, op.operands[1], 1):
         return None
     if shape.element_type.name not in _IEEE:
         return None
-    cast = draft.made[x.operands[0]]
+    cast = draft.made[op.operands[0]]
     if cast.opcode != "bitcast-convert":
         return None
     joined = draft.made[cast.operands[0]]

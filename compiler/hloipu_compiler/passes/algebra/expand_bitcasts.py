@@ -23,10 +23,10 @@ def bitcasts_expanded(module: Module) -> Module:
     return with_each(module, lambda c: rewritten(module, c, {"bitcast": _expanded}))
 
 
-def _expanded(draft: Draft, x: Instruction) -> int | Instruction | None:
+def _expanded(draft: Draft, op: Instruction) -> int | Instruction | None:
     """Lay the operand out row-major in its order of memory, and read that in the result's order."""
     # Layouts are those of the operand as written: another value may stand in its place by now.
-    before, after = draft.old[x.name], x.shape
+    before, after = draft.old[op.name], op.shape
     source = draft.old.instructions[before.operands[0]].shape
     if not isinstance(source, ArrayShape) or not isinstance(after, ArrayShape):
         return None
@@ -34,22 +34,22 @@ def _expanded(draft: Draft, x: Instruction) -> int | Instruction | None:
         return None
     if source.dimensions == after.dimensions and memory_order(source) == memory_order(after):
         if source.element_type is after.element_type:
-            return x.operands[0]
-        return x._replace(opcode="bitcast-convert", start=-1, end=-1)
-    at = transposed(draft, x, x.operands[0], source, memory_order(source))
+            return op.operands[0]
+        return op._replace(opcode="bitcast-convert", start=-1, end=-1)
+    at = transposed(draft, op, op.operands[0], source, memory_order(source))
     if source.element_type is not after.element_type:
-        at = _reinterpreted(draft, x, at, source, after)
+        at = _reinterpreted(draft, op, at, source, after)
     order = memory_order(after)
     stored = tuple(after.dimensions[d] for d in order)
-    at = reshaped(draft, x, at, plain(after.element_type, stored))
+    at = reshaped(draft, op, at, plain(after.element_type, stored))
     back = tuple(sorted(range(after.rank), key=order.__getitem__))
-    at = transposed(draft, x, at, plain(after.element_type, stored), back)
+    at = transposed(draft, op, at, plain(after.element_type, stored), back)
     last = draft.made[at]
     # The result keeps its name and its layout, which whoever reads it may state again.
-    if at == x.operands[0] or at != len(draft.made) - 1:
+    if at == op.operands[0] or at != len(draft.made) - 1:
         return at
     draft.made.pop()
-    return last._replace(name=x.name, shape=after, metadata=x.metadata)
+    return last._replace(name=op.name, shape=after, metadata=op.metadata)
 
 
 def _convertible(source: ArrayShape, after: ArrayShape) -> bool:
@@ -76,27 +76,27 @@ def plain(element_type: ElementType, sizes: tuple[int, ...]) -> ArrayShape:
 
 
 def transposed(
-    draft: Draft, x: Instruction, at: int, shape: ArrayShape, order: tuple[int, ...]
+    draft: Draft, op: Instruction, at: int, shape: ArrayShape, order: tuple[int, ...]
 ) -> int:
     """Append what puts the dimensions of a value of this shape in another order, if it is one."""
     if order == tuple(range(len(order))):
         return at
     sizes = tuple(shape.dimensions[d] for d in order)
     return draft.add(
-        x, "transpose", plain(shape.element_type, sizes), (at,), Attributes({"dimensions": order})
+        op, "transpose", plain(shape.element_type, sizes), (at,), Attributes({"dimensions": order})
     )
 
 
-def reshaped(draft: Draft, x: Instruction, at: int, wanted: ArrayShape) -> int:
+def reshaped(draft: Draft, op: Instruction, at: int, wanted: ArrayShape) -> int:
     """Append what gives a value other sizes, if it has not got them."""
     shape = draft.shape(at)
     if isinstance(shape, ArrayShape) and shape.dimensions == wanted.dimensions:
         return at
-    return draft.add(x, "reshape", wanted, (at,))
+    return draft.add(op, "reshape", wanted, (at,))
 
 
 def _reinterpreted(
-    draft: Draft, x: Instruction, at: int, source: ArrayShape, after: ArrayShape
+    draft: Draft, op: Instruction, at: int, source: ArrayShape, after: ArrayShape
 ) -> int:
     """Convert the bits of row-major elements; widths that differ meet in a minor dimension."""
     a, b = source.element_type, after.element_type
@@ -104,12 +104,12 @@ def _reinterpreted(
     count = prod(sizes)
     if a.bits < b.bits:
         ratio = b.bits // a.bits
-        at = reshaped(draft, x, at, plain(a, (count // ratio, ratio)))
+        at = reshaped(draft, op, at, plain(a, (count // ratio, ratio)))
         sizes = (count // ratio,)
     elif a.bits > b.bits:
-        at = reshaped(draft, x, at, plain(a, (count,)))
+        at = reshaped(draft, op, at, plain(a, (count,)))
         sizes = (count, a.bits // b.bits)
-    return draft.add(x, "bitcast-convert", plain(b, sizes), (at,))
+    return draft.add(op, "bitcast-convert", plain(b, sizes), (at,))
 
 
 @register

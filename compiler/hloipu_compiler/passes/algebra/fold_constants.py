@@ -67,32 +67,32 @@ class _Folding:
         self.most_elements = most_elements
         self.known: dict[int, _Known] = {}
 
-    def note(self, at: int, x: Instruction) -> None:
+    def note(self, at: int, op: Instruction) -> None:
         """Take in a constant that stands at a position."""
-        if isinstance(x.shape, ArrayShape) and x.shape.element_count <= self.most_elements:
-            array = constant_array(x)
+        if isinstance(op.shape, ArrayShape) and op.shape.element_count <= self.most_elements:
+            array = constant_array(op)
             if array is not None:
                 self.known[at] = _Known(array, _single(array), array.size)
 
-    def result(self, x: Instruction) -> _Known | None:
+    def result(self, op: Instruction) -> _Known | None:
         """Return the value of an instruction, or None where it is not known or not worth it."""
-        shape = x.shape
+        shape = op.shape
         if not isinstance(shape, ArrayShape) or shape.dynamic is not None:
             return None
-        operands = [self.known[i] for i in x.operands]
+        operands = [self.known[i] for i in op.operands]
         elements = sum(k.constant_elements for k in operands)
-        if x.opcode in _SPREAD and operands[0].scalar is not None and shape.element_count:
+        if op.opcode in _SPREAD and operands[0].scalar is not None and shape.element_count:
             return _Known(self._full(operands[0].scalar, shape), operands[0].scalar, elements)
         scalars = [k.scalar for k in operands if k.scalar is not None]
-        if x.opcode in ELEMENTWISE and len(scalars) == len(operands) and shape.element_count:
-            scalar = self._computed(x, scalars, (), [() for _ in operands])
+        if op.opcode in ELEMENTWISE and len(scalars) == len(operands) and shape.element_count:
+            scalar = self._computed(op, scalars, (), [() for _ in operands])
             if scalar is None:
                 return None
             return _Known(self._full(scalar, shape), scalar, elements)
         arrays = [k.array for k in operands if k.array is not None]
         if len(arrays) != len(operands) or shape.element_count > self.most_elements:
             return None
-        value = self._computed(x, arrays, shape.dimensions, [a.shape for a in arrays])
+        value = self._computed(op, arrays, shape.dimensions, [a.shape for a in arrays])
         return None if value is None else _Known(value, _single(value), elements)
 
     def _full(self, scalar: "Array", shape: ArrayShape) -> "Array | None":
@@ -102,7 +102,7 @@ class _Folding:
 
     def _computed(
         self,
-        x: Instruction,
+        op: Instruction,
         values: "list[Array]",
         sizes: tuple[int, ...],
         operand_sizes: list[tuple[int, ...]],
@@ -110,10 +110,10 @@ class _Folding:
         """Run the evaluator's lowering of one instruction on values of the sizes given."""
         from hloipu_compiler.interpret.planning.site import LOWERINGS, Site
 
-        if x.attributes.called and not self._is_simple(x):
+        if op.attributes.called and not self._is_simple(op):
             return None
         shapes = []
-        for at, dimensions in zip(x.operands, operand_sizes, strict=True):
+        for at, dimensions in zip(op.operands, operand_sizes, strict=True):
             shape = self.draft.shape(at)
             if not isinstance(shape, ArrayShape) or shape.dynamic is not None:
                 return None
@@ -122,52 +122,52 @@ class _Folding:
                 if shape.dimensions == dimensions
                 else ArrayShape(shape.element_type, dimensions)
             )
-        if isinstance(x.shape, ArrayShape) and x.shape.dimensions != sizes:
-            x = x._replace(shape=ArrayShape(x.shape.element_type, sizes))
+        if isinstance(op.shape, ArrayShape) and op.shape.dimensions != sizes:
+            op = op._replace(shape=ArrayShape(op.shape.element_type, sizes))
         planner = self.planner
         site = Site(
-            planner.module, self.draft.old, x, tuple(shapes), planner.plan, planner.region,
+            planner.module, self.draft.old, op, tuple(shapes), planner.plan, planner.region,
             planner.region_at, planner.effects,
         )  # fmt: skip
         inputs = [v.reshape(s) for v, s in zip(values, operand_sizes, strict=True)]
         try:
-            (value,) = LOWERINGS[x.opcode](site)(inputs)
+            (value,) = LOWERINGS[op.opcode](site)(inputs)
         except UnsupportedError:
             return None
         value = np.ascontiguousarray(value).reshape(sizes)
         value.flags.writeable = False
         return value
 
-    def _is_simple(self, x: Instruction) -> bool:
+    def _is_simple(self, op: Instruction) -> bool:
         """Whether what an op applies is straight-line code: a loop in it might never end."""
         return not any(
             y.attributes.called or y.opcode not in FOLDABLE | {"parameter", "constant"}
-            for name in x.attributes.called
+            for name in op.attributes.called
             for y in self.planner.module.computation[name].instructions
         )
 
-    def replacement(self, x: Instruction, value: _Known) -> Instruction | None:
+    def replacement(self, op: Instruction, value: _Known) -> Instruction | None:
         """Return the constant or broadcast that stands for a value; None to leave the op."""
-        shape = x.shape
+        shape = op.shape
         if not isinstance(shape, ArrayShape):
             return None
-        attributes = carried(x.attributes, {})
+        attributes = carried(op.attributes, {})
         if value.scalar is not None and shape.element_count > 1:
             scalar = np.array(value.scalar.reshape(()))
             scalar.flags.writeable = False
             at = self.draft.add(
-                x, "constant", ArrayShape(shape.element_type), literal=Literal(array=scalar)
+                op, "constant", ArrayShape(shape.element_type), literal=Literal(array=scalar)
             )
             self.known[at] = _Known(scalar, scalar, 1)
-            return x._replace(
+            return op._replace(
                 opcode="broadcast", operands=(at,), backend_config="", start=-1, end=-1,
-                attributes=carried(x.attributes, {"dimensions": ()}),
+                attributes=carried(op.attributes, {"dimensions": ()}),
             )  # fmt: skip
         array = value.array
         most = max(_FREE_ELEMENTS, _GROWTH * value.constant_elements)
         if array is None or array.size > most:
             return None
-        return x._replace(
+        return op._replace(
             opcode="constant", operands=(), attributes=attributes, backend_config="",
             literal=Literal(array=array), start=-1, end=-1,
         )  # fmt: skip
@@ -201,35 +201,35 @@ def constants_folded(module: Module, most_elements: int = MOST_ELEMENTS) -> Modu
 def _folded(planner: "Planner", computation: Computation, most_elements: int) -> Computation:
     draft = Draft(planner.module, computation)
     folding = _Folding(planner, draft, most_elements)
-    known, made, place = folding.known, draft.made, draft.place
+    known, instructions, place = folding.known, draft.made, draft.place
     changed = False
-    for x in computation.instructions:
-        operands, opcode = x.operands, x.opcode
+    for op in computation.instructions:
+        operands, opcode = op.operands, op.opcode
         if changed and operands:
             moved = tuple([place[i] for i in operands])
             if moved != operands:
-                x, operands = with_operands(x, moved), moved
+                op, operands = with_operands(op, moved), moved
         if opcode == "constant":
-            folding.note(len(made), x)
+            folding.note(len(instructions), op)
         elif (
             operands
             and operands[0] in known  # most ops read no constant
             and opcode in FOLDABLE
             and known.keys() >= set(operands)
         ):
-            value = folding.result(x)
+            value = folding.result(op)
             if value is not None:
-                found = None if opcode in _TREE else folding.replacement(x, value)
-                if found is not None:
-                    x, changed = found, True
-                known[len(made)] = value
+                folded = None if opcode in _TREE else folding.replacement(op, value)
+                if folded is not None:
+                    op, changed = folded, True
+                known[len(instructions)] = value
         elif opcode == "iota":
-            value = folding.result(x) if not operands else None
+            value = folding.result(op) if not operands else None
             if value is not None:
                 value.constant_elements = 0
-                known[len(made)] = value
-        place.append(len(made))
-        made.append(x)
+                known[len(instructions)] = value
+        place.append(len(instructions))
+        instructions.append(op)
     return draft.finish() if changed else computation
 
 

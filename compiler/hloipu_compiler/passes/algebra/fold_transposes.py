@@ -32,63 +32,63 @@ def is_folded(computation: Computation, position: int) -> bool:
 
 def _order(draft: Draft, at: int) -> tuple[int, ...] | None:
     """Return a transpose's order of dimensions; None of any other op."""
-    x = draft.made[at]
-    if x.opcode != "transpose" or "sharding" in x.attributes or static(x.shape) is None:
+    op = draft.made[at]
+    if op.opcode != "transpose" or "sharding" in op.attributes or static(op.shape) is None:
         return None
-    return x.attributes.integers("dimensions")
+    return op.attributes.integers("dimensions")
 
 
 def _before(draft: Draft, at: int) -> int:
     return draft.made[at].operands[0]
 
 
-def _dot(draft: Draft, x: Instruction) -> Instruction | None:
+def _dot(draft: Draft, op: Instruction) -> Instruction | None:
     """Multiply what was not transposed yet; its free dimensions must come in the same order."""
-    if len(x.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(x.attributes):
+    if len(op.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
-    operands = list(x.operands)
+    operands = list(op.operands)
     changes: dict[str, tuple[int, ...]] = {}
     for number, side in enumerate(_SIDES):
-        order = _order(draft, x.operands[number])
+        order = _order(draft, op.operands[number])
         if order is None:
             continue
-        batch = x.attributes.integers(f"{side}_batch_dims")
-        contracting = x.attributes.integers(f"{side}_contracting_dims")
+        batch = op.attributes.integers(f"{side}_batch_dims")
+        contracting = op.attributes.integers(f"{side}_contracting_dims")
         free = [order[d] for d in range(len(order)) if d not in (*batch, *contracting)]
         if free != sorted(free):
             continue
-        operands[number] = _before(draft, x.operands[number])
+        operands[number] = _before(draft, op.operands[number])
         changes[f"{side}_contracting_dims"] = tuple(order[d] for d in contracting)
         if batch:
             changes[f"{side}_batch_dims"] = tuple(order[d] for d in batch)
     if not changes:
         return None
-    attributes = x.attributes.replaced(**changes)
-    return x._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+    attributes = op.attributes.replaced(**changes)
+    return op._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
 
 
-def _convolution(draft: Draft, x: Instruction) -> Instruction | None:
+def _convolution(draft: Draft, op: Instruction) -> Instruction | None:
     """Name the dimensions of what was not transposed yet."""
-    labels = x.attributes.get("dim_labels")
+    labels = op.attributes.get("dim_labels")
     if not isinstance(labels, ConvolutionLabels):
         return None
-    operands = list(x.operands)
+    operands = list(op.operands)
     for number, side in enumerate(_SIDES):
-        order = _order(draft, x.operands[number])
+        order = _order(draft, op.operands[number])
         if order is not None:
-            operands[number] = _before(draft, x.operands[number])
+            operands[number] = _before(draft, op.operands[number])
             names = _reordered(getattr(labels, side), order)
             labels = replace(labels, **{side: names})
-    if tuple(operands) == x.operands:
+    if tuple(operands) == op.operands:
         return None
-    attributes = x.attributes.replaced(dim_labels=labels)
-    return x._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+    attributes = op.attributes.replaced(dim_labels=labels)
+    return op._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
 
 
-def _reversed_kernel(draft: Draft, x: Instruction) -> Instruction | None:
+def _reversed_kernel(draft: Draft, op: Instruction) -> Instruction | None:
     """Read a kernel from its ends, in place of a reversed one: gradients of inputs do so."""
-    labels, window = x.attributes.get("dim_labels"), x.attributes.get("window")
-    source = draft.made[x.operands[1]]
+    labels, window = op.attributes.get("dim_labels"), op.attributes.get("window")
+    source = draft.made[op.operands[1]]
     if source.opcode != "reverse" or "sharding" in source.attributes:
         return None
     if not isinstance(labels, ConvolutionLabels) or not isinstance(window, Window):
@@ -101,37 +101,37 @@ def _reversed_kernel(draft: Draft, x: Instruction) -> Instruction | None:
         replace(each, reversal=each.reversal != (number in turned))
         for number, each in enumerate(window.dimensions)
     )
-    attributes = x.attributes.replaced(window=Window(dimensions))
-    operands = (x.operands[0], source.operands[0])
-    return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
+    attributes = op.attributes.replaced(window=Window(dimensions))
+    operands = (op.operands[0], source.operands[0])
+    return op._replace(operands=operands, attributes=attributes, start=-1, end=-1)
 
 
 def _reordered(names: str, order: Sequence[int]) -> str:
     """Return names for dimensions before a transposition, from those after it."""
-    found = [""] * len(order)
+    reordered = [""] * len(order)
     for name, d in zip(names, order, strict=True):
-        found[d] = name
-    return "".join(found)
+        reordered[d] = name
+    return "".join(reordered)
 
 
-def _transpose(draft: Draft, x: Instruction) -> Instruction | None:
+def _transpose(draft: Draft, op: Instruction) -> Instruction | None:
     """Make a product or a convolution in the order of dimensions that its only reader wants."""
-    shape = static(x.shape)
-    source = draft.made[x.operands[0]]
+    shape = static(op.shape)
+    source = draft.made[op.operands[0]]
     if (
         shape is None
-        or not _is_read_once(draft, x)
-        or not _SAID_OF_RESULT.isdisjoint((*source.attributes, *x.attributes))
+        or not _is_read_once(draft, op)
+        or not _SAID_OF_RESULT.isdisjoint((*source.attributes, *op.attributes))
     ):
         return None
-    order = x.attributes.integers("dimensions")
-    made = ArrayShape(shape.element_type, shape.dimensions)
+    order = op.attributes.integers("dimensions")
+    reordered = ArrayShape(shape.element_type, shape.dimensions)
     labels = source.attributes.get("dim_labels")
     if source.opcode == "convolution" and isinstance(labels, ConvolutionLabels):
         out = "".join(labels.out[d] for d in order)
         attributes = source.attributes.replaced(dim_labels=replace(labels, out=out))
-        return x._replace(
-            opcode="convolution", shape=made, operands=source.operands,
+        return op._replace(
+            opcode="convolution", shape=reordered, operands=source.operands,
             attributes=attributes, start=-1, end=-1,
         )  # fmt: skip
     if source.opcode != "dot" or len(source.operands) != 2:
@@ -146,8 +146,8 @@ def _transpose(draft: Draft, x: Instruction) -> Instruction | None:
     if tuple(order) != swapped:
         return None
     renamed = {_other_side(key): value for key, value in source.attributes.items()}
-    return x._replace(
-        opcode="dot", shape=made, operands=source.operands[::-1],
+    return op._replace(
+        opcode="dot", shape=reordered, operands=source.operands[::-1],
         attributes=Attributes(renamed), start=-1, end=-1,
     )  # fmt: skip
 
@@ -159,57 +159,57 @@ def _other_side(key: str) -> str:
     return key
 
 
-def _is_read_once(draft: Draft, x: Instruction) -> bool:
+def _is_read_once(draft: Draft, op: Instruction) -> bool:
     """Whether nobody but this instruction reads its operand, in the old computation."""
     position = len(draft.place)
     source = draft.old.instructions[position].operands[0]
     return draft.old.users[source] == (position,) and draft.old.root != source
 
 
-def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
+def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     """Reduce what was not transposed yet, if the dimensions left come in the same order."""
-    order = _order(draft, x.operands[0]) if len(x.operands) == 2 else None
-    if order is None or "sharding" in x.attributes:
+    order = _order(draft, op.operands[0]) if len(op.operands) == 2 else None
+    if order is None or "sharding" in op.attributes:
         return None
-    reduced = x.attributes.integers("dimensions")
+    reduced = op.attributes.integers("dimensions")
     left = [order[d] for d in range(len(order)) if d not in reduced]
     if left != sorted(left):
         return None
-    attributes = x.attributes.replaced(dimensions=tuple(sorted(order[d] for d in reduced)))
-    operands = (_before(draft, x.operands[0]), x.operands[1])
-    return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
+    attributes = op.attributes.replaced(dimensions=tuple(sorted(order[d] for d in reduced)))
+    operands = (_before(draft, op.operands[0]), op.operands[1])
+    return op._replace(operands=operands, attributes=attributes, start=-1, end=-1)
 
 
-def _elementwise(draft: Draft, x: Instruction) -> Instruction | None:
+def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
     """Do an op on what its operands were before all were transposed alike."""
-    shape = static(x.shape)
+    shape = static(op.shape)
     if shape is None or len(shape.dimensions) < 2 or not prod(shape.dimensions):
         return None
-    if not _SAID_OF_RESULT.isdisjoint(x.attributes):
+    if not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
-    order = next((o for at in x.operands if (o := _order(draft, at)) is not None), None)
+    order = next((o for at in op.operands if (o := _order(draft, at)) is not None), None)
     if order is None:
         return None
     inverse = {d: place for place, d in enumerate(order)}
     sizes = tuple(shape.dimensions[inverse[d]] for d in range(len(order)))
-    for at in x.operands:
+    for at in op.operands:
         operand = draft.made[at]
         is_number = isinstance(operand.shape, ArrayShape) and not operand.shape.dimensions
         if not is_number and operand.opcode != "broadcast" and _order(draft, at) != order:
             return None
-    found = []
-    for at in x.operands:
+    operands = []
+    for at in op.operands:
         operand = draft.made[at]
         if operand.opcode == "transpose":
             at = _before(draft, at)
         elif operand.opcode == "broadcast" and isinstance(operand.shape, ArrayShape):
             dimensions = tuple(order[d] for d in operand.attributes.integers("dimensions"))
-            made = ArrayShape(operand.shape.element_type, sizes)
+            turned = ArrayShape(operand.shape.element_type, sizes)
             own = Attributes({"dimensions": dimensions})
-            at = draft.add(operand, "broadcast", made, operand.operands, own)
-        found.append(at)
-    inner = draft.add(x, x.opcode, ArrayShape(shape.element_type, sizes), found, x.attributes)
-    return became(x, "transpose", (inner,), dimensions=order)
+            at = draft.add(operand, "broadcast", turned, operand.operands, own)
+        operands.append(at)
+    inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), operands, op.attributes)
+    return became(op, "transpose", (inner,), dimensions=order)
 
 
 KERNEL_RULES: dict[str, Rule] = {"convolution": _reversed_kernel}

@@ -38,22 +38,22 @@ LARGEST_START = 2**31 - 1
 
 def _only_place(draft: Draft, at: int, index_vector_dim: int) -> list[int] | None:
     """Return the one index vector that a constant holds; None where there are several."""
-    x = draft.made[at]
-    shape = static(x.shape)
-    if shape is None or x.opcode != "constant":
+    op = draft.made[at]
+    shape = static(op.shape)
+    if shape is None or op.opcode != "constant":
         return None
     rest = [size for d, size in enumerate(shape.dimensions) if d != index_vector_dim]
     if prod(rest) != 1:
         return None
-    values = constant_array(x)
+    values = constant_array(op)
     return None if values is None else [int(value) for value in values.reshape(-1)]
 
 
-def _gather(draft: Draft, x: Instruction) -> Instruction | None:
+def _gather(draft: Draft, op: Instruction) -> Instruction | None:
     """Make a slice of a gather at one place."""
-    read = x.attributes.integers
-    source, shape = static(draft.shape(x.operands[0])), static(x.shape)
-    place = _only_place(draft, x.operands[1], x.attributes.integer("index_vector_dim"))
+    read = op.attributes.integers
+    source, shape = static(draft.shape(op.operands[0])), static(op.shape)
+    place = _only_place(draft, op.operands[1], op.attributes.integer("index_vector_dim"))
     sizes = read("slice_sizes")
     if source is None or shape is None or place is None or read("operand_batching_dims"):
         return None
@@ -62,29 +62,29 @@ def _gather(draft: Draft, x: Instruction) -> Instruction | None:
     starts = [0] * source.rank
     for dimension, start in zip(read("start_index_map"), place, strict=True):
         starts[dimension] = min(max(start, 0), source.dimensions[dimension] - sizes[dimension])
-    at = _sliced(draft, x, x.operands[0], starts, sizes)
-    return became(x, "reshape", (at,))
+    at = _sliced(draft, op, op.operands[0], starts, sizes)
+    return became(op, "reshape", (at,))
 
 
 def _sliced(
-    draft: Draft, x: Instruction, at: int, starts: list[int], sizes: tuple[int, ...]
+    draft: Draft, op: Instruction, at: int, starts: list[int], sizes: tuple[int, ...]
 ) -> int:
     shape = draft.shape(at)
     if not isinstance(shape, ArrayShape) or shape.dimensions == sizes:
         return at
     given = tuple(SliceRange(a, a + n) for a, n in zip(starts, sizes, strict=True))
     wanted = plain(shape.element_type, sizes)
-    return draft.add(x, "slice", wanted, (at,), Attributes({"slice": given}))
+    return draft.add(op, "slice", wanted, (at,), Attributes({"slice": given}))
 
 
-def _scatter(draft: Draft, x: Instruction) -> int | Instruction | None:
+def _scatter(draft: Draft, op: Instruction) -> int | Instruction | None:
     """Make an update of a slice of a scatter to one place."""
-    read = x.attributes.integers
-    if len(x.operands) != 3 or read("input_batching_dims"):
+    read = op.attributes.integers
+    if len(op.operands) != 3 or read("input_batching_dims"):
         return None
-    whole, update = static(draft.shape(x.operands[0])), static(draft.shape(x.operands[2]))
-    place = _only_place(draft, x.operands[1], x.attributes.integer("index_vector_dim"))
-    if whole is None or update is None or place is None or "sharding" in x.attributes:
+    whole, update = static(draft.shape(op.operands[0])), static(draft.shape(op.operands[2]))
+    place = _only_place(draft, op.operands[1], op.attributes.integer("index_vector_dim"))
+    if whole is None or update is None or place is None or "sharding" in op.attributes:
         return None
     window = iter([update.dimensions[d] for d in read("update_window_dims")])
     inserted = read("inserted_window_dims")
@@ -92,41 +92,41 @@ def _scatter(draft: Draft, x: Instruction) -> int | Instruction | None:
     starts = [0] * whole.rank
     for dimension, start in zip(read("scatter_dims_to_operand_dims"), place, strict=True):
         starts[dimension] = start
-    if not same_value_shape(draft, x, x.operands[0]):
+    if not same_value_shape(draft, op, op.operands[0]):
         return None
     outside = any(
         a < 0 or a + n > size for a, n, size in zip(starts, sizes, whole.dimensions, strict=True)
     )
     if outside or update.element_count == 0:
-        return x.operands[0]
-    combined = _combined(draft, x, starts, sizes, whole)
+        return op.operands[0]
+    combined = _combined(draft, op, starts, sizes, whole)
     if combined is None or max(starts, default=0) > LARGEST_START:
         return None
     numbers = [
-        draft.add(x, "constant", ArrayShape(S32), literal=Literal(str(start))) for start in starts
+        draft.add(op, "constant", ArrayShape(S32), literal=Literal(str(start))) for start in starts
     ]
-    return became(x, "dynamic-update-slice", (x.operands[0], combined, *numbers))
+    return became(op, "dynamic-update-slice", (op.operands[0], combined, *numbers))
 
 
 def _combined(
-    draft: Draft, x: Instruction, starts: list[int], sizes: tuple[int, ...], whole: ArrayShape
+    draft: Draft, op: Instruction, starts: list[int], sizes: tuple[int, ...], whole: ArrayShape
 ) -> int | None:
     """Append what is to be written; None where the region is more than one op."""
-    how = _single_op(draft.module.computation[x.attributes.called[0]])
-    update_shape = draft.shape(x.operands[2])
+    how = _single_op(draft.module.computation[op.attributes.called[0]])
+    update_shape = draft.shape(op.operands[2])
     if how is None or not isinstance(update_shape, ArrayShape):
         return None
     if update_shape.element_type is not whole.element_type:
         return None
     opcode, order = how
-    wanted, at = plain(whole.element_type, sizes), x.operands[2]
+    wanted, at = plain(whole.element_type, sizes), op.operands[2]
     if update_shape.dimensions != sizes:
-        at = draft.add(x, "reshape", wanted, (at,))
+        at = draft.add(op, "reshape", wanted, (at,))
     if not opcode:
         return at
-    before = _sliced(draft, x, x.operands[0], starts, sizes)
+    before = _sliced(draft, op, op.operands[0], starts, sizes)
     sides = (before, at)
-    return draft.add(x, opcode, wanted, (sides[order[0]], sides[order[1]]))
+    return draft.add(op, opcode, wanted, (sides[order[0]], sides[order[1]]))
 
 
 def _single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
@@ -155,25 +155,25 @@ class _RowScatter(NamedTuple):
     """The same, of the updates."""
 
 
-def _row_scatter(draft: Draft, x: Instruction) -> _RowScatter | None:
+def _row_scatter(draft: Draft, op: Instruction) -> _RowScatter | None:
     """Return how a scatter changes one element of each row; None for one that may change more."""
-    read = x.attributes.integers
+    read = op.attributes.integers
     along, batch = read("scatter_dims_to_operand_dims"), read("input_batching_dims")
-    shapes = [static(draft.shape(at)) for at in x.operands]
-    if len(along) != 1 or len(shapes) != 3 or "sharding" in x.attributes:
+    shapes = [static(draft.shape(at)) for at in op.operands]
+    if len(along) != 1 or len(shapes) != 3 or "sharding" in op.attributes:
         return None
     whole, indices, updates = shapes
     if whole is None or indices is None or updates is None:
         return None
     batch_of = dict(zip(read("scatter_indices_batching_dims"), batch, strict=True))
-    vector = x.attributes.integer("index_vector_dim")
+    vector = op.attributes.integer("index_vector_dim")
     from_indices = [batch_of.get(d, along[0]) for d in range(indices.rank) if d != vector]
     gone = {*read("inserted_window_dims"), *batch}
     rest = iter([d for d in range(whole.rank) if d not in gone])
     places = iter(from_indices)
     windows = read("update_window_dims")
     from_updates = [next(rest if d in windows else places) for d in range(updates.rank)]
-    found = []
+    batch_of_each = []
     sizes = [size for d, size in enumerate(indices.dimensions) if d != vector]
     for dimensions, lengths in ((from_indices, sizes), (from_updates, updates.dimensions)):
         pairs = list(zip(dimensions, lengths, strict=True))
@@ -181,22 +181,22 @@ def _row_scatter(draft: Draft, x: Instruction) -> _RowScatter | None:
         wanted = [1 if d == along[0] else whole.dimensions[d] for d in dimensions]
         if list(lengths) != wanted or list(kept) != sorted(kept):
             return None
-        found.append(kept)
-    return _RowScatter(along[0], found[0], found[1])
+        batch_of_each.append(kept)
+    return _RowScatter(along[0], batch_of_each[0], batch_of_each[1])
 
 
-def _compared(draft: Draft, x: Instruction) -> Instruction | None:
+def _compared(draft: Draft, op: Instruction) -> Instruction | None:
     """Make a choice by comparison of a scatter of one element a row to what a scalar fills.
 
     Places outside are equal to no place, as a scatter leaves out what lies outside.
     """
-    how = _row_scatter(draft, x)
-    whole = static(x.shape)
-    filled = repeating(draft, x.operands[0])
+    how = _row_scatter(draft, op)
+    whole = static(op.shape)
+    filled = repeating(draft, op.operands[0])
     if how is None or whole is None or filled is None or filled.attributes.integers("dimensions"):
         return None
-    region = _single_op(draft.module.computation[x.attributes.called[0]])
-    index, update = static(draft.shape(x.operands[1])), static(draft.shape(x.operands[2]))
+    region = _single_op(draft.module.computation[op.attributes.called[0]])
+    index, update = static(draft.shape(op.operands[1])), static(draft.shape(op.operands[2]))
     if region is None or index is None or update is None:
         return None
     kind, values = index.element_type, whole.element_type
@@ -205,24 +205,24 @@ def _compared(draft: Draft, x: Instruction) -> Instruction | None:
         return None
 
     small = plain(values, tuple([whole.dimensions[d] for d in how.updates]))
-    new = draft.add(x, "reshape", small, x.operands[2:])
+    new = draft.add(op, "reshape", small, op.operands[2:])
     opcode, order = region
     if opcode:
-        sides = spread(draft, x, filled.operands[0], small), new
-        new = draft.add(x, opcode, small, (sides[order[0]], sides[order[1]]))
+        sides = spread(draft, op, filled.operands[0], small), new
+        new = draft.add(op, opcode, small, (sides[order[0]], sides[order[1]]))
     rows = plain(kind, tuple([whole.dimensions[d] for d in how.indices]))
-    wanted = draft.add(x, "reshape", rows, (x.operands[1],))
+    wanted = draft.add(op, "reshape", rows, (op.operands[1],))
     line = plain(kind, (whole.dimensions[how.along],))
-    places = draft.add(x, "iota", line, (), Attributes({"iota_dimension": 0}))
+    places = draft.add(op, "iota", line, (), Attributes({"iota_dimension": 0}))
     of_indices = plain(kind, whole.dimensions)
     both = (
-        spread(draft, x, places, of_indices, (how.along,)),
-        spread(draft, x, wanted, of_indices, how.indices),
+        spread(draft, op, places, of_indices, (how.along,)),
+        spread(draft, op, wanted, of_indices, how.indices),
     )
     is_there = plain(PRED, whole.dimensions)
-    chosen = draft.add(x, "compare", is_there, both, Attributes({"direction": "EQ"}))
-    given = spread(draft, x, new, plain(values, whole.dimensions), how.updates)
-    return became(x, "select", (chosen, given, x.operands[0]))
+    chosen = draft.add(op, "compare", is_there, both, Attributes({"direction": "EQ"}))
+    given = spread(draft, op, new, plain(values, whole.dimensions), how.updates)
+    return became(op, "select", (chosen, given, op.operands[0]))
 
 
 @register

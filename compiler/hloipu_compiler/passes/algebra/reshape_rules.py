@@ -55,53 +55,53 @@ def replaced_dimensions(
         return None
     alone = {o[0]: n[0] for n, o in dimension_groups(new, old) if len(o) == len(n) == 1}
     free = [d for d, size in enumerate(new) if size == 1]
-    found = []
+    new_dimensions = []
     for d, size in zip(dimensions, source, strict=True):
         if old[d] == 1 and size == 1:
             if not free:
                 return None
-            found.append(free.pop(0))
+            new_dimensions.append(free.pop(0))
         elif d in alone:
-            found.append(alone[d])
+            new_dimensions.append(alone[d])
         else:
             return None
-    return tuple(found)
+    return tuple(new_dimensions)
 
 
-def _elementwise(draft: Draft, x: Instruction) -> Instruction | None:
+def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
     """Do an op on what its operands were before they were reshaped, and reshape the result."""
-    shape = static(x.shape)
+    shape = static(op.shape)
     if shape is None or not shape.dimensions or not prod(shape.dimensions):
         return None
-    if not _SAID_OF_RESULT.isdisjoint(x.attributes):
+    if not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
-    sources = [_source(draft, at, shape.dimensions) for at in x.operands]
+    sources = [_source(draft, at, shape.dimensions) for at in op.operands]
     sizes = next((s.dimensions for s in sources if s is not None), None)
     if sizes is None:
         return None
-    found = [_in_sizes(draft, at, sizes, s) for at, s in zip(x.operands, sources, strict=True)]
-    plain = sum(item.is_plain for item in found)
+    forms = [_in_sizes(draft, at, sizes, s) for at, s in zip(op.operands, sources, strict=True)]
+    plain = sum(item.is_plain for item in forms)
     moved = sum(s is not None for s in sources)
     if plain and (plain >= moved or not only_ones_differ(sizes, shape.dimensions)):
         return None
-    operands = [_made(draft, at, sizes, item) for at, item in zip(x.operands, found, strict=True)]
-    inner = draft.add(x, x.opcode, ArrayShape(shape.element_type, sizes), operands, x.attributes)
-    return became(x, "reshape", (inner,))
+    operands = [_made(draft, at, sizes, item) for at, item in zip(op.operands, forms, strict=True)]
+    inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), operands, op.attributes)
+    return became(op, "reshape", (inner,))
 
 
 def _in_sizes(draft: Draft, at: int, sizes: Sizes, source: ArrayShape | None) -> _Operand:
     """Return how an operand comes to have other sizes; `source`: its shape before a reshape."""
-    x = draft.made[at]
-    if not _sizes(x):
+    op = draft.made[at]
+    if not _sizes(op):
         return _Operand(at)
     if source is not None and source.dimensions == sizes:
-        return _Operand(x.operands[0])
-    if x.opcode == "broadcast" and static(draft.shape(x.operands[0])) is not None:
-        places = x.attributes.integers("dimensions")
-        inner = _sizes(draft.made[x.operands[0]])
-        dimensions = replaced_dimensions(places, inner, _sizes(x), sizes)
+        return _Operand(op.operands[0])
+    if op.opcode == "broadcast" and static(draft.shape(op.operands[0])) is not None:
+        places = op.attributes.integers("dimensions")
+        inner = _sizes(draft.made[op.operands[0]])
+        dimensions = replaced_dimensions(places, inner, _sizes(op), sizes)
         if dimensions is not None:
-            return _Operand(x.operands[0], "broadcast", dimensions)
+            return _Operand(op.operands[0], "broadcast", dimensions)
     return _Operand(at, "reshape", (), True)
 
 
@@ -115,52 +115,52 @@ def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
     return draft.add(like, item.opcode, shape, (item.position,), own)
 
 
-def _sizes(x: Instruction) -> Sizes:
-    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else ()
+def _sizes(op: Instruction) -> Sizes:
+    return op.shape.dimensions if isinstance(op.shape, ArrayShape) else ()
 
 
 def _source(draft: Draft, at: int, sizes: Sizes) -> ArrayShape | None:
     """Return the shape before a reshape to these sizes; None where there is no reshape."""
-    x = draft.made[at]
-    if x.opcode != "reshape" or _sizes(x) != sizes or "sharding" in x.attributes:
+    op = draft.made[at]
+    if op.opcode != "reshape" or _sizes(op) != sizes or "sharding" in op.attributes:
         return None
-    return static(draft.shape(x.operands[0]))
+    return static(draft.shape(op.operands[0]))
 
 
-def _broadcast(draft: Draft, x: Instruction) -> Instruction | None:
+def _broadcast(draft: Draft, op: Instruction) -> Instruction | None:
     """Repeat what was only given dimensions of one element."""
-    operand = draft.made[x.operands[0]]
+    operand = draft.made[op.operands[0]]
     seen = _sizes(operand)
-    inner = _source(draft, x.operands[0], seen)
-    if static(x.shape) is None or inner is None or not prod(seen):
+    inner = _source(draft, op.operands[0], seen)
+    if static(op.shape) is None or inner is None or not prod(seen):
         return None
     if not only_ones_differ(inner.dimensions, seen):
         return None
-    sizes, places = _sizes(x), x.attributes.integers("dimensions")
+    sizes, places = _sizes(op), op.attributes.integers("dimensions")
     ones = [places[d] for d, size in enumerate(seen) if size == 1 and sizes[places[d]] == 1]
     others = [places[d] for d, size in enumerate(seen) if size != 1]
-    found = []
+    new_places = []
     for size in inner.dimensions:
         if size != 1:
-            found.append(others.pop(0))
+            new_places.append(others.pop(0))
         elif ones:
-            found.append(ones.pop(0))
+            new_places.append(ones.pop(0))
         else:
             return None
-    return became(x, "broadcast", operand.operands, dimensions=tuple(found))
+    return became(op, "broadcast", operand.operands, dimensions=tuple(new_places))
 
 
-def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
+def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     """Reduce before reshaping, where whole dimensions are reduced and the others stay."""
-    shape = static(x.shape)
-    if shape is None or len(x.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(x.attributes):
+    shape = static(op.shape)
+    if shape is None or len(op.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
-    operand = draft.made[x.operands[0]]
-    inner = _source(draft, x.operands[0], _sizes(operand))
+    operand = draft.made[op.operands[0]]
+    inner = _source(draft, op.operands[0], _sizes(operand))
     if inner is None or not prod(inner.dimensions):
         return None
     new = inner.dimensions
-    reduced = set(x.attributes.integers("dimensions"))
+    reduced = set(op.attributes.integers("dimensions"))
     dimensions: list[int] = []
     later: set[int] = set()
     for there, here in dimension_groups(new, _sizes(operand)):
@@ -171,36 +171,38 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
     # Dimensions of size 1 are in no group.
     kept = [d for d in range(len(_sizes(operand))) if d not in reduced or d in later]
     rest = [n for n, d in enumerate(kept) if d in later]
-    if rest and (prod(new[d] for d in dimensions) == 1 or not _reduces_twice(draft, x)):
+    if rest and (prod(new[d] for d in dimensions) == 1 or not _reduces_twice(draft, op)):
         return None
     left = tuple(size for d, size in enumerate(new) if d not in dimensions)
-    attributes = x.attributes.replaced(dimensions=tuple(sorted(dimensions)))
-    operands = (operand.operands[0], x.operands[1])
+    attributes = op.attributes.replaced(dimensions=tuple(sorted(dimensions)))
+    operands = (operand.operands[0], op.operands[1])
     if left == shape.dimensions:
-        return x._replace(operands=operands, attributes=attributes, start=-1, end=-1)
-    made = draft.add(x, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
+        return op._replace(operands=operands, attributes=attributes, start=-1, end=-1)
+    reduced_at = draft.add(op, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
     if not rest:
-        return became(x, "reshape", (made,))
+        return became(op, "reshape", (reduced_at,))
     split = ArrayShape(shape.element_type, tuple(_sizes(operand)[d] for d in kept))
-    made = draft.add(x, "reshape", split, (made,))
-    attributes = x.attributes.replaced(dimensions=tuple(rest))
-    return x._replace(operands=(made, x.operands[1]), attributes=attributes, start=-1, end=-1)
+    reduced_at = draft.add(op, "reshape", split, (reduced_at,))
+    attributes = op.attributes.replaced(dimensions=tuple(rest))
+    return op._replace(
+        operands=(reduced_at, op.operands[1]), attributes=attributes, start=-1, end=-1
+    )
 
 
-def _reduces_twice(draft: Draft, x: Instruction) -> bool:
+def _reduces_twice(draft: Draft, op: Instruction) -> bool:
     """Whether a reduction may be done in two, each from the same start.
 
     Sums of narrow floats may not: what is between the two would be rounded.
     """
-    opcode = commutative_region(draft.module.computation[x.attributes.called[0]])
+    opcode = commutative_region(draft.module.computation[op.attributes.called[0]])
     if opcode in ("maximum", "minimum", "and", "or"):
         return True
-    element_type = array_shape(x.shape).element_type
+    element_type = array_shape(op.shape).element_type
     if opcode not in ("add", "multiply") or (
         element_type.kind is Kind.FLOAT and element_type.bits < 32
     ):
         return False
-    return is_value(draft, x.operands[1], 0 if opcode == "add" else 1)
+    return is_value(draft, op.operands[1], 0 if opcode == "add" else 1)
 
 
 RESHAPE_RULES: dict[str, Rule] = {

@@ -29,21 +29,21 @@ def check_inlined_size(module: Module, most: int) -> None:
     applied: dict[str, None] = {}
     for computation in callees_first(module, only_reachable=True):
         total = len(computation.instructions)
-        for x in computation.instructions:
-            if x.attributes.called:
-                if x.opcode in INLINED or x.opcode in RUN_BY_OPERANDS:
-                    total += sum(size[name] for name in x.attributes.called)
+        for op in computation.instructions:
+            if op.attributes.called:
+                if op.opcode in INLINED or op.opcode in RUN_BY_OPERANDS:
+                    total += sum(size[name] for name in op.attributes.called)
                 else:
-                    applied.update(dict.fromkeys(x.attributes.called))
+                    applied.update(dict.fromkeys(op.attributes.called))
         size[computation.name] = min(total, most + 1)
-    found = size[module.entry.name] + sum(size[name] for name in applied)
-    if found > most:
+    whole_size = size[module.entry.name] + sum(size[name] for name in applied)
+    if whole_size > most:
         raise LimitError(
             "E5020",
             f"writing the calls in {module.name!r} out makes more than {most:,} instructions",
             limit="most_instructions",
             allowed=most,
-            found=found,
+            found=whole_size,
             hint="raise it with inline-calls{most-instructions=N} if the memory is there",
         )
 
@@ -54,10 +54,10 @@ def wrapper_positions(module: Module, computation: Computation) -> frozenset[int
     A start whose operands come later, bound by updates, stays.
     """
     instructions = computation.instructions
-    starts = [i for i, x in enumerate(instructions) if x.opcode == STARTS]
+    starts = [i for i, op in enumerate(instructions) if op.opcode == STARTS]
     if not starts:
         return frozenset()
-    found: set[int] = set()
+    wrappers: set[int] = set()
     for start in starts:
         callee = module.computation[instructions[start].attributes.called[0]]
         chain, at = [start], start
@@ -70,5 +70,5 @@ def wrapper_positions(module: Module, computation: Computation) -> frozenset[int
                 whole = instructions[at].opcode in FOLLOWS
                 chain.append(at)
         if whole:
-            found.update(chain)
-    return frozenset(found)
+            wrappers.update(chain)
+    return frozenset(wrappers)

@@ -17,12 +17,12 @@ _COMPARED_BYTES = 1 << 16
 """Larger computed arrays are equal only where they are one array."""
 
 
-def constant_array(x: Instruction) -> Array | None:
+def constant_array(op: Instruction) -> Array | None:
     """Return the value of a constant in storage form, read-only.
 
     None where it is no array of known sizes, or its values were left out of the text.
     """
-    literal, shape = x.literal, x.shape
+    literal, shape = op.literal, op.shape
     if literal is None or not isinstance(shape, ArrayShape) or shape.dynamic is not None:
         return None
     if not shape.element_type.is_array:
@@ -33,7 +33,7 @@ def constant_array(x: Instruction) -> Array | None:
         return None
     if len(literal.text) <= _SHORT_TEXT:
         return _read(literal.text, shape)
-    return _checked(literal_array(literal, shape, x.name))
+    return _checked(literal_array(literal, shape, op.name))
 
 
 @lru_cache(maxsize=4096)
@@ -48,25 +48,25 @@ def _checked(value: object) -> Array | None:
     return value
 
 
-def scalar_constant(x: Instruction) -> Array | None:
+def scalar_constant(op: Instruction) -> Array | None:
     """Return the value of a constant of one element, None for anything else."""
-    if x.opcode != "constant" or not isinstance(x.shape, ArrayShape):
+    if op.opcode != "constant" or not isinstance(op.shape, ArrayShape):
         return None
-    return constant_array(x) if x.shape.element_count == 1 else None
+    return constant_array(op) if op.shape.element_count == 1 else None
 
 
-def constant_key(x: Instruction) -> object:
+def constant_key(op: Instruction) -> object:
     """Return what two constants of one shape share if and only if they have the same bits.
 
     None where that cannot be told.
     """
-    literal, shape = x.literal, x.shape
+    literal, shape = op.literal, op.shape
     if literal is None or literal.is_elided:
         return None
     if isinstance(shape, ArrayShape) and (
         literal.array is not None or shape.element_count <= _SMALL_ELEMENTS
     ):
-        array = constant_array(x)
+        array = constant_array(op)
         if array is None:
             return None
         return array.tobytes() if array.nbytes <= _COMPARED_BYTES else id(array)

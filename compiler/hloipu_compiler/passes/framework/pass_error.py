@@ -7,11 +7,11 @@ from hloipu_runtime.errors import HloipuError
 class PassError(HloipuError):
     """A pass broke the module: which one, and what the verifier found after it."""
 
-    def __init__(self, pass_name: str, found: VerifyError) -> None:
+    def __init__(self, pass_name: str, error: VerifyError) -> None:
         super().__init__(
             "E9001",
-            f"the module is not valid any more after the pass {pass_name}: {found.message}",
+            f"the module is not valid any more after the pass {pass_name}: {error.message}",
             hint="the pass is wrong, not your module; leave it out, or report it with the module",
         )
         self.pass_name = pass_name
-        self.faults: tuple[Fault, ...] = found.faults
+        self.faults: tuple[Fault, ...] = error.faults

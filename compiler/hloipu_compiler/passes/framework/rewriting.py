@@ -20,11 +20,11 @@ Rule = Callable[["Draft", Instruction], "int | Instruction | None"]
 instruction to put in its place, or None to leave it."""
 
 
-def with_operands(x: Instruction, operands: tuple[int, ...]) -> Instruction:
+def with_operands(op: Instruction, operands: tuple[int, ...]) -> Instruction:
     """Return an instruction with other operands; faster than `_replace`, which passes live on."""
     return Instruction(
-        x.name, x.opcode, x.shape, operands, x.attributes, x.metadata, x.backend_config,
-        x.literal, x.parameter_number, x.start, x.end,
+        op.name, op.opcode, op.shape, operands, op.attributes, op.metadata, op.backend_config,
+        op.literal, op.parameter_number, op.start, op.end,
     )  # fmt: skip
 
 
@@ -59,15 +59,15 @@ class Draft:
         )  # fmt: skip
         return len(self.made) - 1
 
-    def append(self, x: Instruction) -> int:
+    def append(self, op: Instruction) -> int:
         """Append an instruction as it stands."""
-        self.made.append(x)
+        self.made.append(op)
         return len(self.made) - 1
 
     def fresh_name(self, stem: str) -> str:
         """Return a name that no instruction of the old or the new computation has."""
         if self._names is None:
-            self._names = Names(x.name for x in self.old.instructions)
+            self._names = Names(op.name for op in self.old.instructions)
         return self._names.fresh(stem)
 
     def shape(self, position: int) -> Shape:
@@ -78,16 +78,16 @@ class Draft:
         """Return the new computation."""
         place = self.place[self.old.root] if root is None else root
         old = self.old
-        made = Computation(old.name, tuple(self.made), place, old.execution_thread)
-        return with_control_names(made, self._moved_names())
+        new = Computation(old.name, tuple(self.made), place, old.execution_thread)
+        return with_control_names(new, self._moved_names())
 
     def _moved_names(self) -> dict[str, str]:
-        made = self.made
+        new = self.made
         old = self.old.instructions
         return {
-            x.name: made[at].name
-            for x, at in zip(old, self.place, strict=True)
-            if made[at].name != x.name
+            op.name: new[at].name
+            for op, at in zip(old, self.place, strict=True)
+            if new[at].name != op.name
         }
 
 
@@ -95,48 +95,48 @@ def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Co
     """Return a computation whose control predecessors have the names that they go by now."""
     if not moved:
         return computation
-    found = [i for i, x in enumerate(computation.instructions) if CONTROL in x.attributes]
-    if not found:
+    controlled = [i for i, op in enumerate(computation.instructions) if CONTROL in op.attributes]
+    if not controlled:
         return computation
     instructions = list(computation.instructions)
     known = computation.position
-    for i in found:
-        x = instructions[i]
-        names = dict.fromkeys(moved.get(name, name) for name in control_predecessors(x))
-        names.pop(x.name, None)
+    for i in controlled:
+        op = instructions[i]
+        names = dict.fromkeys(moved.get(name, name) for name in control_predecessors(op))
+        names.pop(op.name, None)
         kept = tuple(name for name in names if name in known)
-        values = {key: value for key, value in x.attributes.items() if key != CONTROL}
+        values = {key: value for key, value in op.attributes.items() if key != CONTROL}
         if kept:
             values[CONTROL] = kept
-        instructions[i] = x._replace(attributes=Attributes(values, x.attributes.called))
+        instructions[i] = op._replace(attributes=Attributes(values, op.attributes.called))
     return replace(computation, instructions=tuple(instructions))
 
 
 def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule]) -> Computation:
     """Return a computation after its rules, by opcode; the same one where none does anything."""
     instructions = computation.instructions
-    if not any(x.opcode in rules for x in instructions):
+    if not any(op.opcode in rules for op in instructions):
         return computation
     draft = Draft(module, computation)
-    made, place = draft.made, draft.place
+    written, place = draft.made, draft.place
     changed = False
-    for x in instructions:
-        operands = x.operands
+    for op in instructions:
+        operands = op.operands
         if changed and operands:
             moved = tuple([place[i] for i in operands])
             if moved != operands:
-                x = with_operands(x, moved)
-        rule = rules.get(x.opcode)
+                op = with_operands(op, moved)
+        rule = rules.get(op.opcode)
         if rule is not None:
-            found = rule(draft, x)
-            if found is not None:
+            outcome = rule(draft, op)
+            if outcome is not None:
                 changed = True
-                if isinstance(found, int):
-                    place.append(found)
+                if isinstance(outcome, int):
+                    place.append(outcome)
                     continue
-                x = found
-        place.append(len(made))
-        made.append(x)
+                op = outcome
+        place.append(len(written))
+        written.append(op)
     return draft.finish() if changed else computation
 
 
@@ -147,14 +147,14 @@ def rewritten_in_place(
     ipus = dict(plan.ipus)
 
     def placed(computation: Computation, rule: Rule) -> Rule:
-        def applied(draft: Draft, x: Instruction) -> int | Instruction | None:
+        def applied(draft: Draft, op: Instruction) -> int | Instruction | None:
             before = len(draft.made)
-            made = rule(draft, x)
-            ipu = ipus.get((computation.name, x.name))
+            outcome = rule(draft, op)
+            ipu = ipus.get((computation.name, op.name))
             if ipu is not None:
                 for new in draft.made[before:]:
                     ipus[computation.name, new.name] = ipu
-            return made
+            return outcome
 
         return applied
 
@@ -164,8 +164,8 @@ def rewritten_in_place(
             rules = {opcode: placed(computation, rule) for opcode, rule in rules.items()}
         return rewritten(module, computation, rules)
 
-    made = with_each(module, changed)
-    return made, plan if len(ipus) == len(plan.ipus) else replace(plan, ipus=ipus)
+    changed_module = with_each(module, changed)
+    return changed_module, plan if len(ipus) == len(plan.ipus) else replace(plan, ipus=ipus)
 
 
 def with_each(module: Module, change: Callable[[Computation], Computation]) -> Module:

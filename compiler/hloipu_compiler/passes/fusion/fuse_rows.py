@@ -39,22 +39,22 @@ def rows_fused(
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
     effects = effectful_computations(module)
-    made: list[Computation] = []
+    fused: list[Computation] = []
     entry = 0
     changed = False
     for position, computation in enumerate(module.computations):
         if computation.name in runs:
-            regions = RowFinder(module, computation, effects, most_ops, ipus).found()
+            regions = RowFinder(module, computation, effects, most_ops, ipus).member_lists()
             if regions:
                 computation, inner = with_regions(computation, regions, names)
-                made += inner
+                fused += inner
                 changed = True
         if position == module.entry_position:
-            entry = len(made)
-        made.append(computation)
+            entry = len(fused)
+        fused.append(computation)
     if not changed:
         return module
-    return replace(module, computations=tuple(made), entry_position=entry)
+    return replace(module, computations=tuple(fused), entry_position=entry)
 
 
 @register
@@ -80,15 +80,15 @@ def with_regions(
     instructions = computation.instructions
     region_of = {position: n for n, members in enumerate(regions) for position in members}
     bodies = [_Body(computation, members) for members in regions]
-    taken = Names(x.name for x in instructions)
+    taken = Names(op.name for op in instructions)
     inner: list[Computation] = []
-    made: list[Instruction] = []
+    new_instructions: list[Instruction] = []
     place: dict[int, int] = {}
     for unit in _ordered(computation, regions, region_of, bodies):
         if unit < len(instructions):
-            x = instructions[unit]
-            place[unit] = len(made)
-            made.append(with_operands(x, tuple(place[i] for i in x.operands)))
+            op = instructions[unit]
+            place[unit] = len(new_instructions)
+            new_instructions.append(with_operands(op, tuple(place[i] for i in op.operands)))
             continue
         body = bodies[unit - len(instructions)]
         name = names.fresh(f"rows.{instructions[body.members[-1]].name}")
@@ -98,21 +98,25 @@ def with_regions(
         last = instructions[body.members[-1]]
         attributes = Attributes({"kind": "kInput", "calls": name}, (name,))
         own = last.name if len(body.results) == 1 else taken.fresh(f"rows.{last.name}")
-        at = len(made)
-        made.append(Instruction(own, "fusion", body.shape(), operands, attributes, last.metadata))
+        at = len(new_instructions)
+        new_instructions.append(
+            Instruction(own, "fusion", body.shape(), operands, attributes, last.metadata)
+        )
         if len(body.results) == 1:
             place[body.results[0]] = at
-            made[at] = made[at]._replace(name=instructions[body.results[0]].name)
+            new_instructions[at] = new_instructions[at]._replace(
+                name=instructions[body.results[0]].name
+            )
             continue
         for number, position in enumerate(body.results):
-            x = instructions[position]
-            place[position] = len(made)
+            op = instructions[position]
+            place[position] = len(new_instructions)
             element = Attributes({"index": number})
-            made.append(
-                Instruction(x.name, "get-tuple-element", x.shape, (at,), element, x.metadata)
+            new_instructions.append(
+                Instruction(op.name, "get-tuple-element", op.shape, (at,), element, op.metadata)
             )
     root = place[computation.root]
-    return replace(computation, instructions=tuple(made), root=root), inner
+    return replace(computation, instructions=tuple(new_instructions), root=root), inner
 
 
 def _ordered(
@@ -160,17 +164,17 @@ def _ordered(
 def _only_copied(computation: Computation, bodies: "Sequence[_Body]") -> set[int]:
     """Return the broadcasts that nothing reads any more but regions, which have their own."""
     inside = {position for body in bodies for position in body.inside}
-    found: set[int] = set()
+    unread: set[int] = set()
     for position in sorted({p for body in bodies for p in body.copied}, reverse=True):
         is_broadcast = computation.instructions[position].opcode == "broadcast"
         readers = computation.users[position]
         if (
             is_broadcast
             and position != computation.root
-            and all(u in inside or u in found for u in readers)
+            and all(u in inside or u in unread for u in readers)
         ):
-            found.add(position)
-    return found
+            unread.add(position)
+    return unread
 
 
 class _Body:
@@ -208,13 +212,13 @@ class _Body:
         return False
 
     def _reads(self, operand: int) -> None:
-        x = self.computation.instructions[operand]
+        op = self.computation.instructions[operand]
         if operand in self.inside:
             return
-        if x.opcode == "constant" and not sizes_of(x):
+        if op.opcode == "constant" and not sizes_of(op):
             self.copied[operand] = None
-        elif x.opcode == "broadcast":
-            self._reads(x.operands[0])
+        elif op.opcode == "broadcast":
+            self._reads(op.operands[0])
             self.copied[operand] = None
         else:
             self.outside[operand] = None
@@ -222,10 +226,10 @@ class _Body:
     def shape(self) -> ArrayShape | TupleShape:
         """Return the shape of the fusion's result."""
         shapes = [self.computation.instructions[p].shape for p in self.results]
-        found = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
-        if not isinstance(found, ArrayShape | TupleShape):
-            raise TypeError(f"a region of rows makes {found}")
-        return found
+        shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
+        if not isinstance(shape, ArrayShape | TupleShape):
+            raise TypeError(f"a region of rows makes {shape}")
+        return shape
 
     def written(self, name: str, names: Names) -> list[Computation]:
         """Return the region's computation, after those of reductions with a producer of their own.
@@ -235,64 +239,64 @@ class _Body:
         instructions = self.computation.instructions
         taken = Names(instructions[i].name for i in (*self.members, *self.copied))
         place: dict[int, int] = {}
-        made: list[Instruction] = []
+        written: list[Instruction] = []
         for number, position in enumerate(self.outside):
             place[position] = number
             shape = instructions[position].shape
             parameter = taken.fresh(f"param.{number}")
-            made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
+            written.append(Instruction(parameter, "parameter", shape, parameter_number=number))
         pairs = self._pairs()
         producers = set(pairs.values())
         inner: list[Computation] = []
         for position in sorted((*self.copied, *self.members)):
             if position in producers and len(self.members) > 2:
                 continue
-            x = instructions[position]
+            op = instructions[position]
             if position in pairs and len(self.members) > 2:
                 pair = _Body(self.computation, [pairs[position], position])
-                pair_name = names.fresh(f"rows.{x.name}")
+                pair_name = names.fresh(f"rows.{op.name}")
                 inner += pair.written(pair_name, names)
                 attributes = Attributes({"kind": "kInput", "calls": pair_name}, (pair_name,))
                 operands = tuple(place[i] for i in pair.outside)
-                x = Instruction(x.name, "fusion", x.shape, operands, attributes, x.metadata)
+                op = Instruction(op.name, "fusion", op.shape, operands, attributes, op.metadata)
             else:
-                x = with_operands(x, tuple(place[i] for i in x.operands))
-            place[position] = len(made)
-            made.append(x)
+                op = with_operands(op, tuple(place[i] for i in op.operands))
+            place[position] = len(written)
+            written.append(op)
         roots = [place[p] for p in self.results]
         if len(roots) > 1:
             shape = self.shape()
-            made.append(Instruction(taken.fresh("results"), "tuple", shape, tuple(roots)))
-            roots = [len(made) - 1]
-        return [*inner, _without_dead(name, made, roots[0])]
+            written.append(Instruction(taken.fresh("results"), "tuple", shape, tuple(roots)))
+            roots = [len(written) - 1]
+        return [*inner, _without_dead(name, written, roots[0])]
 
     def _pairs(self) -> dict[int, int]:
         """Return reductions whose operand nothing else reads, with the operand."""
-        found = {}
+        source_by_reduction = {}
         for position in self.members:
-            x = self.computation.instructions[position]
-            if x.opcode == "reduce":
-                source = x.operands[0]
+            op = self.computation.instructions[position]
+            if op.opcode == "reduce":
+                source = op.operands[0]
                 alone = set(self.computation.users[source]) == {position}
                 if source in self.inside and alone and source != self.computation.root:
-                    found[position] = source
-        return found
+                    source_by_reduction[position] = source
+        return source_by_reduction
 
 
-def _without_dead(name: str, made: list[Instruction], root: int) -> Computation:
+def _without_dead(name: str, instructions: list[Instruction], root: int) -> Computation:
     """Return a computation without copies that only fusions within it read for themselves."""
-    live = bytearray(len(made))
+    live = bytearray(len(instructions))
     live[root] = 1
-    for position in range(len(made) - 1, -1, -1):
-        if made[position].parameter_number >= 0:
+    for position in range(len(instructions) - 1, -1, -1):
+        if instructions[position].parameter_number >= 0:
             live[position] = 1
         if live[position]:
-            for operand in made[position].operands:
+            for operand in instructions[position].operands:
                 live[operand] = 1
     place: dict[int, int] = {}
     kept: list[Instruction] = []
-    for position, x in enumerate(made):
+    for position, op in enumerate(instructions):
         if live[position]:
             place[position] = len(kept)
-            kept.append(with_operands(x, tuple(place[i] for i in x.operands)))
+            kept.append(with_operands(op, tuple(place[i] for i in op.operands)))
     return Computation(name, tuple(kept), place[root])

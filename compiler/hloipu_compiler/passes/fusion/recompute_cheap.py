@@ -49,10 +49,10 @@ def cheap_values_recomputed(
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra)
-        made = _Cutting(old, buffers, most_ops, full_percent, least_gap).recomputed()
+        cut_computation = _Cutting(old, buffers, most_ops, full_percent, least_gap).recomputed()
         extra[name] = extra_bytes(buffers, range(len(old.instructions)))
-        if made is not None:
-            now[name] = made
+        if cut_computation is not None:
+            now[name] = cut_computation
             changed = True
     if not changed:
         return module
@@ -95,8 +95,8 @@ class _Cutting:
         """Return the buffer of each cheap op that makes one."""
         return {
             at: self.buffers.makes[at][0]
-            for at, x in enumerate(self.computation.instructions)
-            if len(self.buffers.makes[at]) == 1 and _is_cheap(x)
+            for at, op in enumerate(self.computation.instructions)
+            if len(self.buffers.makes[at]) == 1 and _is_cheap(op)
         }
 
     def recomputed(self) -> Computation | None:
@@ -131,20 +131,20 @@ class _Cutting:
 
     def _ops(self, at: int, place: int) -> tuple[int, ...] | None:
         """Return the ops that make a value from what is live at a place; None: there are none."""
-        found: set[int] = set()
+        ops: set[int] = set()
         stack = [at]
         while stack:
             op = stack.pop()
-            if op in found:
+            if op in ops:
                 continue
             if not _is_cheap(self.computation.instructions[op]):
                 return None
-            found.add(op)
-            if len(found) > self.most_ops:
+            ops.add(op)
+            if len(ops) > self.most_ops:
                 return None
             operands = self.computation.instructions[op].operands
             stack += (i for i in operands if not (self._is_live(i, place) or self._is_small(i)))
-        return tuple(sorted(found))
+        return tuple(sorted(ops))
 
     def _is_live(self, at: int, place: int) -> bool:
         """Whether a value can be read at a place with nothing living longer for it."""
@@ -156,8 +156,8 @@ class _Cutting:
 
     def _is_small(self, at: int) -> bool:
         """Whether what a value keeps alive is nothing beside the peak."""
-        held = {b for part in self.buffers.holds[at] for b in part}
-        return sum(self.buffers.sizes[b] for b in held) * _SMALL < self.peak
+        kept_alive = {b for part in self.buffers.holds[at] for b in part}
+        return sum(self.buffers.sizes[b] for b in kept_alive) * _SMALL < self.peak
 
     def _pin(self, at: int, place: int) -> None:
         """Note that a value is read at a place."""
@@ -168,32 +168,34 @@ class _Cutting:
     def _rebuilt(self) -> Computation:
         """Return the computation with the copies put in."""
         old = self.computation.instructions
-        names = Names(x.name for x in old)
-        made: list[Instruction] = []
+        names = Names(instruction.name for instruction in old)
+        instructions: list[Instruction] = []
         place: list[int] = []
-        for at, x in enumerate(old):
+        for at, instruction in enumerate(old):
             for value, ops in self.cuts.get(at, ()):
                 copies: dict[int, int] = {}
                 for op in ops:
                     copy = with_operands(
                         old[op], tuple([copies.get(i, place[i]) for i in old[op].operands])
                     )
-                    copies[op] = len(made)
-                    made.append(copy._replace(name=names.fresh(old[op].name)))
+                    copies[op] = len(instructions)
+                    instructions.append(copy._replace(name=names.fresh(old[op].name)))
                 place[value] = copies[value]
-            place.append(len(made))
-            made.append(with_operands(x, tuple([place[i] for i in x.operands])))
+            place.append(len(instructions))
+            instructions.append(
+                with_operands(instruction, tuple([place[i] for i in instruction.operands]))
+            )
         root = place[self.computation.root]
-        return replace(self.computation, instructions=tuple(made), root=root)
+        return replace(self.computation, instructions=tuple(instructions), root=root)
 
 
-def _is_cheap(x: Instruction) -> bool:
+def _is_cheap(op: Instruction) -> bool:
     """Whether an op may be run again: nothing but arithmetic on arrays, held in place by nobody."""
     return (
-        x.opcode in CHEAP
-        and isinstance(x.shape, ArrayShape)
-        and x.shape.is_static
-        and not control_predecessors(x)
+        op.opcode in CHEAP
+        and isinstance(op.shape, ArrayShape)
+        and op.shape.is_static
+        and not control_predecessors(op)
     )
 
 

@@ -67,49 +67,49 @@ class RowFinder:
         self.region_of: dict[int, _Region] = {}
         self.after: list[int] = []
 
-    def found(self) -> list[list[int]]:
+    def member_lists(self) -> list[list[int]]:
         """Return the members of each region, in text order; broadcasts are no members."""
         if not self.kinds or any(map(control_predecessors, self.computation.instructions)):
             return []
-        for position, x in enumerate(self.computation.instructions):
-            if has_side_effect(x) or not self.effects.isdisjoint(x.attributes.called):
+        for position, op in enumerate(self.computation.instructions):
+            if has_side_effect(op) or not self.effects.isdisjoint(op.attributes.called):
                 for regions in self.open.values():
                     for region in tuple(regions):
                         self._close(region)
-            mask = self._after(x)
-            kind = self._kind(position, x)
+            mask = self._after(op)
+            kind = self._kind(position, op)
             if kind is not None:
-                self._join(position, x, kind, mask)
+                self._join(position, op, kind, mask)
             self.after.append(mask & self.open_bits)
         return [part for region in self.regions for part in self._connected(region)]
 
-    def _sources(self, x: Instruction) -> list[int]:
+    def _sources(self, op: Instruction) -> list[int]:
         """Return the operands, seen through broadcasts, which regions make for themselves."""
         instructions = self.computation.instructions
-        found = []
-        for operand in x.operands:
+        sources = []
+        for operand in op.operands:
             while instructions[operand].opcode == "broadcast":
                 operand = instructions[operand].operands[0]
-            found.append(operand)
-        return found
+            sources.append(operand)
+        return sources
 
-    def _after(self, x: Instruction) -> int:
+    def _after(self, op: Instruction) -> int:
         """Return the regions that an op must come after, its operands' own ones included."""
         mask = 0
-        for operand in self._sources(x):
+        for operand in self._sources(op):
             region = self.region_of.get(operand)
             mask |= self.after[operand] if region is None else region.after | region.bit
         return mask
 
-    def _kind(self, position: int, x: Instruction) -> Kind | None:
+    def _kind(self, position: int, op: Instruction) -> Kind | None:
         """Return of which kind a region with this op would be."""
-        sizes = sizes_of(x)
-        ipu = self.ipus.get((self.computation.name, x.name), -1)
-        if x.opcode == "reduce":
-            return _kind_of_reduction(self.computation, x, ipu)
-        if not _is_elementwise(self.computation, x) or sizes is None:
+        sizes = sizes_of(op)
+        ipu = self.ipus.get((self.computation.name, op.name), -1)
+        if op.opcode == "reduce":
+            return _kind_of_reduction(self.computation, op, ipu)
+        if not _is_elementwise(self.computation, op) or sizes is None:
             return None
-        for operand in self._sources(x):
+        for operand in self._sources(op):
             region = self.region_of.get(operand)
             if region is not None and sizes and sizes == region.kind.rows:
                 return region.kind if region.kind.ipu == ipu else None
@@ -125,15 +125,15 @@ class RowFinder:
             return only
         return self.kinds[sizes, ipu]
 
-    def _join(self, position: int, x: Instruction, kind: Kind, mask: int) -> None:
+    def _join(self, position: int, op: Instruction, kind: Kind, mask: int) -> None:
         """Put an op into the newest region that it can be in, or a new one."""
         regions = self.open.setdefault(kind, [])
-        is_rows = sizes_of(x) == kind.rows and x.opcode != "reduce"
+        is_rows = sizes_of(op) == kind.rows and op.opcode != "reduce"
         for region in reversed(regions):
-            own = self._outside(x, region)
+            own = self._outside(op, region)
             if own & region.bit or len(region.members) >= self.most_ops:
                 continue
-            if is_rows and all(self.region_of.get(o) is not region for o in self._sources(x)):
+            if is_rows and all(self.region_of.get(o) is not region for o in self._sources(op)):
                 continue
             break
         else:
@@ -154,10 +154,10 @@ class RowFinder:
         region.members.append(position)
         self.region_of[position] = region
 
-    def _outside(self, x: Instruction, region: _Region) -> int:
+    def _outside(self, op: Instruction, region: _Region) -> int:
         """Return the regions that an op's operands outside of a region come after."""
         mask = 0
-        for operand in self._sources(x):
+        for operand in self._sources(op):
             other = self.region_of.get(operand)
             if other is region:
                 continue
@@ -166,12 +166,12 @@ class RowFinder:
 
     def regions_of(self, bits: int) -> list[_Region]:
         """Return the regions with these bits."""
-        found = []
+        regions = []
         while bits:
             low = bits & -bits
-            found.append(self.regions[low.bit_length() - 1])
+            regions.append(self.regions[low.bit_length() - 1])
             bits ^= low
-        return found
+        return regions
 
     def _close(self, region: _Region) -> None:
         self.open_bits &= ~region.bit
@@ -211,10 +211,10 @@ def _kinds(
 ) -> dict[tuple[Sizes, int], Kind]:
     """Return for each space and IPU the dimensions that most of its reductions run along."""
     count: dict[Kind, int] = {}
-    for x in computation.instructions:
-        if x.opcode == "reduce":
-            ipu = ipus.get((computation.name, x.name), -1)
-            kind = _kind_of_reduction(computation, x, ipu)
+    for op in computation.instructions:
+        if op.opcode == "reduce":
+            ipu = ipus.get((computation.name, op.name), -1)
+            kind = _kind_of_reduction(computation, op, ipu)
             if kind is not None:
                 count[kind] = count.get(kind, 0) + 1
     best: dict[tuple[Sizes, int], Kind] = {}
@@ -223,32 +223,32 @@ def _kinds(
     return best
 
 
-def _kind_of_reduction(computation: Computation, x: Instruction, ipu: int) -> Kind | None:
+def _kind_of_reduction(computation: Computation, op: Instruction, ipu: int) -> Kind | None:
     """Return the kind of a reduction of one array from a constant number, or None."""
-    if len(x.operands) != 2 or not isinstance(x.shape, ArrayShape):
+    if len(op.operands) != 2 or not isinstance(op.shape, ArrayShape):
         return None
-    array, init = (computation.instructions[i] for i in x.operands)
+    array, init = (computation.instructions[i] for i in op.operands)
     sizes = sizes_of(array)
     if sizes is None or init.opcode != "constant":
         return None
-    dimensions = tuple(sorted(x.attributes.integers("dimensions")))
+    dimensions = tuple(sorted(op.attributes.integers("dimensions")))
     return Kind(sizes, dimensions, ipu) if dimensions else None
 
 
-def _is_elementwise(computation: Computation, x: Instruction) -> bool:
+def _is_elementwise(computation: Computation, op: Instruction) -> bool:
     """Whether an op is a fusion of elementwise ops, or an elementwise op on arrays of its sizes."""
-    if x.opcode == "fusion":
-        return x.attributes.text("kind") == "kLoop" and isinstance(x.shape, ArrayShape)
-    sizes = sizes_of(x)
+    if op.opcode == "fusion":
+        return op.attributes.text("kind") == "kLoop" and isinstance(op.shape, ArrayShape)
+    sizes = sizes_of(op)
     return (
-        x.opcode in FUSIBLE
+        op.opcode in FUSIBLE
         and sizes is not None
-        and all(sizes_of(computation.instructions[i]) == sizes for i in x.operands)
+        and all(sizes_of(computation.instructions[i]) == sizes for i in op.operands)
     )
 
 
-def sizes_of(x: Instruction) -> Sizes | None:
+def sizes_of(op: Instruction) -> Sizes | None:
     """Return the sizes of an array, None where they are not known or there is no array."""
-    if not isinstance(x.shape, ArrayShape) or not x.shape.is_static:
+    if not isinstance(op.shape, ArrayShape) or not op.shape.is_static:
         return None
-    return x.shape.dimensions
+    return op.shape.dimensions

@@ -56,14 +56,14 @@ class LoopRunner:
         The state that its condition depends on must start from constants, and be computed by
         straight-line code on scalars.
         """
-        x = caller.instructions[at]
-        condition = self.module.computation[x.attributes.text("condition")]
-        body = self.module.computation[x.attributes.text("body")]
-        narrow = None if condition.name in self._effectful else deciding_part(condition, body, x)
+        op = caller.instructions[at]
+        condition = self.module.computation[op.attributes.text("condition")]
+        body = self.module.computation[op.attributes.text("body")]
+        narrow = None if condition.name in self._effectful else deciding_part(condition, body, op)
         if narrow is None:
             return None
         kept, condition, body = narrow
-        state = _starts(caller, x, kept)
+        state = _starts(caller, op, kept)
         if state is None or not (_is_small(condition) and _is_small(body)):
             return None
         most = min(self.most_trips, self._left)
@@ -73,12 +73,12 @@ class LoopRunner:
 
 
 def deciding_part(
-    condition: Computation, body: Computation, x: Instruction
+    condition: Computation, body: Computation, op: Instruction
 ) -> tuple[tuple[int, ...] | None, Computation, Computation] | None:
     """Return the elements that decide the end, and condition and body for these alone."""
-    if isinstance(x.shape, ArrayShape):
+    if isinstance(op.shape, ArrayShape):
         return None, condition, body
-    if not is_divisible(x):
+    if not is_divisible(op):
         return None
     read = elements_read(condition, condition.parameters[0])
     if read is None:
@@ -98,7 +98,7 @@ def deciding_part(
 def _cleaned(computation: Computation) -> Computation:
     """Return what the root needs; effects decide nothing where no value comes from them."""
     instructions = computation.instructions
-    live = [x.parameter_number >= 0 for x in instructions]
+    live = [op.parameter_number >= 0 for op in instructions]
     live[computation.root] = True
     for at in range(len(live) - 1, -1, -1):
         if live[at]:
@@ -108,34 +108,34 @@ def _cleaned(computation: Computation) -> Computation:
 
 
 def _starts(
-    caller: Computation, x: Instruction, kept: tuple[int, ...] | None
+    caller: Computation, op: Instruction, kept: tuple[int, ...] | None
 ) -> "list[Array] | None":
     """Return the constants that the state starts from, or None where it does not."""
-    source = caller.instructions[x.operands[0]]
+    source = caller.instructions[op.operands[0]]
     if kept is None:
-        positions = [x.operands[0]]
+        positions = [op.operands[0]]
     elif source.opcode == "tuple":
         positions = [source.operands[i] for i in kept]
     else:
         return None
-    found: list[Array] = []
+    starts: list[Array] = []
     for position in positions:
         start = caller.instructions[position]
         value = scalar_constant(start)
         if value is None or value.ndim:
             return None
-        found.append(value)
-    return found
+        starts.append(value)
+    return starts
 
 
 def _is_small(computation: Computation) -> bool:
     if len(computation.instructions) > MOST_INSTRUCTIONS:
         return False
     return all(
-        x.opcode in _RUN
-        and not x.attributes.called
-        and (not isinstance(x.shape, ArrayShape) or x.shape.is_scalar)
-        for x in computation.instructions
+        op.opcode in _RUN
+        and not op.attributes.called
+        and (not isinstance(op.shape, ArrayShape) or op.shape.is_scalar)
+        for op in computation.instructions
     )
 
 

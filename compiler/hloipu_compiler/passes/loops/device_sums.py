@@ -68,9 +68,9 @@ def device_sum(
     """
     ops, at = [position], position
     while True:
-        x = computation.instructions[at]
-        element = x.attributes.integer("index") if x.opcode == _GTE else 0
-        meeting = x.operands[0] if x.opcode == _GTE else at
+        op = computation.instructions[at]
+        element = op.attributes.integer("index") if op.opcode == _GTE else 0
+        meeting = op.operands[0] if op.opcode == _GTE else at
         met = computation.instructions[meeting]
         if met.opcode in opcodes and adds_up(met):
             value = computation.instructions[position].shape
@@ -79,24 +79,24 @@ def device_sum(
             return DeviceSum(
                 tuple(ops), meeting, element, met.operands[element], value.element_type
             )
-        operand = followed(x)
+        operand = followed(op)
         if operand is None:
             return None
         at = operand
         ops.append(at)
 
 
-def moved_operand(x: Instruction, computation: Computation) -> int | None:
+def moved_operand(op: Instruction, computation: Computation) -> int | None:
     """Return the operand that an op moves, or converts to a wider float; None for other ops."""
-    if x.opcode in MOVING:
-        return x.operands[0]
-    if x.opcode != "convert":
+    if op.opcode in MOVING:
+        return op.operands[0]
+    if op.opcode != "convert":
         return None
-    old, new = computation.instructions[x.operands[0]].shape, x.shape
+    old, new = computation.instructions[op.operands[0]].shape, op.shape
     if not isinstance(old, ArrayShape) or not isinstance(new, ArrayShape):
         return None
     a, b = old.element_type, new.element_type
-    return x.operands[0] if a.is_float and b.is_float and a.bits < b.bits else None
+    return op.operands[0] if a.is_float and b.is_float and a.bits < b.bits else None
 
 
 def with_type(shape: Shape, element_type: ElementType) -> ArrayShape:
@@ -118,32 +118,34 @@ class Sums:
         """By element type."""
         self._names = Names(module.computation)
         channels = (
-            x.attributes.integer("channel_id") for c in module.computations for x in c.instructions
+            op.attributes.integer("channel_id")
+            for c in module.computations
+            for op in c.instructions
         )
         self._channel = max(channels, default=0)
 
-    def adds_up(self, x: Instruction) -> bool:
+    def adds_up(self, op: Instruction) -> bool:
         """Whether a collective adds up floats."""
-        name = x.attributes.text("to_apply")
+        name = op.attributes.text("to_apply")
         if name not in self.known:
             self.known[name] = monoid_of(self.module, name) == "add"
-        shapes = x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
+        shapes = op.shape.elements if isinstance(op.shape, TupleShape) else (op.shape,)
         floats = all(isinstance(s, ArrayShape) and s.element_type.is_float for s in shapes)
-        return floats and self.known[name] and "control-predecessors" not in x.attributes
+        return floats and self.known[name] and "control-predecessors" not in op.attributes
 
-    def attributes(self, x: Instruction, kind: ElementType) -> Attributes:
-        """Return those of a collective like `x` that adds up elements of one type."""
-        name = x.attributes.text("to_apply")
-        old = x.shape.elements[0] if isinstance(x.shape, TupleShape) else x.shape
+    def attributes(self, op: Instruction, kind: ElementType) -> Attributes:
+        """Return those of a collective like `op` that adds up elements of one type."""
+        name = op.attributes.text("to_apply")
+        old = op.shape.elements[0] if isinstance(op.shape, TupleShape) else op.shape
         if not isinstance(old, ArrayShape) or old.element_type is not kind:
             name = self._reducer(kind)
         changed = {"to_apply": name}
-        if "channel_id" in x.attributes:
+        if "channel_id" in op.attributes:
             self._channel += 1
             return Attributes(
-                {**dict(x.attributes.items()), **changed, "channel_id": self._channel}, (name,)
+                {**dict(op.attributes.items()), **changed, "channel_id": self._channel}, (name,)
             )
-        return Attributes({**dict(x.attributes.items()), **changed}, (name,))
+        return Attributes({**dict(op.attributes.items()), **changed}, (name,))
 
     def within(self, module: Module) -> Module:
         """Return a module with the computations by which new collectives add up."""
@@ -178,7 +180,7 @@ class MovedSums:
     sums: Sums
     summed: Mapping[int, DeviceSum]
     comes_late: bool
-    made: list[Instruction] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
     late: set[int] = field(default_factory=set)
     """New positions of late ops."""
     place: dict[int, int] = field(default_factory=dict)
@@ -190,35 +192,35 @@ class MovedSums:
 
     def __post_init__(self) -> None:
         old = self.computation.instructions
-        self._names = Names(x.name for x in old)
+        self._names = Names(op.name for op in old)
         linear = {i: each for each in self.summed.values() for i in each.ops}
         at_meeting: dict[int, list[int]] = {}
         for position, each in self.summed.items():
             at_meeting.setdefault(each.meeting, []).append(position)
-        for position, x in enumerate(old):
+        for position, op in enumerate(old):
             if position in at_meeting:
                 self._meeting(position, {i: self.summed[i] for i in at_meeting[position]})
             elif position not in self.place:
-                self._op(position, x, linear.get(position))
+                self._op(position, op, linear.get(position))
 
     @property
     def new(self) -> Computation:
         """The computation."""
         old = self.computation
-        return replace(old, instructions=tuple(self.made), root=self.place[old.root])
+        return replace(old, instructions=tuple(self.instructions), root=self.place[old.root])
 
-    def _op(self, position: int, x: Instruction, each: DeviceSum | None) -> None:
-        moved = with_operands(x, tuple(self.place[i] for i in x.operands))
+    def _op(self, position: int, op: Instruction, each: DeviceSum | None) -> None:
+        moved = with_operands(op, tuple(self.place[i] for i in op.operands))
         if each is not None:
-            if x.opcode == "convert":  # to the type in which the sum is by now
+            if op.opcode == "convert":  # to the type in which the sum is by now
                 self.place[position] = moved.operands[0]
                 return
-            moved = moved._replace(shape=with_type(x.shape, each.element_type))
+            moved = moved._replace(shape=with_type(op.shape, each.element_type))
         self.place[position] = self._append(moved, position, is_late=each is not None)
 
-    def _append(self, x: Instruction, position: int, *, is_late: bool = False) -> int:
-        at = len(self.made)
-        self.made.append(x)
+    def _append(self, op: Instruction, position: int, *, is_late: bool = False) -> int:
+        at = len(self.instructions)
+        self.instructions.append(op)
         self.origin[at] = position
         if is_late and self.comes_late:
             self.late.add(at)
@@ -226,56 +228,61 @@ class MovedSums:
 
     def _meeting(self, position: int, summed: Mapping[int, DeviceSum]) -> None:
         """Write a collective without what is moved; and that in one of its own for each type."""
-        x = self.computation.instructions[position]
+        op = self.computation.instructions[position]
         waiting = {each.element for each in summed.values()}
-        shapes = leaves_of(x.shape)
-        rest = [n for n in range(len(x.operands)) if n not in waiting]
+        shapes = leaves_of(op.shape)
+        rest = [n for n in range(len(op.operands)) if n not in waiting]
         if rest:
-            operands = [self.place[x.operands[n]] for n in rest]
-            made = collective(x, x.name, operands, [shapes[n] for n in rest], x.attributes)
-            self._elements(position, made, rest)
+            operands = [self.place[op.operands[n]] for n in rest]
+            combined = collective(op, op.name, operands, [shapes[n] for n in rest], op.attributes)
+            self._elements(position, combined, rest)
         for kind in dict.fromkeys(each.element_type for each in summed.values()):
             own = {i: each for i, each in summed.items() if each.element_type is kind}
             operands = [self._widened(self.place[e.source], position, kind) for e in own.values()]
             self.source.update(zip(own, operands, strict=True))
             if self.comes_late:
                 kept = [with_type(shapes[e.element], kind) for e in own.values()]
-                name = self._names.fresh(x.name) if self.place.get(position, -1) >= 0 else x.name
-                attributes = self.sums.attributes(x, kind)
-                made = collective(x, name, operands, kept, attributes)
-                self._elements(position, made, [e.element for e in own.values()], is_late=True)
+                name = self._names.fresh(op.name) if self.place.get(position, -1) >= 0 else op.name
+                attributes = self.sums.attributes(op, kind)
+                combined = collective(op, name, operands, kept, attributes)
+                self._elements(position, combined, [e.element for e in own.values()], is_late=True)
             else:
                 for each, operand in zip(own.values(), operands, strict=True):
                     self.place[each.ops[-1]] = operand
         self.place.setdefault(position, -1)
 
     def _elements(
-        self, position: int, made: Instruction, elements: Sequence[int], *, is_late: bool = False
+        self,
+        position: int,
+        combined: Instruction,
+        elements: Sequence[int],
+        *,
+        is_late: bool = False,
     ) -> None:
         """Write a collective, and what reads its arrays in place of the old one's."""
-        at = self._append(made, position, is_late=is_late)
+        at = self._append(combined, position, is_late=is_late)
         self.place[position] = at
         if isinstance(self.computation.instructions[position].shape, ArrayShape):
             return
-        shapes = leaves_of(made.shape)
+        shapes = leaves_of(combined.shape)
         for user in self.computation.users[position]:
-            x = self.computation.instructions[user]
-            element = x.attributes.integer("index")
+            op = self.computation.instructions[user]
+            element = op.attributes.integer("index")
             if element in elements:
                 n = elements.index(element)
                 index = Attributes({"index": n})
-                taken = x._replace(shape=shapes[n], operands=(at,), attributes=index)
-                alone = isinstance(made.shape, ArrayShape)
+                taken = op._replace(shape=shapes[n], operands=(at,), attributes=index)
+                alone = isinstance(combined.shape, ArrayShape)
                 self.place[user] = at if alone else self._append(taken, user, is_late=is_late)
 
     def _widened(self, at: int, position: int, kind: ElementType) -> int:
-        x = self.made[at]
-        shape = with_type(x.shape, kind)
-        if shape is x.shape:
+        op = self.instructions[at]
+        shape = with_type(op.shape, kind)
+        if shape is op.shape:
             return at
-        name = self._names.fresh(x.name)
+        name = self._names.fresh(op.name)
         return self._append(
-            Instruction(name, "convert", shape, (at,), metadata=x.metadata), position
+            Instruction(name, "convert", shape, (at,), metadata=op.metadata), position
         )
 
 

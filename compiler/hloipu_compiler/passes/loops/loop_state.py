@@ -20,20 +20,20 @@ def elements_read(computation: Computation, position: int) -> Elements | None:
         return None
     read: set[int] = set()
     for user in computation.users[position]:
-        x = computation.instructions[user]
-        if x.opcode != _GTE:
+        op = computation.instructions[user]
+        if op.opcode != _GTE:
             return None
-        read.add(x.attributes.integer("index"))
+        read.add(op.attributes.integer("index"))
     return frozenset(read)
 
 
-def is_divisible(x: Instruction) -> bool:
+def is_divisible(op: Instruction) -> bool:
     """Whether a tuple's elements may be left out: nothing is said about its leaves one by one."""
-    shape = x.shape
+    shape = op.shape
     return (
         isinstance(shape, TupleShape)
         and not shape.has_buffer
-        and not any(key in x.attributes for key in DESCRIBES_LEAVES)
+        and not any(key in op.attributes for key in DESCRIBES_LEAVES)
     )
 
 
@@ -56,27 +56,27 @@ def state_needed(
     needed = set(outside | ending)
     waiting = [root.operands[i] for i in needed]
     if effectful is not None:
-        waiting += [i for i, x in enumerate(instructions) if stays(x, effectful)]
+        waiting += [i for i, op in enumerate(instructions) if stays(op, effectful)]
     seen = bytearray(len(instructions))
     while waiting:
         at = waiting.pop()
         if seen[at]:
             continue
         seen[at] = 1
-        x = instructions[at]
-        if x.opcode == _GTE and x.operands[0] == parameter:
-            index = x.attributes.integer("index")
+        op = instructions[at]
+        if op.opcode == _GTE and op.operands[0] == parameter:
+            index = op.attributes.integer("index")
             if index not in needed:
                 needed.add(index)
                 waiting.append(root.operands[index])
         else:
-            waiting += x.operands
+            waiting += op.operands
     return frozenset(needed)
 
 
-def stays(x: Instruction, effectful: Set[str]) -> bool:
+def stays(op: Instruction, effectful: Set[str]) -> bool:
     """Whether an instruction must stay although nobody uses its result."""
-    return has_side_effect(x) or not effectful.isdisjoint(x.attributes.called)
+    return has_side_effect(op) or not effectful.isdisjoint(op.attributes.called)
 
 
 def part_of(shape: Shape, kept: Sequence[int]) -> TupleShape:
@@ -94,15 +94,19 @@ def with_narrow_root(computation: Computation, kept: Sequence[int]) -> Computati
         narrow = root._replace(shape=shape, operands=tuple(root.operands[i] for i in kept))
         changed = (*instructions[:at], narrow, *instructions[at + 1 :])
         return replace(computation, instructions=changed)
-    used = {x.name for x in instructions}
-    made = list(instructions)
+    used = {op.name for op in instructions}
+    changed_instructions = list(instructions)
     operands = []
     for i, element in zip(kept, shape.elements, strict=True):
-        operands.append(len(made))
-        made.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
+        operands.append(len(changed_instructions))
+        changed_instructions.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
     name = _unused(f"{root.name}.kept", used)
-    made.append(Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata))
-    return replace(computation, instructions=tuple(made), root=len(made) - 1)
+    changed_instructions.append(
+        Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata)
+    )
+    return replace(
+        computation, instructions=tuple(changed_instructions), root=len(changed_instructions) - 1
+    )
 
 
 def element_of(stem: str, used: set[str], at: int, index: int, shape: Shape) -> Instruction:
@@ -124,34 +128,37 @@ def with_narrow_parameter(
     """Return a computation whose parameter has only some elements; nobody reads the others."""
     at = computation.parameters[number]
     new_index = {old: new for new, old in enumerate(kept)}
-    made = list(computation.instructions)
-    made[at] = made[at]._replace(shape=part_of(made[at].shape, kept))
+    instructions = list(computation.instructions)
+    instructions[at] = instructions[at]._replace(shape=part_of(instructions[at].shape, kept))
     for user in computation.users[at]:
-        made[user] = renumbered(made[user], new_index)
-    return replace(computation, instructions=tuple(made))
+        instructions[user] = renumbered(instructions[user], new_index)
+    return replace(computation, instructions=tuple(instructions))
 
 
-def renumbered(x: Instruction, new_index: dict[int, int]) -> Instruction:
+def renumbered(op: Instruction, new_index: dict[int, int]) -> Instruction:
     """Return a get-tuple-element that reads the same element where it stands now."""
-    index = new_index[x.attributes.integer("index")]
-    return x._replace(attributes=x.attributes.replaced(index=index))
+    index = new_index[op.attributes.integer("index")]
+    return op._replace(attributes=op.attributes.replaced(index=index))
 
 
 def without_dead(computation: Computation, live: Sequence[bool]) -> Computation:
     """Return a computation without what is not live; the same one where all is."""
     if all(live):
         return computation
-    made: list[Instruction] = []
+    live_instructions: list[Instruction] = []
     place: list[int] = []
     dead: dict[str, str] = {}
-    for x, lives in zip(computation.instructions, live, strict=True):
-        place.append(len(made))
+    for op, lives in zip(computation.instructions, live, strict=True):
+        place.append(len(live_instructions))
         if lives:
-            moved = tuple([place[i] for i in x.operands])
-            made.append(with_operands(x, moved) if moved != x.operands else x)
+            moved = tuple([place[i] for i in op.operands])
+            live_instructions.append(with_operands(op, moved) if moved != op.operands else op)
         else:
-            dead[x.name] = x.name
+            dead[op.name] = op.name
     new = Computation(
-        computation.name, tuple(made), place[computation.root], computation.execution_thread
+        computation.name,
+        tuple(live_instructions),
+        place[computation.root],
+        computation.execution_thread,
     )
     return with_control_names(new, dead)

@@ -40,10 +40,10 @@ def loops_simplified(module: Module) -> Module:
     sites: dict[str, int] = {}
     runs = False
     for c in module.computations:
-        for x in c.instructions:
-            if x.attributes.called:
-                runs = runs or x.opcode in ("while", "conditional")
-                for name in x.attributes.called:
+        for op in c.instructions:
+            if op.attributes.called:
+                runs = runs or op.opcode in ("while", "conditional")
+                for name in op.attributes.called:
                     sites[name] = sites.get(name, 0) + 1
     if not runs:
         return module
@@ -62,21 +62,21 @@ def _visit(
     """Push constants from one computation down, and read unchanged state before its loops."""
     computation = now[name]
     unchanged: dict[int, dict[int, int]] = {}
-    for at, x in enumerate(computation.instructions):
-        if x.opcode not in ("while", "conditional"):
+    for at, op in enumerate(computation.instructions):
+        if op.opcode not in ("while", "conditional"):
             continue
-        if any(sites[called] > 1 for called in x.attributes.called):
+        if any(sites[called] > 1 for called in op.attributes.called):
             continue
-        if x.opcode == "while":
-            found = _unchanged_state(computation, x, now[x.attributes.text("body")])
-            if found:
-                unchanged[at] = found
-                templates = _templates(computation, found)
+        if op.opcode == "while":
+            start_by_element = _unchanged_state(computation, op, now[op.attributes.text("body")])
+            if start_by_element:
+                unchanged[at] = start_by_element
+                templates = _templates(computation, start_by_element)
                 for key in ("body", "condition"):
-                    inner = now[x.attributes.text(key)]
+                    inner = now[op.attributes.text(key)]
                     now[inner.name] = _with_constants(module, inner, templates)
         else:
-            for called, operand in zip(x.attributes.called, x.operands[1:], strict=True):
+            for called, operand in zip(op.attributes.called, op.operands[1:], strict=True):
                 now[called] = _branch(module, computation, operand, now[called])
     if unchanged:
         now[name] = _reading_before(computation, unchanged)
@@ -92,28 +92,32 @@ def _unchanged_state(
     if loop.shape.has_buffer or "sharding" in loop.attributes:
         return None
     parameter = body.parameters[0]
-    found: dict[int, int] = {}
+    start_by_element: dict[int, int] = {}
     for i, operand in enumerate(root.operands):
-        x = body.instructions[operand]
-        if x.opcode == _GTE and x.operands[0] == parameter and x.attributes.integer("index") == i:
-            found[i] = start.operands[i]
-    return found
+        op = body.instructions[operand]
+        if (
+            op.opcode == _GTE
+            and op.operands[0] == parameter
+            and op.attributes.integer("index") == i
+        ):
+            start_by_element[i] = start.operands[i]
+    return start_by_element
 
 
 def _templates(caller: Computation, starts: Mapping[int, int]) -> dict[int, Template]:
     """Return the elements that start from a constant, as instructions to copy."""
-    found = ((i, _template(caller, at)) for i, at in starts.items())
-    return {i: template for i, template in found if template}
+    pairs = ((i, _template(caller, at)) for i, at in starts.items())
+    return {i: template for i, template in pairs if template}
 
 
 def _template(caller: Computation, at: int) -> Template:
-    x = caller.instructions[at]
-    if x.opcode == "constant" and not isinstance(x.shape, TupleShape):
-        return (x,)
-    if x.opcode == "broadcast":
-        source = caller.instructions[x.operands[0]]
+    op = caller.instructions[at]
+    if op.opcode == "constant" and not isinstance(op.shape, TupleShape):
+        return (op,)
+    if op.opcode == "broadcast":
+        source = caller.instructions[op.operands[0]]
         if source.opcode == "constant":
-            return (source, x)
+            return (source, op)
     return ()
 
 
@@ -133,17 +137,17 @@ def _with_constants(
     draft = Draft(module, inner)
     own: dict[int, int] = {}
     changed = False
-    for at, x in enumerate(inner.instructions):
-        operands = tuple([draft.place[i] for i in x.operands])
-        if x.opcode == _GTE and x.operands[0] == parameter:
-            index = x.attributes.integer("index")
+    for at, op in enumerate(inner.instructions):
+        operands = tuple([draft.place[i] for i in op.operands])
+        if op.opcode == _GTE and op.operands[0] == parameter:
+            index = op.attributes.integer("index")
             if index in templates and _is_used(inner, at):
                 changed = True
                 if index not in own:
                     own[index] = _copied(draft, templates[index])
                 draft.place.append(own[index])
                 continue
-        draft.place.append(draft.append(with_operands(x, operands)))
+        draft.place.append(draft.append(with_operands(op, operands)))
     if not changed:
         return inner
     return _handing_on(draft, inner, parameter, frozenset(own))
@@ -163,33 +167,33 @@ def _handing_on(
     root = inner.instructions[inner.root]
     if root.opcode != "tuple":
         return new
-    made = list(new.instructions)
-    last = made.pop(new.root) if new.root == len(made) - 1 else None
+    instructions = list(new.instructions)
+    last = instructions.pop(new.root) if new.root == len(instructions) - 1 else None
     if last is None:
         return new
     operands = list(last.operands)
     for i, operand in enumerate(root.operands):
-        x = inner.instructions[operand]
-        if x.opcode != _GTE or x.operands[0] != parameter:
+        op = inner.instructions[operand]
+        if op.opcode != _GTE or op.operands[0] != parameter:
             continue
-        index = x.attributes.integer("index")
+        index = op.attributes.integer("index")
         if index in indices:
-            operands[i] = len(made)
-            made.append(
+            operands[i] = len(instructions)
+            instructions.append(
                 Instruction(
-                    draft.fresh_name(x.name), _GTE, x.shape, (draft.place[parameter],),
-                    Attributes({"index": index}), x.metadata,
+                    draft.fresh_name(op.name), _GTE, op.shape, (draft.place[parameter],),
+                    Attributes({"index": index}), op.metadata,
                 )
             )  # fmt: skip
-    made.append(with_operands(last, tuple(operands)))
-    return replace(new, instructions=tuple(made), root=len(made) - 1)
+    instructions.append(with_operands(last, tuple(operands)))
+    return replace(new, instructions=tuple(instructions), root=len(instructions) - 1)
 
 
 def _copied(draft: Draft, template: Template) -> int:
     at = -1
-    for x in template:
-        name = draft.fresh_name(x.name)
-        at = draft.append(x._replace(name=name, operands=(at,) if x.operands else ()))
+    for op in template:
+        name = draft.fresh_name(op.name)
+        at = draft.append(op._replace(name=name, operands=(at,) if op.operands else ()))
     return at
 
 
@@ -205,13 +209,13 @@ def _branch(module: Module, caller: Computation, operand: int, branch: Computati
         return branch
     draft = Draft(module, branch)
     own = _copied(draft, template)
-    for at, x in enumerate(branch.instructions):
+    for at, op in enumerate(branch.instructions):
         if at == parameter:
-            draft.append(x)
+            draft.append(op)
             draft.place.append(own)
         else:
-            operands = tuple([draft.place[i] for i in x.operands])
-            draft.place.append(draft.append(with_operands(x, operands)))
+            operands = tuple([draft.place[i] for i in op.operands])
+            draft.place.append(draft.append(with_operands(op, operands)))
     return draft.finish()
 
 
@@ -219,22 +223,22 @@ def _reading_before(
     computation: Computation, unchanged: Mapping[int, Mapping[int, int]]
 ) -> Computation:
     """Return a caller that reads what its loops do not change where it stood before them."""
-    made = list(computation.instructions)
+    instructions = list(computation.instructions)
     forward: dict[int, int] = {}
-    for at, x in enumerate(made):
-        if x.opcode == _GTE and x.operands[0] in unchanged:
-            start = unchanged[x.operands[0]].get(x.attributes.integer("index"))
+    for at, op in enumerate(instructions):
+        if op.opcode == _GTE and op.operands[0] in unchanged:
+            start = unchanged[op.operands[0]].get(op.attributes.integer("index"))
             if start is not None:
                 forward[at] = forward.get(start, start)
     changed = False
-    for at, x in enumerate(made):
-        if not forward.keys().isdisjoint(x.operands):
-            made[at] = with_operands(x, tuple([forward.get(i, i) for i in x.operands]))
+    for at, op in enumerate(instructions):
+        if not forward.keys().isdisjoint(op.operands):
+            instructions[at] = with_operands(op, tuple([forward.get(i, i) for i in op.operands]))
             changed = True
     root = forward.get(computation.root, computation.root)
     if not changed and root == computation.root:
         return computation
-    return replace(computation, instructions=tuple(made), root=root)
+    return replace(computation, instructions=tuple(instructions), root=root)
 
 
 @register
@@ -260,24 +264,24 @@ def recognised_loops(module: Module, most_run_trips: int = MOST_RUN_TRIPS) -> di
     The rules of `analysis.trip_count` first; where they do not fit and the end of the loop depends
     on constants alone, the part of the loop that decides it is simply run.
     """
-    if not any(x.opcode == "while" for c in module.computations for x in c.instructions):
+    if not any(op.opcode == "while" for c in module.computations for op in c.instructions):
         return {}
     from hloipu_compiler.analysis.trip_count import counted_loop
     from hloipu_compiler.passes.loops.counted_by_running import LoopRunner
 
-    found: dict[LoopKey, int] = {}
+    trips_by_loop: dict[LoopKey, int] = {}
     runner = LoopRunner(module, most_run_trips)
     for computation in callees_first(module, only_reachable=True):
-        for at, x in enumerate(computation.instructions):
-            if x.opcode != "while":
+        for at, op in enumerate(computation.instructions):
+            if op.opcode != "while":
                 continue
-            loop = counted_loop(module, computation, x)
+            loop = counted_loop(module, computation, op)
             trips = loop.trips if loop is not None else None
             if trips is None and most_run_trips > 0:
                 trips = runner.trips(computation, at)
             if trips is not None:
-                found[computation.name, x.name] = trips
-    return found
+                trips_by_loop[computation.name, op.name] = trips
+    return trips_by_loop
 
 
 @register
@@ -305,7 +309,7 @@ class SumAfterLoops(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with sums after its loops."""
-        if not any(x.opcode == "all-reduce" for c in module.computations for x in c.instructions):
+        if not any(op.opcode == "all-reduce" for c in module.computations for op in c.instructions):
             return module, plan
         from hloipu_compiler.passes.loops.sum_after_loops import sums_after_loops
 

@@ -18,23 +18,23 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
 
-def _element(draft: Draft, x: Instruction) -> int | None:
+def _element(draft: Draft, op: Instruction) -> int | None:
     """Read an element where the tuple was put together."""
-    source = draft.made[x.operands[0]]
+    source = draft.made[op.operands[0]]
     if source.opcode != "tuple":
         return None
-    return source.operands[x.attributes.integer("index")]
+    return source.operands[op.attributes.integer("index")]
 
 
-def _rebuilt(draft: Draft, x: Instruction) -> int | None:
+def _rebuilt(draft: Draft, op: Instruction) -> int | None:
     """Take a tuple for the one that all its elements come from, in order."""
-    if not x.operands or "sharding" in x.attributes:
+    if not op.operands or "sharding" in op.attributes:
         return None
-    first = draft.made[x.operands[0]]
+    first = draft.made[op.operands[0]]
     if first.opcode != "get-tuple-element":
         return None
     source = first.operands[0]
-    for index, operand in enumerate(x.operands):
+    for index, operand in enumerate(op.operands):
         element = draft.made[operand]
         if (
             element.opcode != "get-tuple-element"
@@ -42,14 +42,14 @@ def _rebuilt(draft: Draft, x: Instruction) -> int | None:
             or element.attributes.integer("index") != index
         ):
             return None
-    return source if compatible(draft.shape(source), x.shape) else None
+    return source if compatible(draft.shape(source), op.shape) else None
 
 
-def _copied(draft: Draft, x: Instruction) -> int | None:
+def _copied(draft: Draft, op: Instruction) -> int | None:
     """Take a tuple for its copy: values never change."""
-    if not isinstance(x.shape, TupleShape) or x.shape.has_buffer or "sharding" in x.attributes:
+    if not isinstance(op.shape, TupleShape) or op.shape.has_buffer or "sharding" in op.attributes:
         return None
-    return x.operands[0]
+    return op.operands[0]
 
 
 RULES: dict[str, Rule] = {

@@ -56,21 +56,21 @@ def sums_after_loops(module: Module) -> Module:
     Computations that several ops run are left alone.
     """
     sites = Counter(
-        name for c in module.computations for x in c.instructions for name in x.attributes.called
+        name for c in module.computations for op in c.instructions for name in op.attributes.called
     )
     sums, now = Sums(module), dict(module.computation)
     for name in [c.name for c in module.computations]:  # callees before callers
         loops: dict[int, tuple[Computation, Held]] = {}
-        for at, x in enumerate(now[name].instructions):
-            is_own = x.opcode == "while" and all(
-                sites[called] == 1 for called in x.attributes.called
+        for at, op in enumerate(now[name].instructions):
+            is_own = op.opcode == "while" and all(
+                sites[called] == 1 for called in op.attributes.called
             )
-            held = _held(now, name, at, sums) if is_own else {}
-            if held:
-                body = now[x.attributes.text("body")]
-                summed = {each.value.ops[0]: each.value for each in held.values()}
+            late_sums = _held(now, name, at, sums) if is_own else {}
+            if late_sums:
+                body = now[op.attributes.text("body")]
+                summed = {each.value.ops[0]: each.value for each in late_sums.values()}
                 now[body.name] = MovedSums(body, sums, summed, comes_late=False).new
-                loops[at] = body, held
+                loops[at] = body, late_sums
         if loops:
             now[name] = _After(module, now[name], sums, loops).new
     changed = tuple(now[c.name] for c in module.computations)
@@ -82,26 +82,26 @@ def sums_after_loops(module: Module) -> Module:
 def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dict[int, _Held]:
     """Return the elements of a loop's state whose sums over devices may come after it."""
     computation = now[name]
-    x = computation.instructions[at]
-    body, condition = (now[x.attributes.text(key)] for key in ("body", "condition"))
-    root, given = body.instructions[body.root], computation.instructions[x.operands[0]]
+    op = computation.instructions[at]
+    body, condition = (now[op.attributes.text(key)] for key in ("body", "condition"))
+    root, given = body.instructions[body.root], computation.instructions[op.operands[0]]
     ending = elements_read(condition, condition.parameters[0])
-    if ending is None or elements_read(computation, at) is None or not is_divisible(x):
+    if ending is None or elements_read(computation, at) is None or not is_divisible(op):
         return {}
     if root.opcode != "tuple" or body.users[body.root] or given.opcode != "tuple":
         return {}
     if elements_read(body, body.parameters[0]) is None or not is_divisible(root):
         return {}
-    found: dict[int, _Held] = {}
+    late_sums: dict[int, _Held] = {}
     for number, position in enumerate(root.operands):
         value = None if number in ending else _added(body, number, position, sums)
         if value is None:
             continue
-        zero, x = _is_zero(computation, given.operands[number]), body.instructions[position]
-        is_stack = x.opcode == "dynamic-update-slice"
-        if not is_stack or (zero and _same_everywhere(body, x.operands[2:], computation, given)):
-            found[number] = _Held(value, zero)
-    return found
+        zero, op = _is_zero(computation, given.operands[number]), body.instructions[position]
+        is_stack = op.opcode == "dynamic-update-slice"
+        if not is_stack or (zero and _same_everywhere(body, op.operands[2:], computation, given)):
+            late_sums[number] = _Held(value, zero)
+    return late_sums
 
 
 def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceSum | None:
@@ -109,20 +109,22 @@ def _added(body: Computation, number: int, position: int, sums: Sums) -> DeviceS
 
     `position`: of the element's next value.
     """
-    x, old = body.instructions[position], body.instructions
+    instruction, old = body.instructions[position], body.instructions
     own = [
         i for i in body.users[body.parameters[0]] if old[i].attributes.integer("index") == number
     ]
-    if x.opcode not in ("add", "dynamic-update-slice") or body.users[position] != (body.root,):
+    if instruction.opcode not in ("add", "dynamic-update-slice") or body.users[position] != (
+        body.root,
+    ):
         return None
     if old[body.root].operands.count(position) != 1:
         return None
     if len(own) != 1 or body.users[own[0]] != (position,):
         return None
-    if x.opcode == "add":
-        rest = [i for i in x.operands if i != own[0]]
-    elif x.operands[0] == own[0]:
-        rest = [x.operands[1]]
+    if instruction.opcode == "add":
+        rest = [i for i in instruction.operands if i != own[0]]
+    elif instruction.operands[0] == own[0]:
+        rest = [instruction.operands[1]]
     else:
         return None
     if len(rest) != 1 or body.users[rest[0]] != (position,):
@@ -155,25 +157,29 @@ def _same_everywhere(
         if (computation.name, position) in seen:
             continue
         seen.add((computation.name, position))
-        x = computation.instructions[position]
-        if len(seen) > _MOST_FOLLOWED or not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
+        op = computation.instructions[position]
+        if (
+            len(seen) > _MOST_FOLLOWED
+            or not isinstance(op.shape, ArrayShape)
+            or op.shape.dimensions
+        ):
             return False
-        if computation is body and x.opcode == _GTE and x.operands[0] == parameter:
-            number = x.attributes.integer("index")
+        if computation is body and op.opcode == _GTE and op.operands[0] == parameter:
+            number = op.attributes.integer("index")
             waiting += [(body, root.operands[number]), (around, given.operands[number])]
-        elif x.opcode in _SAME_EVERYWHERE:
-            waiting += [(computation, i) for i in x.operands]
-        elif x.opcode != "constant":
+        elif op.opcode in _SAME_EVERYWHERE:
+            waiting += [(computation, i) for i in op.operands]
+        elif op.opcode != "constant":
             return False
     return True
 
 
 def _splat(computation: Computation, position: int) -> float | None:
     """Return the number that all elements of a value are, where that is a constant."""
-    x = computation.instructions[position]
-    while x.opcode in _REPEATING:
-        x = computation.instructions[x.operands[0]]
-    value = scalar_constant(x)
+    op = computation.instructions[position]
+    while op.opcode in _REPEATING:
+        op = computation.instructions[op.operands[0]]
+    value = scalar_constant(op)
     return None if value is None or value.dtype.kind != "f" else float(value.reshape(()))
 
 
@@ -194,30 +200,30 @@ class _After:
         self.draft, self.sums = Draft(module, old), sums
         draft, place = self.draft, self.draft.place
         totals: dict[tuple[int, int], int] = {}
-        for position, x in enumerate(old.instructions):
-            if x.opcode == _GTE and (x.operands[0], x.attributes.integer("index")) in totals:
-                place.append(totals[x.operands[0], x.attributes.integer("index")])
+        for position, op in enumerate(old.instructions):
+            if op.opcode == _GTE and (op.operands[0], op.attributes.integer("index")) in totals:
+                place.append(totals[op.operands[0], op.attributes.integer("index")])
                 continue
-            moved = with_operands(x, tuple(place[i] for i in x.operands))
+            moved = with_operands(op, tuple(place[i] for i in op.operands))
             if position not in loops:
                 place.append(draft.append(moved))
                 continue
-            body, held = loops[position]
+            body, late_sums = loops[position]
             given = draft.made[moved.operands[0]]
-            begin = self._from_zero(given, moved.operands[0], held)
+            begin = self._from_zero(given, moved.operands[0], late_sums)
             at = draft.append(moved._replace(operands=(begin,)))
             place.append(at)
-            for number, total in self._summed(at, body, held).items():
-                if not held[number].begins_at_zero:
+            for number, total in self._summed(at, body, late_sums).items():
+                if not late_sums[number].begins_at_zero:
                     both = (given.operands[number], total)
-                    total = draft.add(x, "add", draft.shape(total), both)
+                    total = draft.add(op, "add", draft.shape(total), both)
                 totals[position, number] = total
         self.new = draft.finish()
 
-    def _from_zero(self, given: Instruction, at: int, held: Held) -> int:
+    def _from_zero(self, given: Instruction, at: int, late_sums: Held) -> int:
         """Return what a loop begins with, where sums are added to what they began with later."""
         draft, operands = self.draft, list(given.operands)
-        for number, each in held.items():
+        for number, each in late_sums.items():
             shape = draft.shape(operands[number])
             if not each.begins_at_zero and isinstance(shape, ArrayShape):
                 operands[number] = filled(draft, given, shape, 0)
@@ -225,25 +231,27 @@ class _After:
             return at
         return draft.add(given, "tuple", given.shape, operands)
 
-    def _summed(self, loop: int, body: Computation, held: Held) -> dict[int, int]:
+    def _summed(self, loop: int, body: Computation, late_sums: Held) -> dict[int, int]:
         """Write the sums of what a loop hands out; return where each element's is."""
         draft = self.draft
         groups: dict[tuple[int, ElementType], list[int]] = {}
-        for number, each in held.items():
+        for number, each in late_sums.items():
             groups.setdefault((each.value.meeting, each.value.element_type), []).append(number)
-        found: dict[int, int] = {}
+        position_by_element: dict[int, int] = {}
         for (meeting, kind), numbers in groups.items():
-            x, like, state = body.instructions[meeting], draft.made[loop], draft.shape(loop)
+            op, like, state = body.instructions[meeting], draft.made[loop], draft.shape(loop)
             elements = state.elements if isinstance(state, TupleShape) else ()
             shapes = [s for n in numbers if isinstance(s := elements[n], ArrayShape)]
             parts = [
                 draft.add(like, _GTE, shape, (loop,), Attributes({"index": n}))
                 for n, shape in zip(numbers, shapes, strict=True)
             ]
-            attributes, name = self.sums.attributes(x, kind), draft.fresh_name(x.name)
-            at = draft.append(collective(x, name, parts, shapes, attributes))
-            found[numbers[0]] = at
+            attributes, name = self.sums.attributes(op, kind), draft.fresh_name(op.name)
+            at = draft.append(collective(op, name, parts, shapes, attributes))
+            position_by_element[numbers[0]] = at
             if len(numbers) > 1:
                 for n, (number, shape) in enumerate(zip(numbers, shapes, strict=True)):
-                    found[number] = draft.add(x, _GTE, shape, (at,), Attributes({"index": n}))
-        return found
+                    position_by_element[number] = draft.add(
+                        op, _GTE, shape, (at,), Attributes({"index": n})
+                    )
+        return position_by_element

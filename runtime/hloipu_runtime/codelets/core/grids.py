@@ -22,16 +22,16 @@ def share(operands: Sequence[Block]) -> Shared:
     grid = operands[0].grid if operands else ()
     cut = shared_axes(operands)
     if all(axis == slice(None) for axis in cut):
-        return Shared([x.data for x in operands], grid)
+        return Shared([block.data for block in operands], grid)
     left = tuple(n if axis == slice(None) else 1 for axis, n in zip(cut, grid, strict=True))
-    return Shared([x.data[cut] for x in operands], left)
+    return Shared([block.data[cut] for block in operands], left)
 
 
 def shared_axes(operands: Sequence[Block]) -> tuple[slice, ...]:
     """Return what `share` takes of each grid axis."""
     grid = operands[0].grid if operands else ()
     return tuple(
-        slice(0, 1) if all(x.data.strides[axis] == 0 for x in operands) else slice(None)
+        slice(0, 1) if all(block.data.strides[axis] == 0 for block in operands) else slice(None)
         for axis in range(len(grid))
     )
 
@@ -135,7 +135,7 @@ def one_by_one(
     made = [np.empty((*grid, *r.part), dtype) for r, dtype in zip(results, dtypes, strict=True)]
     for place in product(*map(range, grid)):
         parts = run(
-            [_at(x, place)._replace(array=np.asarray(x.data[place])) for x in operands],
+            [_at(block, place)._replace(array=np.asarray(block.data[place])) for block in operands],
             [_at(r, place) for r in results],
         )
         for whole, part in zip(made, parts, strict=True):

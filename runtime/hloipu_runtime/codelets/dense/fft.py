@@ -109,12 +109,12 @@ class Twiddle(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Multiply, by factors that are computed in double precision."""
-        (x,) = operands
-        i, j = (_places(x, d) for d in self.dimensions)
+        (block,) = operands
+        i, j = (_places(block, d) for d in self.dimensions)
         turn = (2 if self.inverse else -2) * np.pi / self.total
-        factors = np.exp(1j * turn * (i * j % self.total)).astype(x.data.dtype)
+        factors = np.exp(1j * turn * (i * j % self.total)).astype(block.data.dtype)
         with np.errstate(all="ignore"):
-            return [np.multiply(x.data, factors, out=results[0].array)]
+            return [np.multiply(block.data, factors, out=results[0].array)]
 
     def may_overwrite(self, operand: int) -> bool:
         """Elements are computed where they lie."""

@@ -67,7 +67,7 @@ class RaggedDot(Codelet):
         if results[0].grid:
             dtype = storage_dtype(self.dot.element_type)
             return one_by_one(self.run, operands, results, [dtype])
-        lhs, rhs, group_sizes = (x.data for x in operands)
+        lhs, rhs, group_sizes = (block.data for block in operands)
         dot = DotDimensions(
             self.dot.lhs_batch,
             self.dot.rhs_batch,

@@ -76,10 +76,10 @@ class Gather(Codelet):
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; tiles that make up whole tensors, each with what it takes, are as one."""
         general = super().bound(operands, results)
-        if not results[0].grid or any(x.array is None for x in (*operands, *results)):
+        if not results[0].grid or any(block.array is None for block in (*operands, *results)):
             return general
         target = whole_of_parts(results[0])
-        table, places = (whole_of_parts(x, shared=True) for x in operands)
+        table, places = (whole_of_parts(block, shared=True) for block in operands)
         if target is None or table is None or places is None:
             return general
         if not self._has_its_slices(operands[0], operands[1], results[0]):

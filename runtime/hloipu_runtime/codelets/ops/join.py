@@ -41,7 +41,7 @@ class Concatenate(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Join behind the grid."""
         axis = len(operands[0].grid) + self.dimension
-        arrays = [x.data for x in operands]
+        arrays = [block.data for block in operands]
         if len(arrays) == 1:
             return [delivered(arrays[0], results[0])]
         return [movement.concatenate(arrays, axis, results[0].array)]

@@ -63,7 +63,7 @@ class Scan(Codelet):
             ((*r.grid, *r.part), storage_dtype(t))
             for r, t in zip(results[: self.outputs], types, strict=False)
         ]
-        arrays = [x.data for x in operands]
+        arrays = [block.data for block in operands]
         with quietly():
             stacked, last = scan(
                 arrays[: self.inputs],

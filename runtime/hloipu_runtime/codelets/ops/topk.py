@@ -172,7 +172,7 @@ class TopKMerge(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Return values and s32 places of the best."""
-        values, places = (x.data for x in operands)
+        values, places = (block.data for block in operands)
         groups = results[0].part[-2]
         whole = min(values.shape[-2] // self.pieces, groups)
         split = (*values.shape[:-2], whole, self.pieces * values.shape[-1])

@@ -83,7 +83,7 @@ class _Walk:
             case Exchange():
                 self._need(self._meeting_of(step, ipus, met), met, f"{place} {step.name}".rstrip())
             case Collective():
-                places = {self._ipu(x.variable) for x in (*step.inputs, *step.outputs)}
+                places = {self._ipu(moved.variable) for moved in (*step.inputs, *step.outputs)}
                 self._need(ipus if len(places) > 1 else 1, met, f"{place} {step.name}".rstrip())
             case StreamIn() | StreamOut():
                 return self._phase(step, met, place)
@@ -117,13 +117,17 @@ class _Walk:
 
     def _meeting_of(self, step: Exchange, ipus: int, met: _Met) -> int:
         """Return how many IPUs must meet before an exchange."""
-        if ipus > 1 and any(self._crosses_ipus(x) for x in step.transfers if volume(x.box)):
+        if ipus > 1 and any(
+            self._crosses_ipus(transfer) for transfer in step.transfers if volume(transfer.box)
+        ):
             return ipus
         if met.ipus and not met.phase:
             return 1  # whether anything crosses tiles makes no difference
         variables = self.program.variables
-        stays = all(stays_on_tiles(x, variables[x.source], variables[x.destination])
-                    for x in step.transfers)  # fmt: skip
+        stays = all(
+            stays_on_tiles(transfer, variables[transfer.source], variables[transfer.destination])
+            for transfer in step.transfers
+        )
         return 0 if stays else 1
 
     def _crosses_ipus(self, transfer: Transfer) -> bool:

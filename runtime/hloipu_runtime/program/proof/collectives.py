@@ -13,15 +13,15 @@ def collective_faults(program: Program, step: Collective) -> Iterator[str]:
     """Yield the rules that a collective breaks."""
     yield from form_faults(
         step.form,
-        [_kind(program, x) for x in step.inputs],
-        [_kind(program, x) for x in step.outputs],
+        [_kind(program, moved) for moved in step.inputs],
+        [_kind(program, moved) for moved in step.outputs],
         program.participants,
     )
-    if len({x.variable for x in step.outputs}) != len(step.outputs):
+    if len({moved.variable for moved in step.outputs}) != len(step.outputs):
         yield "leaves two results in one variable"
-    ipus = {program.variables[x.variable].ipu for x in step.outputs}
+    ipus = {program.variables[moved.variable].ipu for moved in step.outputs}
     if len(step.inputs) != len(step.outputs):
-        ipus |= {program.variables[x.variable].ipu for x in step.inputs}
+        ipus |= {program.variables[moved.variable].ipu for moved in step.inputs}
         if len(ipus) > 1:
             yield "its tensors lie on several IPUs"
     else:
@@ -32,7 +32,7 @@ def collective_faults(program: Program, step: Collective) -> Iterator[str]:
 
 def remote_faults(program: Program) -> Iterator[tuple[str, str]]:
     """Yield places and faults of what lies in remote memory, or is copied from or to there."""
-    remote = {n for n, x in enumerate(program.variables) if x.role is Role.REMOTE}
+    remote = {n for n, record in enumerate(program.variables) if record.role is Role.REMOTE}
     seen: set[int] = set()
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):

@@ -17,7 +17,7 @@ def exchange_faults(
 ) -> list[Fault]:
     """Return what is wrong with an exchange; values that it makes are added to `defined`."""
     where = f"{place} {step.name}".rstrip()
-    found: list[Fault] = []
+    faults: list[Fault] = []
     incoming: dict[VariableId, list[Transfer]] = {}
     for transfer in step.transfers:
         incoming.setdefault(transfer.destination, []).append(transfer)
@@ -26,23 +26,23 @@ def exchange_faults(
             message = (
                 f"sends value %{transfer.value} of {name}, which holds {state.get(transfer.source)}"
             )
-            found.append(Fault("version", where, message))
+            faults.append(Fault("version", where, message))
     targets = {definition.variable for definition in step.definitions}
     for transfer in step.transfers:
         if transfer.source in targets:
             name = program.variables[transfer.source].name
-            found.append(Fault("race", where, f"{name} is sent and received at once"))
+            faults.append(Fault("race", where, f"{name} is sent and received at once"))
     for variable in incoming.keys() - targets:
         name = program.variables[variable].name
-        found.append(Fault("transfer", where, f"{name} receives what no definition names"))
+        faults.append(Fault("transfer", where, f"{name} receives what no definition names"))
     if len(targets) != len(step.definitions):
-        found.append(Fault("transfer", where, "one variable is defined twice"))
+        faults.append(Fault("transfer", where, "one variable is defined twice"))
     for definition in step.definitions:
         messages = _definition_faults(program, definition, state, defined)
-        found += [Fault("transfer", where, message) for message in messages]
+        faults += [Fault("transfer", where, message) for message in messages]
         messages = _arrival_faults(program, definition, incoming.get(definition.variable, []))
-        found += [Fault("transfer", where, message) for message in messages]
-    return found
+        faults += [Fault("transfer", where, message) for message in messages]
+    return faults
 
 
 def _definition_faults(
@@ -56,27 +56,27 @@ def _definition_faults(
     value = program.values[definition.value]
     if (value.element_type, value.shape) != (variable.element_type, variable.shape):
         return [f"{variable.name} cannot hold value %{definition.value}"]
-    found = [
+    faults = [
         f"a piece of value %{piece.value} lies outside of it or of {variable.name}"
         for piece in definition.pieces
         if not _piece_fits(program, piece, variable.shape, variable.element_type)
     ]
-    if found:
-        return found
+    if faults:
+        return faults
     boxes = [piece.box for piece in definition.pieces]
     overlap = _any_overlap(boxes)
     if overlap:
-        found.append(f"two pieces overlap in {variable.name}")
+        faults.append(f"two pieces overlap in {variable.name}")
     if definition.base is None:
         if sum(map(volume, boxes)) != volume(whole_box(variable.shape)):
-            found.append(f"the pieces do not make up all of {variable.name}")
+            faults.append(f"the pieces do not make up all of {variable.name}")
     elif state.get(definition.variable) != definition.base:
-        found.append(f"{variable.name} does not hold value %{definition.base} underneath")
+        faults.append(f"{variable.name} does not hold value %{definition.base} underneath")
     if not is_plain_copy(definition, variable.shape):
         if definition.value in defined:
-            found.append(f"value %{definition.value} is made twice")
+            faults.append(f"value %{definition.value} is made twice")
         defined.add(definition.value)
-    return found
+    return faults
 
 
 def is_plain_copy(definition: Definition, shape: tuple[int, ...]) -> bool:
@@ -129,15 +129,15 @@ def _arrival_faults(
     """Check that transfers are the pieces, each to all tiles that hold the variable."""
     variable = program.variables[definition.variable]
     mapping = variable.mapping
-    found = []
+    faults = []
     for transfer in transfers:
         if transfer.tiles != mapping.tiles:
-            found.append(f"{variable.name} lies on other tiles than those that receive")
+            faults.append(f"{variable.name} lies on other tiles than those that receive")
         if transfer.receivers != whole_box(mapping.tiles.extents):
-            found.append(f"not all tiles that hold {variable.name} receive")
+            faults.append(f"not all tiles that hold {variable.name} receive")
         if transfer.spans != mapping.spans:
-            found.append(f"the parts of {variable.name} are not all received")
+            faults.append(f"the parts of {variable.name} are not all received")
     arriving = sorted(Piece(t.value, t.view, t.box, t.shift) for t in transfers)
     if arriving != sorted(definition.pieces):
-        found.append(f"what {variable.name} receives is not what makes value %{definition.value}")
-    return found
+        faults.append(f"what {variable.name} receives is not what makes value %{definition.value}")
+    return faults

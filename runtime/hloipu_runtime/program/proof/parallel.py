@@ -15,8 +15,8 @@ def branch_faults(program: Program, step: Parallel) -> Iterator[str]:
         if here & taken:
             yield f"branch {number} and others before it share {named_ipus(sorted(here & taken))}"
         taken |= here
-        meeting = max((x.ipus for x in steps_within(branch, program) if isinstance(x, Sync)),
-                      default=0)  # fmt: skip
+        inside = steps_within(branch, program)
+        meeting = max((inner.ipus for inner in inside if isinstance(inner, Sync)), default=0)
         if meeting > max(1, len(here)):
             yield f"branch {number} has {meeting} IPUs meet, and is on {named_ipus(sorted(here))}"
 

@@ -36,12 +36,12 @@ def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]
     if step.group != 1 and (step.group < 1 or step.interval != len(step.stages)):
         message = f"has groups of {step.group}, and {step.interval} slots between micro-batches"
         return [Fault("pipeline", place, message)]
-    found = [Fault("pipeline", place, message) for message in _places_faults(program, step)]
-    found += [Fault("race", place, message) for message in _race_faults(program, step)]
-    found += [Fault("pipeline", place, message) for message in _channel_faults(program, step)]
-    found += [Fault("pipeline", place, message) for message in _first_faults(program, step)]
-    found += [Fault("pipeline", place, message) for message in _page_faults(program, step)]
-    return found
+    faults = [Fault("pipeline", place, message) for message in _places_faults(program, step)]
+    faults += [Fault("race", place, message) for message in _race_faults(program, step)]
+    faults += [Fault("pipeline", place, message) for message in _channel_faults(program, step)]
+    faults += [Fault("pipeline", place, message) for message in _first_faults(program, step)]
+    faults += [Fault("pipeline", place, message) for message in _page_faults(program, step)]
+    return faults
 
 
 def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
@@ -106,7 +106,10 @@ def _is_in_time(step: Pipeline, writers: set[int], positions: list[int]) -> bool
 
     A variable is on one IPU, where those of a slot take turns, later ones first.
     """
-    return writers == {positions[0]} and step.timetable.held(positions[0], positions[-1]) == 1
+    return (
+        writers == {positions[0]}
+        and step.timetable.micro_batches_waiting(positions[0], positions[-1]) == 1
+    )
 
 
 def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
@@ -117,9 +120,9 @@ def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
         if not 0 <= channel.producer < channel.consumer < len(step.stages):
             yield f"{where} leads from position {channel.producer} to {channel.consumer}"
             continue
-        held = table.held(channel.producer, channel.consumer)
-        if len(channel.places) < held:
-            yield f"{where} has {len(channel.places)} places for {held} micro-batches under way"
+        needed = table.micro_batches_waiting(channel.producer, channel.consumer)
+        if len(channel.places) < needed:
+            yield f"{where} has {len(channel.places)} places for {needed} micro-batches under way"
         targets = dict.fromkeys((*channel.places, channel.destination))
         expected = len(channel.places) + (0 if is_read_in_place(channel) else 1)
         if len({program.variables[v].role is Role.REMOTE for v in channel.places}) > 1:
@@ -150,7 +153,7 @@ def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
 def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
     """Yield what does not come from remote memory before groups and go back there after them."""
     carried = {item.variable for item in step.carried}
-    in_steps = {v for stage in step.stages for x in stage.blocks for v in used(x, program)}
+    in_steps = {v for stage in step.stages for block in stage.blocks for v in used(block, program)}
     handed = {v for c in step.channels for v in (c.source, *c.places, c.destination)}
     pages = [(stage, page) for stage in step.stages for page in stage.paged]
     filled = [v for _, page in pages for v in page]
@@ -164,7 +167,9 @@ def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
             yield f"{here.name} is handed on, and {there.name} is brought there"
         if filled.count(page.there) + filled.count(page.here) > 2:
             yield f"{there.name} or {here.name} is brought twice"
-        kinds = [(x.element_type, x.shape, x.ipu) for x in (there, here)]
+        kinds = [
+            (variable.element_type, variable.shape, variable.ipu) for variable in (there, here)
+        ]
         if there.role is not Role.REMOTE or here.role is Role.REMOTE or kinds[0] != kinds[1]:
             yield f"{here.name} is not a place on tiles for what lies remote in {there.name}"
 
@@ -172,12 +177,14 @@ def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
 def _only_copies(program: Program, step: Step) -> bool:
     match step:
         case Exchange():
-            shapes = (program.values[made.value].shape for made in step.definitions)
+            shapes = (program.values[definition.value].shape for definition in step.definitions)
             return all(map(is_plain_copy, step.definitions, shapes))
         case RemoteCopy() | Sync():
             return True
         case Parallel():
-            return all(_only_copies(program, x) for branch in step.branches for x in branch.steps)
+            return all(
+                _only_copies(program, inner) for branch in step.branches for inner in branch.steps
+            )
         case _:
             return False
 
@@ -194,7 +201,7 @@ def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
 
 def _read_first(stage: Stage, program: Program) -> frozenset[VariableId]:
     whole = Sequence(stage.blocks)
-    return read_first(whole, program).union(*((x.there, x.here) for x in stage.paged))
+    return read_first(whole, program).union(*((page.there, page.here) for page in stage.paged))
 
 
 def _target_faults(
@@ -215,7 +222,11 @@ def _target_faults(
 
 
 def _streams(body: Sequence, program: Program) -> set[str]:
-    return {x.stream for x in steps_within(body, program) if isinstance(x, StreamIn | StreamOut)}
+    return {
+        step.stream
+        for step in steps_within(body, program)
+        if isinstance(step, StreamIn | StreamOut)
+    }
 
 
 def _name(program: Program, variable: VariableId) -> str:

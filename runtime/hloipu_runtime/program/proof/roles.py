@@ -41,25 +41,27 @@ def role_faults(program: Program) -> Iterator[tuple[str, str]]:
 
 
 def _uses(program: Program) -> _Uses:
-    found = _Uses(
-        frozenset(program.constants), frozenset(x.variable for x in program.state),
+    uses = _Uses(
+        frozenset(program.constants), frozenset(port.variable for port in program.state),
         set(), set(), set(),
     )  # fmt: skip
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):
             match step:
                 case StreamIn():
-                    found.filled.add(step.variable)
+                    uses.filled.add(step.variable)
                 case StreamOut():
-                    found.drained.add(step.variable)
+                    uses.drained.add(step.variable)
                 case RemoteCopy():
-                    found.remote.update((step.source, step.destination))
+                    uses.remote.update((step.source, step.destination))
                 case Pipeline():
-                    found.remote.update(v for channel in step.channels for v in channel.places)
-                    found.remote.update(v for x in step.stages for page in x.paged for v in page)
+                    uses.remote.update(v for channel in step.channels for v in channel.places)
+                    uses.remote.update(
+                        v for stage in step.stages for page in stage.paged for v in page
+                    )
                 case _:
                     pass
-    return found
+    return uses
 
 
 def _faults(role: Role, number: VariableId, uses: _Uses) -> Iterator[str]:
@@ -92,18 +94,21 @@ def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
     parameter comes in once, before anything can be computed.
     """
     variables = program.variables
-    buffers = [n for n, x in enumerate(variables) if x.role is Role.BUFFER]
+    buffers = [n for n, variable in enumerate(variables) if variable.role is Role.BUFFER]
     if not buffers:
         return
     first: dict[int, int] = {}
     for number in buffers:
         ipu, tiles = variables[number].ipu, variables[number].mapping.tiles
         first[ipu] = min(tiles.first, first.get(ipu, tiles.first))
-    for x in variables:
-        if x.role not in (Role.BUFFER, Role.REMOTE) and x.mapping.tiles.last >= first.get(
-            x.ipu, x.mapping.tiles.last + 1
+    for variable in variables:
+        if variable.role not in (
+            Role.BUFFER,
+            Role.REMOTE,
+        ) and variable.mapping.tiles.last >= first.get(
+            variable.ipu, variable.mapping.tiles.last + 1
         ):
-            yield x.name, "lies on tiles that are set apart for streams, or behind them"
+            yield variable.name, "lies on tiles that are set apart for streams, or behind them"
     known = set(buffers)
     queued = {port.stream for queue in program.queues for port in queue.streams}
     for body in (program.body, *program.functions.values()):

@@ -13,31 +13,31 @@ def stack_faults(program: Program) -> Iterator[tuple[str, str]]:
     """Yield places and faults of a program's stacks."""
     if not program.stacks:
         return
-    found = [fault for stack in program.stacks for fault in _form_faults(stack)]
-    if found:
-        yield from found
+    faults = [fault for stack in program.stacks for fault in _form_faults(stack)]
+    if faults:
+        yield from faults
         return
     overlapping = list(_overlaps(program.stacks))
     if overlapping:
         yield from overlapping
         return
     given = Numbering(program.stacks, PARAMETER)
-    made = Numbering(program.stacks, RESULT)
+    returned = Numbering(program.stacks, RESULT)
     met: set[Stack] = set()
     yield from _row_faults("the parameters", _numbered(program.parameters), given, met)
     loaded = program.parameters[: len(program.loaded)]
     yield from _row_faults("the loaded parameters", _numbered(loaded), given, met)
-    yield from _row_faults("the results", _numbered(program.results), made, met)
+    yield from _row_faults("the results", _numbered(program.results), returned, met)
     kept = [(port.parameter, _held(program, port)) for port in program.state]
     yield from _row_faults("the state", kept, given, met)
     left = [(port.result, _held(program, port)) for port in program.state]
-    yield from _row_faults("the state's results", left, made, met)
-    yield from _state_faults(program.state, given, made)
+    yield from _row_faults("the state's results", left, returned, met)
+    yield from _state_faults(program.state, given, returned)
     for queue in program.queues:
         tensors = [(port.element_type, port.shape) for port in queue.streams]
         row = list(zip(queue.places, tensors, strict=False))
         yield from _row_faults(
-            f"queue {queue.name!r}", row, given if queue.to_device else made, met
+            f"queue {queue.name!r}", row, given if queue.to_device else returned, met
         )
     for stack in program.stacks:
         if stack not in met:
@@ -96,7 +96,7 @@ def _row_faults(
 
 
 def _state_faults(
-    state: Sequence[StatePort], given: Numbering, made: Numbering
+    state: Sequence[StatePort], given: Numbering, returned: Numbering
 ) -> Iterator[tuple[str, str]]:
     """Yield state whose next value is in other pieces, and state of one name."""
     names: list[str] = []
@@ -106,7 +106,7 @@ def _state_faults(
         if whole.stack is None:
             continue
         results = [state[place].result for place in whole.places]
-        other = made.stack_of(results[0])
+        other = returned.stack_of(results[0])
         if set(results) == {-1}:
             continue
         if other is None or results != list(other.numbers):
@@ -128,12 +128,12 @@ def _quietly(numbering: Numbering, numbers: Sequence[int]) -> list[Whole]:
 
 def _numbered(ports: Sequence[Port]) -> list[tuple[int, Tensor]]:
     """Return ports with the numbers in their streams; -2 where there is none."""
-    found = []
+    numbered = []
     for port in ports:
         said = port.stream.rpartition(".")[2]
         number = int(said) if said.isdecimal() and said.isascii() and len(said) < 16 else -2
-        found.append((number, (port.element_type, port.shape)))
-    return found
+        numbered.append((number, (port.element_type, port.shape)))
+    return numbered
 
 
 def _held(program: Program, port: StatePort) -> Tensor:

@@ -72,14 +72,16 @@ def faults_of(program: Program, tiles_per_ipu: int) -> list[Fault]:
     proof = _Proof(program)
     proof.check_variables(tiles_per_ipu)
     if not proof.faults:
-        held = {v: value for v, (value, _) in program.constants.items()}
-        proof.begin(held)
-        proof.walk(program.body, held, "body")
-        proof.end(held)
+        state = {v: value for v, (value, _) in program.constants.items()}
+        proof.begin(state)
+        proof.walk(program.body, state, "body")
+        proof.end(state)
         proof.check_streams()
     if not proof.faults:
         # Only of descriptors that do fit can be said who takes part, and for how long.
-        proof.faults += (Fault("role", *found) for found in role_faults(program))
+        proof.faults += (
+            Fault("role", *place_and_message) for place_and_message in role_faults(program)
+        )
         proof.faults += barrier_faults(program)
     return proof.faults
 
@@ -97,7 +99,7 @@ class _Proof:
         """Functions that are being walked: none may call itself."""
         self.given: set[str] = set()
         """Streams that steps hand to the host."""
-        queued = (x for queue in program.queues for x in queue.streams)
+        queued = (stream for queue in program.queues for stream in queue.streams)
         ports = (*program.parameters, *program.results, *queued)
         self.carried_types = {port.stream: port.element_type for port in ports}
 
@@ -129,7 +131,7 @@ class _Proof:
     def _check_constants(self) -> None:
         """Check that what is loaded is still there in the next run, and the same for a value."""
         steps = (self.program.body, *self.program.functions.values())
-        changed = frozenset[VariableId]().union(*(written(x, self.program) for x in steps))
+        changed = frozenset[VariableId]().union(*(written(body, self.program) for body in steps))
         for number in sorted(changed & self.program.constants.keys()):
             self.fault("constant", self.variable(number).name, "is a constant, and is written")
         arrays: dict[ValueId, Array] = {}
@@ -176,11 +178,11 @@ class _Proof:
         self.defined.add(value)
 
     def expect(self, state: State, variable: VariableId, value: ValueId, place: str) -> None:
-        held = state.get(variable)
-        if held != value:
-            found = "nothing" if held is None else f"value %{held}"
+        current = state.get(variable)
+        if current != value:
+            what = "nothing" if current is None else f"value %{current}"
             name = self.variable(variable).name
-            self.fault("version", place, f"reads value %{value} from {name}, which holds {found}")
+            self.fault("version", place, f"reads value %{value} from {name}, which holds {what}")
 
     def complete(self, variable: VariableId, place: str) -> None:
         """Check that a variable from which any element may be taken has all of them."""
@@ -190,10 +192,10 @@ class _Proof:
 
     def fits(self, variable: VariableId, value: ValueId, place: str) -> None:
         """Check that a variable can hold a value."""
-        held, meant = self.variable(variable), self.program.values[value]
-        if (held.element_type, held.shape) != (meant.element_type, meant.shape):
+        record, meant = self.variable(variable), self.program.values[value]
+        if (record.element_type, record.shape) != (meant.element_type, meant.shape):
             self.fault(
-                "value", place, f"{held.name} cannot hold value %{value}: other type or shape"
+                "value", place, f"{record.name} cannot hold value %{value}: other type or shape"
             )
 
     def walk(self, step: Step, state: State, place: str) -> None:
@@ -207,8 +209,8 @@ class _Proof:
             case Exchange():
                 for transfer in step.transfers:
                     self.complete(transfer.source, place)
-                found = exchange_faults(self.program, step, state, self.defined, place)
-                self.faults += found
+                faults = exchange_faults(self.program, step, state, self.defined, place)
+                self.faults += faults
                 for definition in step.definitions:
                     state[definition.variable] = definition.value
             case Sync():
@@ -348,14 +350,14 @@ class _Proof:
                 name = variables[operand.variable].name
                 self.fault("cover", place, f"{name} is not written exactly where it lies")
         self._overwriting(group, place)
-        if len({variables[x.variable].ipu for x in (*group.inputs, *group.outputs)}) > 1:
+        if len({variables[each.variable].ipu for each in (*group.inputs, *group.outputs)}) > 1:
             self.fault("resident", place, "operands lie on several IPUs")
         message = law_fault(
             group.codelet,
-            tuple(_tensor(variables[x.variable]) for x in group.inputs),
-            tuple(_tensor(variables[x.variable]) for x in group.outputs),
-            tuple(x.spans for x in group.inputs),
-            tuple(x.spans for x in group.outputs),
+            tuple(_tensor(variables[each.variable]) for each in group.inputs),
+            tuple(_tensor(variables[each.variable]) for each in group.outputs),
+            tuple(each.spans for each in group.inputs),
+            tuple(each.spans for each in group.outputs),
         )
         if message:
             self.fault("law", place, message)
@@ -375,7 +377,9 @@ class _Proof:
         before, after = dict(state), dict(state)
         from hloipu_runtime.program.proof.parallel import branch_faults
 
-        self.faults += [Fault("race", place, x) for x in branch_faults(self.program, step)]
+        self.faults += [
+            Fault("race", place, message) for message in branch_faults(self.program, step)
+        ]
         for number, branch in enumerate(step.branches):
             inner = dict(before)
             self.walk(branch, inner, f"{place}|{number}")

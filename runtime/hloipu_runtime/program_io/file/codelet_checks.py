@@ -58,7 +58,7 @@ class CodeletChecks:
             if key not in known:
                 known.add(key)
                 self._codelet(group.codelet, operands, results, place)
-            parts = tuple(x.spans for x in (*group.inputs, *group.outputs))
+            parts = tuple(operand.spans for operand in (*group.inputs, *group.outputs))
             if (key, parts) not in tried:
                 tried.add((key, parts))
                 self._try(group, place)
@@ -84,7 +84,7 @@ class CodeletChecks:
         inputs, outputs = (
             tuple(
                 Tensor(record.element_type, record.shape)
-                for record in (self.program.variables[x.variable] for x in operands)
+                for record in (self.program.variables[operand.variable] for operand in operands)
             )
             for operands in (group.inputs, group.outputs)
         )
@@ -123,4 +123,4 @@ class CodeletChecks:
 
 
 def _expressions(codelet: Codelet) -> list[Expression]:
-    return [x for x in vars(codelet).values() if isinstance(x, Expression)]
+    return [value for value in vars(codelet).values() if isinstance(value, Expression)]

@@ -22,7 +22,11 @@ _SPECIAL = ("constants", "functions")
 def _plain_fields() -> dict[str, Coder]:
     """Return the coders of all other fields of a program."""
     hints = get_type_hints(Program)
-    return {x.name: coder_of(hints[x.name]) for x in fields(Program) if x.name not in _SPECIAL}
+    return {
+        field.name: coder_of(hints[field.name])
+        for field in fields(Program)
+        if field.name not in _SPECIAL
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,12 @@ def encode_program(program: Program) -> ProgramData:
 def constant_arrays(program: Program) -> dict[str, Array]:
     """Return one array for each constant value, but for those that are given only in use."""
     written = set(program.loaded)
-    found: dict[str, Array] = {}
+    array_by_name: dict[str, Array] = {}
     for number, (value, array) in sorted(program.constants.items()):
         if value not in written:
             written.add(value)
-            found[_array_name(number)] = array
-    return found
+            array_by_name[_array_name(number)] = array
+    return array_by_name
 
 
 def decode_program(
@@ -83,17 +87,17 @@ def _decode(meta: Json, arrays: Mapping[str, Array], reading: Reading) -> Progra
     if not isinstance(meta, dict) or meta.keys() != keys:
         raise reading.refused(f"an object of {', '.join(sorted(keys))}", meta)
     _read_pools(meta["pools"], reading)
-    found: dict[str, Any] = {}
+    decoded: dict[str, Any] = {}
     for name, coder in _plain_fields().items():
         reading.place = name
-        found[name] = coder.read(meta[name], reading)
+        decoded[name] = coder.read(meta[name], reading)
     known: dict[int, Array] = {}
-    for number, value in _given(found).items():
+    for number, value in _given(decoded).items():
         check_tensor(value.element_type, value.shape, f"value %{number}", refusing(reading.name))
         known[number] = not_given(value.element_type, value.shape)
-    found["constants"] = _read_constants(meta["constants"], arrays, reading, known)
-    found["functions"] = _read_functions(meta["functions"], reading)
-    return Program(**found)
+    decoded["constants"] = _read_constants(meta["constants"], arrays, reading, known)
+    decoded["functions"] = _read_functions(meta["functions"], reading)
+    return Program(**decoded)
 
 
 def _read_pools(data: Json, reading: Reading) -> None:
@@ -105,16 +109,16 @@ def _read_pools(data: Json, reading: Reading) -> None:
         reading.place = pool
         if type(rows) is not list:
             raise reading.refused("a list", rows)
-        found = reading.pools[pool] = []
+        records = reading.pools[pool] = []
         for number, row in enumerate(rows):
             reading.place = f"{pool}[{number}]"
-            found.append(read(row, reading))
+            records.append(read(row, reading))
 
 
-def _given(found: Mapping[str, Any]) -> dict[int, Value]:
+def _given(decoded: Mapping[str, Any]) -> dict[int, Value]:
     """Return the values of the parameters that are loaded, by number."""
-    values = found["values"]
-    return {n: values[n] for n in found["loaded"] if 0 <= n < len(values)}
+    values = decoded["values"]
+    return {n: values[n] for n in decoded["loaded"] if 0 <= n < len(values)}
 
 
 def _read_constants(
@@ -122,24 +126,24 @@ def _read_constants(
 ) -> dict[int, tuple[int, Array]]:
     """Return the constants; `known`: arrays of values that the file holds none for."""
     reading.place = "constants"
-    found: dict[int, tuple[int, Array]] = {}
+    constants: dict[int, tuple[int, Array]] = {}
     for variable, value in coder_of(tuple[tuple[int, int], ...]).read(data, reading):
         array = known.get(value)
         if array is None:
             array = arrays.get(_array_name(variable))
-        if array is None or variable in found:
+        if array is None or variable in constants:
             raise reading.refused("one array for each constant", variable)
-        found[variable] = (value, known.setdefault(value, array))
-    return found
+        constants[variable] = (value, known.setdefault(value, array))
+    return constants
 
 
 def _read_functions(data: Json, reading: Reading) -> dict[str, Sequence]:
     reading.place = "functions"
     rows = coder_of(tuple[tuple[str, Sequence], ...]).read(data, reading)
-    found = dict(rows)
-    if len(found) != len(rows):
+    functions = dict(rows)
+    if len(functions) != len(rows):
         raise reading.refused("functions of different names", len(rows))
-    return found
+    return functions
 
 
 def _array_name(variable: int) -> str:

@@ -49,9 +49,9 @@ def _check_keys(program: Program, refuse: Refuse) -> None:
     if not program.keys:
         return
     seen = seen_by_users(program)
-    known = {x.parameter for x in seen.state if x.element_type in KEY_TYPES}
+    known = {state.parameter for state in seen.state if state.element_type in KEY_TYPES}
     loaded = seen.parameters[: seen.loaded]
-    known |= {number_of(x) for x in loaded if x.element_type in KEY_TYPES}
+    known |= {number_of(port) for port in loaded if port.element_type in KEY_TYPES}
     if len(frozenset(program.keys)) != len(program.keys) or not known.issuperset(program.keys):
         refuse("the program", f"parameters {program.keys} are no keys that it holds")
 
@@ -71,9 +71,9 @@ def _check_loaded(program: Program, refuse: Refuse) -> None:
         refuse("the loaded parameters", "they are not those of a program that stays")
     if len(frozenset(program.loaded)) != len(program.loaded):
         refuse("the loaded parameters", "two have one value")
-    held = {value for value, _ in program.constants.values()}
+    constant_values = {value for value, _ in program.constants.values()}
     for value, port in zip(program.loaded, program.parameters, strict=False):
-        if value not in held:
+        if value not in constant_values:
             refuse(f"parameter {port.stream[:80]!r}", f"no constant holds its value %{value}")
         meant = program.values[value]
         if (meant.element_type, meant.shape) != (port.element_type, port.shape):

@@ -90,7 +90,7 @@ class StepChecks:
             steps, levels = self._function(step.function, level)
             self._called += steps
             return steps, levels
-        inner = [self._measure(x, level + 1) for x in inner_steps(step)]
+        inner = [self._measure(each, level + 1) for each in inner_steps(step)]
         steps = 1 + sum(count for count, _ in inner)
         return steps, 1 + max((levels for _, levels in inner), default=0)
 
@@ -203,8 +203,8 @@ class StepChecks:
                 self._merged(step.merged, step.branches, place)
             case Call():
                 passed = (*step.arguments, *step.results)
-                self._variables((x.variable for x in passed), place)
-                self._values((v for x in passed for v in (x.outer, x.inner)), place)
+                self._variables((each.variable for each in passed), place)
+                self._values((v for each in passed for v in (each.outer, each.inner)), place)
 
     def _blocks(self, blocks: Iterable[Sequence], place: str) -> None:
         for number, block in enumerate(blocks):
@@ -218,19 +218,19 @@ class StepChecks:
         if into and not is_complete(variable.mapping, variable.shape):
             self.refuse(place, f"{variable.name[:80]} has elements on no tile")
         port = (self._incoming if into else self._outgoing).get(step.stream)
-        held = (variable.element_type, variable.shape)
-        if port is None or held != (port.element_type, port.shape):
+        tensor = (variable.element_type, variable.shape)
+        if port is None or tensor != (port.element_type, port.shape):
             self.refuse(place, f"there is no stream {step.stream[:80]!r} of such values")
 
     def _collective(self, step: Collective, place: str) -> None:
         moved = (*step.inputs, *step.outputs)
-        self._variables((x.variable for x in moved), place)
-        self._values((x.value for x in moved), place)
-        records = [self.program.variables[x.variable] for x in moved]
+        self._variables((each.variable for each in moved), place)
+        self._values((each.value for each in moved), place)
+        records = [self.program.variables[each.variable] for each in moved]
         for record in records:
             if not is_complete(record.mapping, record.shape):
                 self.refuse(place, f"{record.name[:80]} has elements on no tile")
-        kinds = [(x.element_type, x.shape) for x in records]
+        kinds = [(record.element_type, record.shape) for record in records]
         count = len(step.inputs)
         form, participants = step.form, self.program.participants
         if form.body is not None:
@@ -247,7 +247,7 @@ class StepChecks:
             if len(operands) != len(values):
                 self.refuse(place, "a vertex group with not one value for each operand")
             self._values(values, place)
-            self._variables((x.variable for x in operands), place)
+            self._variables((each.variable for each in operands), place)
             for operand in operands:
                 if len(operand.spans) != self._rank(operand.variable):
                     self.refuse(place, f"variable {operand.variable} in parts of another rank")
@@ -263,7 +263,9 @@ class StepChecks:
         self._values((transfer.value,), place)
         self._tiles(transfer.tiles, place)
         rank = self._rank(transfer.destination)
-        lengths = {len(x) for x in (transfer.spans, transfer.box, transfer.shift, transfer.view)}
+        lengths = {
+            len(part) for part in (transfer.spans, transfer.box, transfer.shift, transfer.view)
+        }
         if lengths != {rank} or len(transfer.receivers) != len(transfer.tiles.extents):
             self.refuse(place, "a transfer whose parts are of different ranks")
         check_spans(transfer.spans, transfer.tiles, place, self.refuse)
@@ -279,7 +281,7 @@ class StepChecks:
                 self.refuse(place, "a piece whose parts are of different ranks")
 
     def _carried(self, carried: tuple[Carried, ...], place: str) -> None:
-        self._variables((x.variable for x in carried), place)
+        self._variables((each.variable for each in carried), place)
         for item in carried:
             self._values(item[1:], place)
 
@@ -288,7 +290,7 @@ class StepChecks:
     ) -> None:
         if not branches:
             self.refuse(place, "a choice among no branches")
-        self._variables((x.variable for x in merged), place)
+        self._variables((each.variable for each in merged), place)
         for item in merged:
             if len(item.branch_values) != len(branches):
                 self.refuse(place, "a merged variable with not one value for each branch")

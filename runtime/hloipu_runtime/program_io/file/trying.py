@@ -24,23 +24,31 @@ def try_expression(expression: Expression) -> None:
     Ops are chosen by name and types together, and no table says which go together: they are tried.
     """
     with np.errstate(all="ignore"):
-        made = evaluate(
+        results = evaluate(
             expression, [np.ones(1, storage_dtype(kind)) for kind in expression.operand_types]
         )
-    for array, kind in zip(made, expression.result_types, strict=True):
+    for array, kind in zip(results, expression.result_types, strict=True):
         if array.dtype != storage_dtype(kind):
             raise ValueError(f"an expression gives {array.dtype} where it says {kind}")
 
 
 def vertex_elements(group: VertexGroup) -> int:
     """Return how many elements a vertex of a group touches, at most."""
-    return sum(prod(span.size for span in x.spans) for x in (*group.inputs, *group.outputs))
+    return sum(
+        prod(span.size for span in operand.spans) for operand in (*group.inputs, *group.outputs)
+    )
 
 
 def vertex_work(group: VertexGroup, variables: Sequence[Variable], machine: Machine) -> None:
     """Ask for the cost of the vertex on a group's first tile; what it raises comes through."""
     operands, results = (
-        [Tensor(variables[x.variable].element_type, _part(x, variables[x.variable])) for x in side]
+        [
+            Tensor(
+                variables[operand.variable].element_type,
+                _part(operand, variables[operand.variable]),
+            )
+            for operand in side
+        ]
         for side in (group.inputs, group.outputs)
     )
     group.codelet.work(machine, operands, results)
@@ -54,14 +62,14 @@ def try_vertex(group: VertexGroup, variables: Sequence[Variable], number: int) -
     Whatever its codelet raises for parameters that fit neither each other nor the operands comes
     through.
     """
-    inputs = [_block(x, variables[x.variable], number) for x in group.inputs]
-    outputs = [_block(x, variables[x.variable], 0) for x in group.outputs]
+    inputs = [_block(operand, variables[operand.variable], number) for operand in group.inputs]
+    outputs = [_block(operand, variables[operand.variable], 0) for operand in group.outputs]
     if any(0 in block.part for block in outputs):
         return
-    made = _run(group.codelet, inputs, outputs)
-    if len(made) != len(outputs):
-        raise ValueError(f"it gives {len(made)} results, not {len(outputs)}")
-    for (shape, dtype), block in zip(made, outputs, strict=True):
+    results = _run(group.codelet, inputs, outputs)
+    if len(results) != len(outputs):
+        raise ValueError(f"it gives {len(results)} results, not {len(outputs)}")
+    for (shape, dtype), block in zip(results, outputs, strict=True):
         if shape != block.part or dtype != block.data.dtype:
             raise ValueError(f"a result is {dtype}{list(shape)}, its place {list(block.part)}")
 
@@ -79,11 +87,11 @@ def _part(operand: Operand, variable: Variable) -> Sizes:
 
 def _ranges(operand: Operand, variable: Variable) -> Box:
     """Return which elements of an operand the first tile of its grid has."""
-    found = []
+    ranges = []
     for span, size in zip(operand.spans, variable.shape, strict=True):
         low = min(max(span.offset, 0), size)
-        found.append((low, max(low, min(span.offset + span.size, size))))
-    return tuple(found)
+        ranges.append((low, max(low, min(span.offset + span.size, size))))
+    return tuple(ranges)
 
 
 def _block(operand: Operand, variable: Variable, number: int) -> Block:

@@ -94,11 +94,11 @@ def read_frame(path: str | Path, *, kind: str = "") -> Frame:
     name = str(path)
     try:
         with open(path, "rb", opener=_open_without_waiting) as stream:
-            found = os.fstat(stream.fileno())
-            if not S_ISREG(found.st_mode):
+            status = os.fstat(stream.fileno())
+            if not S_ISREG(status.st_mode):
                 raise ArtefactError("E4001", "not a file of hloipu", name=name)
-            check_length(found.st_size, name)
-            data = mmap.mmap(stream.fileno(), found.st_size, access=mmap.ACCESS_READ)
+            check_length(status.st_size, name)
+            data = mmap.mmap(stream.fileno(), status.st_size, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("E3001", f"cannot read {name!r}: {reason}") from error

@@ -142,12 +142,12 @@ def _list(item: Coder) -> Coder:
     write_item, read_item = item
 
     def write(value: Any, writing: Writing) -> Json:
-        return [write_item(x, writing) for x in value]
+        return [write_item(value_or_data, writing) for value_or_data in value]
 
     def read(data: Json, reading: Reading) -> Any:
         if type(data) is not list:
             raise reading.refused("a list", data)
-        return tuple([read_item(x, reading) for x in data])
+        return tuple([read_item(value_or_data, reading) for value_or_data in data])
 
     return Coder(write, read)
 
@@ -157,7 +157,7 @@ def _integers() -> Coder:
     careful = _list(_scalar(int))
 
     def read(data: Json, reading: Reading) -> Any:
-        plain = type(data) is list and all(type(x) is int for x in data)
+        plain = type(data) is list and all(type(number) is int for number in data)
         if plain and (not data or -_INTEGER_BOUND <= min(data) <= max(data) < _INTEGER_BOUND):
             return tuple(data)
         return careful.read(data, reading)
@@ -171,13 +171,13 @@ def _fields(make: Callable[..., Any], coders: list[Coder], expected: str) -> Cod
     count = len(coders)
 
     def write(value: Any, writing: Writing) -> Json:
-        return [w(x, writing) for w, x in zip(writers, value, strict=True)]
+        return [w(part, writing) for w, part in zip(writers, value, strict=True)]
 
     def read(data: Json, reading: Reading) -> Any:
         if type(data) is not list or len(data) != count:
             raise reading.refused(f"{expected} of {count}", data)
-        found = [r(x, reading) for r, x in zip(readers, data, strict=True)]
-        return make(found) if make is tuple else make(*found)
+        fields = [r(part, reading) for r, part in zip(readers, data, strict=True)]
+        return make(fields) if make is tuple else make(*fields)
 
     return Coder(write, read)
 
@@ -208,9 +208,9 @@ def _block(plain: Coder) -> Coder:
 
     def read(data: Json, reading: Reading) -> Any:
         reading.enter()
-        found = plain.read(data, reading)
+        block = plain.read(data, reading)
         reading.blocks -= 1
-        return found
+        return block
 
     return Coder(write, read)
 

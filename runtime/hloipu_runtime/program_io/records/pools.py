@@ -22,8 +22,8 @@ class Writing:
 
     def seen(self, value: object) -> int | None:
         """Return the number of a record that was written already, the very same object."""
-        found = self._by_identity.get(id(value))
-        return None if found is None else found[1]
+        entry = self._by_identity.get(id(value))
+        return None if entry is None else entry[1]
 
     def number(self, pool: str, value: object, row: Json) -> int:
         """Return the number of a record, under which its pool holds what it was written as.

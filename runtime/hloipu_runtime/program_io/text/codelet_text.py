@@ -55,19 +55,19 @@ def read_codelet(cursor: Cursor) -> Codelet:
         cursor.fail(f"there is no codelet {start.text[:40]!r}", start)
     hints = _parameters(kind.name)
     waiting = list(hints)
-    found: dict[str, Any] = {}
+    value_by_name: dict[str, Any] = {}
 
     def read() -> None:
-        if len(found) == len(waiting) or not cursor.sees(waiting[len(found)]):
-            cursor.wrong("the next parameter" if len(found) < len(waiting) else "')'")
+        if len(value_by_name) == len(waiting) or not cursor.sees(waiting[len(value_by_name)]):
+            cursor.wrong("the next parameter" if len(value_by_name) < len(waiting) else "')'")
         name = cursor.advance().text
         cursor.expect("=")
-        found[name] = _read_parameter(cursor, hints[name])
+        value_by_name[name] = _read_parameter(cursor, hints[name])
 
     cursor.items("(", ")", read)
-    if len(found) != len(waiting):
-        cursor.fail(f"the parameter {waiting[len(found)]} is missing", start)
-    return kind(**found)
+    if len(value_by_name) != len(waiting):
+        cursor.fail(f"the parameter {waiting[len(value_by_name)]} is missing", start)
+    return kind(**value_by_name)
 
 
 def _read_parameter(cursor: Cursor, annotation: Any) -> Any:

@@ -31,7 +31,7 @@ def collective_text(step: Collective) -> str:
 
 
 def _moved_text(moved: tuple[Moved, ...]) -> str:
-    return f"({', '.join(f'v{x.variable} = %{x.value}' for x in moved)})"
+    return f"({', '.join(f'v{each.variable} = %{each.value}' for each in moved)})"
 
 
 def read_collective(cursor: Cursor, names: Names) -> Collective:
@@ -59,4 +59,4 @@ def _lists(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
 
 
 def _moved(cursor: Cursor, names: Names) -> tuple[Moved, ...]:
-    return tuple(cursor.items("(", ")", lambda: Moved(*names.held())))
+    return tuple(cursor.items("(", ")", lambda: Moved(*names.variable_and_value())))

@@ -21,7 +21,7 @@ MOST_BYTES = 2**32
 def constant_text(array: Array, element_type: str, *, full: bool) -> str:
     """Return a constant's values, its bytes, or its digest."""
     if array.size <= MOST_SHOWN:
-        values = " ".join(text_of(x, element_type) for x in array.ravel())
+        values = " ".join(text_of(element, element_type) for element in array.ravel())
         return f'values "{values}"'
     raw = np.ascontiguousarray(array).tobytes()
     if full:

@@ -60,17 +60,17 @@ def _span_text(span: Span) -> str:
 
 def read_spans(cursor: Cursor, shape: Sizes) -> Spans:
     """Read the parts of all dimensions of a shape."""
-    found: list[Span] = []
+    spans: list[Span] = []
 
     def read() -> Span:
-        number = len(found)
+        number = len(spans)
         if cursor.take("*"):
             if number >= len(shape):
                 cursor.fail("there are fewer dimensions")
-            found.append(whole(shape[number]))
+            spans.append(whole(shape[number]))
         else:
-            found.append(_read_span(cursor))
-        return found[-1]
+            spans.append(_read_span(cursor))
+        return spans[-1]
 
     return cursor.items("(", ")", read)
 

@@ -226,7 +226,7 @@ class _Parser:
         self, arrays: MappingType[s.VariableId, Array]
     ) -> tuple[s.VariableId, tuple[s.ValueId, Array]]:
         start = self.cursor.token
-        variable, value = self.names.held()
+        variable, value = self.names.variable_and_value()
         if variable in self._constants:
             self.cursor.fail("a second constant in this variable", start)
         self._constants.add(variable)

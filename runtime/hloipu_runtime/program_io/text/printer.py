@@ -68,8 +68,8 @@ class _Printer:
         yield from self._table(
             "values",
             (
-                f"%{number}: {tensor_text(x.element_type, x.shape)}{_name(x.origin)}"
-                for number, x in enumerate(program.values)
+                f"%{number}: {tensor_text(record.element_type, record.shape)}{_name(record.origin)}"
+                for number, record in enumerate(program.values)
             ),
         )
         yield from self._table(
@@ -119,8 +119,8 @@ class _Printer:
                 yield "}"
             case s.Exchange():
                 yield f"exchange{_name(step.name)} {{"
-                yield from (f"{_INDENT}{self._transfer(x)}" for x in step.transfers)
-                yield from (f"{_INDENT}{self._definition(x)}" for x in step.definitions)
+                yield from (f"{_INDENT}{self._transfer(inner)}" for inner in step.transfers)
+                yield from (f"{_INDENT}{self._definition(inner)}" for inner in step.definitions)
                 yield "}"
             case s.Sync():
                 yield f"sync {step.ipus}"
@@ -198,8 +198,9 @@ class _Printer:
 
     def _operands(self, operands: Sequence[s.Operand], values: Sequence[s.ValueId]) -> str:
         shown = [
-            f"{_held(x.variable, value)} {spans_text(x.spans, self._shape(x.variable))}"
-            for x, value in zip(operands, values, strict=True)
+            f"{_held(operand.variable, value)} "
+            f"{spans_text(operand.spans, self._shape(operand.variable))}"
+            for operand, value in zip(operands, values, strict=True)
         ]
         return f"({', '.join(shown)})"
 
@@ -221,10 +222,10 @@ class _Printer:
 
     def _definition(self, definition: s.Definition) -> str:
         shape = self._shape(definition.variable)
-        pieces = [f"%{x.value}{_place_text(x, shape)}" for x in definition.pieces]
+        pieces = [f"%{piece.value}{_place_text(piece, shape)}" for piece in definition.pieces]
         base = "" if definition.base is None else f" over %{definition.base}"
-        held = _held(definition.variable, definition.value)
-        return f"define {held}{base} of ({', '.join(pieces)})"
+        target = _held(definition.variable, definition.value)
+        return f"define {target}{base} of ({', '.join(pieces)})"
 
 
 def _numbered(variables: Sequence[Variable]) -> tuple[range, Sequence[Variable]]:
@@ -253,27 +254,27 @@ def _port_text(port: Port) -> str:
 
 
 def _state_text(port: StatePort) -> str:
-    held = f"v{port.variable}: %{port.initial} %{port.final}"
+    values = f"v{port.variable}: %{port.initial} %{port.final}"
     whole = f" of {sizes_text(port.whole)}" if port.whole else ""
-    return f"{_quoted(port.name)} {held} parameter {port.parameter} result {port.result}{whole}"
+    return f"{_quoted(port.name)} {values} parameter {port.parameter} result {port.result}{whole}"
 
 
 def _queue_text(queue: Queue) -> str:
-    way = "in" if queue.to_device else "out"
+    direction = "in" if queue.to_device else "out"
     places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
     reduced = f" {queue.reduction}" if queue.reduction else ""
     streams = ", ".join(map(_port_text, queue.streams))
     kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
     named = f" named ({', '.join(map(_quoted, queue.names))})" if queue.names else ""
-    return f"{way} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
+    return f"{direction} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
 
 
 def _blocks_text(partitioning: Partitioning) -> Iterator[str]:
     order = f" order {sizes_text(partitioning.order)}" if partitioning.order else ""
     yield f"mesh {sizes_text(partitioning.mesh)}{order}"
-    for x in partitioning.arrays:
-        axes = "".join(f" {sizes_text(each)}" for each in x.axes)
-        yield f"{x.kind} {x.number} of {sizes_text(x.shape)} by{axes}"
+    for array in partitioning.arrays:
+        axes = "".join(f" {sizes_text(each)}" for each in array.axes)
+        yield f"{array.kind} {array.number} of {sizes_text(array.shape)} by{axes}"
 
 
 def _stack_text(stack: Stack) -> str:
@@ -300,7 +301,7 @@ def _stage_ipus(ipus: Sequence[int]) -> str:
 
 
 def _carried_text(carried: Sequence[s.Carried]) -> str:
-    shown = [f"v{x.variable}: %{x[1]} %{x[2]} %{x[3]} %{x[4]}" for x in carried]
+    shown = [f"v{item.variable}: %{item[1]} %{item[2]} %{item[3]} %{item[4]}" for item in carried]
     return f"({', '.join(shown)})"
 
 
@@ -308,14 +309,18 @@ def _passed_text(call: s.Call) -> str:
     """Return what is handed over, and what comes back after an arrow; nothing where neither is."""
     if not call.arguments and not call.results:
         return ""
-    arguments = ", ".join(f"v{x.variable}: %{x.outer} %{x.inner}" for x in call.arguments)
-    results = ", ".join(f"v{x.variable}: %{x.inner} %{x.outer}" for x in call.results)
+    arguments = ", ".join(
+        f"v{passed.variable}: %{passed.outer} %{passed.inner}" for passed in call.arguments
+    )
+    results = ", ".join(
+        f"v{passed.variable}: %{passed.inner} %{passed.outer}" for passed in call.results
+    )
     return f" ({arguments}) -> ({results})"
 
 
 def _merged_text(merged: Sequence[s.Merged]) -> str:
     shown = [
-        f"v{x.variable} = %{x.value}: {' '.join(f'%{value}' for value in x.branch_values)}"
-        for x in merged
+        f"v{item.variable} = %{item.value}: {' '.join(f'%{value}' for value in item.branch_values)}"
+        for item in merged
     ]
     return f"({', '.join(shown)})"

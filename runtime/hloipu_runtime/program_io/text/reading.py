@@ -40,7 +40,7 @@ class Names:
             self.cursor.fail(f"there is no value {start.text[:40]}", start)
         return int(start.text[1:])
 
-    def held(self) -> tuple[VariableId, ValueId]:
+    def variable_and_value(self) -> tuple[VariableId, ValueId]:
         """Pass a variable and the value that it holds."""
         variable = self.variable()
         self.cursor.expect("=")

@@ -61,24 +61,24 @@ class StepParser:
 
     def _branches(self, title: str) -> tuple[s.Sequence, ...]:
         self.cursor.expect("{")
-        found = []
+        blocks = []
         while not self.cursor.take("}"):
             self.cursor.expect(title)
-            found.append(self.block())
-        return tuple(found)
+            blocks.append(self.block())
+        return tuple(blocks)
 
     def _stream_in(self) -> s.StreamIn:
         stream = self.cursor.string()
         self.cursor.expect("->")
-        return s.StreamIn(stream, *self.names.held())
+        return s.StreamIn(stream, *self.names.variable_and_value())
 
     def _stream_out(self) -> s.StreamOut:
         stream = self.cursor.string()
         self.cursor.expect("<-")
-        return s.StreamOut(stream, *self.names.held())
+        return s.StreamOut(stream, *self.names.variable_and_value())
 
     def _remote(self) -> RemoteCopy:
-        source, value = self.names.held()
+        source, value = self.names.variable_and_value()
         self.cursor.expect("->")
         return RemoteCopy(source, self.names.variable(), value)
 
@@ -110,7 +110,7 @@ class StepParser:
         )
 
     def _operand(self) -> tuple[s.Operand, s.ValueId]:
-        variable, value = self.names.held()
+        variable, value = self.names.variable_and_value()
         spans = read_spans(self.cursor, self.names.variables[variable].shape)
         return s.Operand(variable, spans), value
 
@@ -130,7 +130,7 @@ class StepParser:
 
     def _transfer(self) -> s.Transfer:
         cursor = self.cursor
-        source, value = self.names.held()
+        source, value = self.names.variable_and_value()
         cursor.expect("->")
         destination = self.names.variable()
         variable = self.names.variables[destination]
@@ -151,7 +151,7 @@ class StepParser:
         return view, box, shift
 
     def _definition(self) -> s.Definition:
-        variable, value = self.names.held()
+        variable, value = self.names.variable_and_value()
         base = self.names.value() if self.cursor.take("over") else None
         self.cursor.expect("of")
         shape = self.names.variables[variable].shape
@@ -185,7 +185,9 @@ class StepParser:
         self.cursor.expect("->")
         results = self.cursor.items("(", ")", self._passed)
         return s.Call(
-            function, arguments, tuple(x._replace(outer=x.inner, inner=x.outer) for x in results)
+            function,
+            arguments,
+            tuple(passed._replace(outer=passed.inner, inner=passed.outer) for passed in results),
         )
 
     def _passed(self) -> s.Passed:
@@ -238,14 +240,14 @@ class StepParser:
         producer = cursor.integer()
         cursor.expect("to")
         consumer = cursor.integer()
-        source, value = self.names.held()
+        source, value = self.names.variable_and_value()
         cursor.expect("by")
         places = cursor.items("(", ")", self.names.variable)
         cursor.expect("->")
         return s.Channel(producer, consumer, source, places, self.names.variable(), value)
 
     def _while(self) -> s.RepeatWhile:
-        predicate, predicate_value = self.names.held()
+        predicate, predicate_value = self.names.variable_and_value()
         name = self.cursor.optional_string()
         carried = self.cursor.items("(", ")", self._carried)
         self.cursor.expect("{")
@@ -257,7 +259,7 @@ class StepParser:
         return s.RepeatWhile(condition, predicate, predicate_value, body, carried, name)
 
     def _merged(self) -> s.Merged:
-        variable, value = self.names.held()
+        variable, value = self.names.variable_and_value()
         self.cursor.expect(":")
         values = []
         while self.cursor.token.kind == "value":
@@ -265,7 +267,7 @@ class StepParser:
         return s.Merged(variable, tuple(values), value)
 
     def _if(self) -> s.If:
-        predicate, predicate_value = self.names.held()
+        predicate, predicate_value = self.names.variable_and_value()
         name = self.cursor.optional_string()
         merged = self.cursor.items("(", ")", self._merged)
         start = self.cursor.token
@@ -275,7 +277,7 @@ class StepParser:
         return s.If(predicate, predicate_value, *branches, merged, name)
 
     def _switch(self) -> s.Switch:
-        index, index_value = self.names.held()
+        index, index_value = self.names.variable_and_value()
         name = self.cursor.optional_string()
         merged = self.cursor.items("(", ")", self._merged)
         return s.Switch(index, index_value, self._branches("branch"), merged, name)

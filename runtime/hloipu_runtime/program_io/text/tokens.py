@@ -49,12 +49,12 @@ class Cursor:
     def advance(self) -> Token:
         """Go to the next word and return the one before."""
         before = self.token
-        found = _SPACE.match(self.text, self._at)
-        start = found.end() if found else self._at
-        found = _TOKEN.match(self.text, start)
-        if found is not None:
-            self._at = found.end()
-            self.token = Token(found.lastgroup or "", found[0], start)
+        space = _SPACE.match(self.text, self._at)
+        start = space.end() if space else self._at
+        word = _TOKEN.match(self.text, start)
+        if word is not None:
+            self._at = word.end()
+            self.token = Token(word.lastgroup or "", word[0], start)
         elif start < len(self.text):
             self._fail("no word of a program's text starts here", start, start + 1)
         else:
@@ -77,8 +77,8 @@ class Cursor:
 
     def wrong(self, expected: str) -> NoReturn:
         """Raise the error that something else is due."""
-        found = repr(self.token.text[:40]) if self.token.text else "the end"
-        self.fail(f"expected is {expected}, found is {found}")
+        word = repr(self.token.text[:40]) if self.token.text else "the end"
+        self.fail(f"expected is {expected}, found is {word}")
 
     def sees(self, text: str) -> bool:
         """Whether a mark or a word is next."""
@@ -115,11 +115,11 @@ class Cursor:
         if self.token.kind != "text":
             self.wrong("a text in quotes")
         try:
-            found: str = json.loads(self.token.text)
+            value: str = json.loads(self.token.text)
         except ValueError:
             self.fail("not a text as JSON has it")
         self.advance()
-        return found
+        return value
 
     def optional_string(self) -> str:
         """Pass a text in quotes if there is one; else it is empty."""
@@ -128,13 +128,13 @@ class Cursor:
     def items(self, first: str, last: str, item: Callable[[], T]) -> tuple[T, ...]:
         """Pass items with commas between them, and the marks around them."""
         self.enter(first)
-        found: list[T] = []
+        items: list[T] = []
         while not self.take(last):
-            if found:
+            if items:
                 self.expect(",")
-            found.append(item())
+            items.append(item())
         self.leave()
-        return tuple(found)
+        return tuple(items)
 
     def enter(self, mark: str) -> None:
         """Pass an opening mark."""

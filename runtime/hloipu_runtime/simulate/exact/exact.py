@@ -157,8 +157,8 @@ class ExactEngine:
                     for group in step.groups
                     for action in prepare_group(
                         group,
-                        [self.memory(x.variable) for x in group.inputs],
-                        [self.memory(x.variable) for x in group.outputs],
+                        [self.memory(operand.variable) for operand in group.inputs],
+                        [self.memory(operand.variable) for operand in group.outputs],
                     )
                 ]
             case Exchange():

@@ -213,9 +213,15 @@ class _Order:
             self._writes[variable].append(number)
         match step:
             case Exchange() if block is not None:
-                touches = Counter(v for x in step.transfers for v in (x.source, x.destination))
+                touches = Counter(
+                    v
+                    for transfer in step.transfers
+                    for v in (transfer.source, transfer.destination)
+                )
                 self._filling += [
-                    (number, block, x) for x in step.transfers if touches[x.destination] == 1
+                    (number, block, transfer)
+                    for transfer in step.transfers
+                    if touches[transfer.destination] == 1
                 ]
             case Call():
                 if step.function not in self._written_by:

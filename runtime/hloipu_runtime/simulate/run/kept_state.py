@@ -78,7 +78,9 @@ def streams_before_work(program: Program) -> frozenset[str]:
             elif isinstance(step, Repeat):
                 rest = step.body.steps
                 break
-            elif isinstance(step, Exchange) and not kept & {x.variable for x in step.definitions}:
+            elif isinstance(step, Exchange) and not kept & {
+                definition.variable for definition in step.definitions
+            }:
                 continue
             elif is_around and isinstance(step, ComputeSet) and not kept & _outputs(step):
                 continue  # what is made before a loop, such as the zeros that last results begin as

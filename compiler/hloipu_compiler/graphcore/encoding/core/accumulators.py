@@ -55,7 +55,7 @@ class Accumulator:
     shape: ArrayShape
     addends: list[Addend] = field(default_factory=list)
     is_sunk: bool = False
-    made: Instruction | None = None
+    creator: Instruction | None = None
     """The instruction that creates it, where one does."""
 
     def reduction(self, micro_batches: int) -> str:
@@ -75,7 +75,7 @@ class Accumulator:
                 "or n/(n+1) for the micro-batch n",
                 hint="gradients are combined by sum, mean or running mean; put other factors "
                 "into the update",
-                op=self.made,
+                op=self.creator,
             )
         factors = {each.factor for each in self.addends}
         if self.addends and self.addends[0].old == RUNNING_OLD:
@@ -86,15 +86,19 @@ class Accumulator:
                 f"{self.name!r} is multiplied by n/(n+1) with micro-batch n, and what "
                 f"{self.addends[0].name!r} adds is not multiplied by 1/(n+1)",
                 hint="gradients are combined by sum, mean or running mean",
-                op=self.made,
+                op=self.creator,
             )
         return MEAN if factors == {SHARE} else SUM
 
 
-def addend_of(ops: Ops, factors: Factors, x: Instruction, value: int, scale: int) -> Addend:
+def addend_of(
+    ops: Ops, factors: Factors, instruction: Instruction, value: int, scale: int
+) -> Addend:
     """Return what an AddWithScale adds, split into value and factor."""
     bare, factor = _split(ops, factors, value)
-    return Addend(x.name, bare if factor == ONE else value, bare, factor, factors.kind(scale))
+    return Addend(
+        instruction.name, bare if factor == ONE else value, bare, factor, factors.kind(scale)
+    )
 
 
 def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
@@ -102,38 +106,38 @@ def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
 
     Each gradient of a sum is multiplied on its own.
     """
-    made: dict[int, tuple[int, str]] = {}
+    bare_and_factor: dict[int, tuple[int, str]] = {}
     waiting = [value]
     while waiting:
         at = waiting[-1]
-        x = ops.made[at]
-        if at in made:
+        instruction = ops.made[at]
+        if at in bare_and_factor:
             waiting.pop()
             continue
         split = factors.split(at)
         kind = factors.kind(split[1]) if split is not None else ""
-        inner = list(x.operands) if x.opcode == "add" and split is None else []
-        inner = [x.operands[0]] if x.opcode in ("convert", "copy") else inner
-        missing = [i for i in inner if i not in made]
+        inner = list(instruction.operands) if instruction.opcode == "add" and split is None else []
+        inner = [instruction.operands[0]] if instruction.opcode in ("convert", "copy") else inner
+        missing = [i for i in inner if i not in bare_and_factor]
         if missing:
             waiting.extend(missing)
             continue
         waiting.pop()
-        found = {made[i][1] for i in inner}
+        factors_of_inputs = {bare_and_factor[i][1] for i in inner}
         if split is not None and kind:
-            made[at] = (split[0], kind)
-        elif inner and len(found) == 1 and found != {ONE}:
-            parts = [made[i][0] for i in inner]
-            made[at] = (
-                ops.add(f"{x.name}.bare", x.opcode, x.shape, parts),
-                found.pop(),
+            bare_and_factor[at] = (split[0], kind)
+        elif inner and len(factors_of_inputs) == 1 and factors_of_inputs != {ONE}:
+            parts = [bare_and_factor[i][0] for i in inner]
+            bare_and_factor[at] = (
+                ops.add(f"{instruction.name}.bare", instruction.opcode, instruction.shape, parts),
+                factors_of_inputs.pop(),
             )
         else:
-            made[at] = (at, ONE)
-    return made[value]
+            bare_and_factor[at] = (at, ONE)
+    return bare_and_factor[value]
 
 
 def common_reduction(accumulators: Sequence[Accumulator], micro_batches: int) -> str:
     """Return the reduction of all; a sum where they differ."""
-    found = {each.reduction(micro_batches) for each in accumulators if each.addends}
-    return found.pop() if len(found) == 1 else SUM
+    reductions = {each.reduction(micro_batches) for each in accumulators if each.addends}
+    return reductions.pop() if len(reductions) == 1 else SUM

@@ -99,19 +99,19 @@ class CallConfig:
         return {"THREESTATE_ON": "on", "THREESTATE_OFF": "off"}.get(said, "")
 
 
-def config_of(x: Instruction) -> CallConfig | None:
+def config_of(instruction: Instruction) -> CallConfig | None:
     """Return what a call says of its part; None for other ops, and for calls that say nothing.
 
     Raises PoplarError E0540 for what cannot be read.
     """
-    if x.opcode != "call":
+    if instruction.opcode != "call":
         return None
-    attributes = x.attributes.text("frontend_attributes")
-    said = "CALL_CONFIG_TYPE" in attributes or _KEY.search(x.backend_config) is not None
+    attributes = instruction.attributes.text("frontend_attributes")
+    said = "CALL_CONFIG_TYPE" in attributes or _KEY.search(instruction.backend_config) is not None
     try:
-        return _read(x.name, attributes, x.backend_config) if said else None
+        return _read(instruction.name, attributes, instruction.backend_config) if said else None
     except PoplarError as error:
-        error.op = x
+        error.op = instruction
         raise
 
 
@@ -120,7 +120,7 @@ def _read(name: str, attributes: str, config: str) -> CallConfig | None:
     words = read_frontend_attributes(attributes)
     parts = _call_config(name, config)
     kind = words.get("CALL_CONFIG_TYPE", parts.get("type", CALL))
-    found = _chosen(name, "CALL_CONFIG_TYPE", kind, TYPES)
+    part_of_step = _chosen(name, "CALL_CONFIG_TYPE", kind, TYPES)
     counts, choices = {}, {}
     for key, (group, field) in _COUNTS.items():
         value = words.get(key, _field(parts, group, field))
@@ -130,11 +130,11 @@ def _read(name: str, attributes: str, config: str) -> CallConfig | None:
         value = words.get(key, _field(parts, group, field))
         if value is not None:
             choices[key] = _chosen(name, key, value, allowed)
-    if found in STAGES and "PIPELINE_STAGE_ID" not in counts:
+    if part_of_step in STAGES and "PIPELINE_STAGE_ID" not in counts:
         if not parts:
             raise _unreadable(name, "its PIPELINE_STAGE_ID is missing")
         counts["PIPELINE_STAGE_ID"] = 0  # JSON of a proto leaves zeros out
-    return CallConfig(found, counts, choices)
+    return CallConfig(part_of_step, counts, choices)
 
 
 def _call_config(name: str, config: str) -> Mapping[str, object]:
@@ -142,25 +142,25 @@ def _call_config(name: str, config: str) -> Mapping[str, object]:
     if _KEY.search(config) is None:
         return {}
     try:
-        found = json.loads(read_backend_config(config))
+        parsed = json.loads(read_backend_config(config))
     except (json.JSONDecodeError, RecursionError) as error:
         raise _unreadable(name, "its backend_config is no JSON") from error
-    return _part(found if isinstance(found, dict) else {}, "callConfig")
+    return _part(parsed if isinstance(parsed, dict) else {}, "callConfig")
 
 
 def _field(parts: Mapping[str, object], group: str, field: str) -> object:
-    found = _part(parts, group)
-    return found.get(field, found.get(_snaked(field)))
+    fields = _part(parts, group)
+    return fields.get(field, fields.get(_snaked(field)))
 
 
 def _part(parts: Mapping[str, object], key: str) -> Mapping[str, object]:
-    found = parts.get(key, parts.get(_snaked(key)))
-    return found if isinstance(found, dict) else {}
+    value = parts.get(key, parts.get(_snaked(key)))
+    return value if isinstance(value, dict) else {}
 
 
 def _snaked(key: str) -> str:
     """Return a field's own name, which JSON of a message may have in place of `lowerCamel`."""
-    return _CAPITAL.sub(lambda found: "_" + found.group().lower(), key)
+    return _CAPITAL.sub(lambda capital: "_" + capital.group().lower(), key)
 
 
 def _number(name: str, key: str, value: object) -> int:

@@ -53,25 +53,25 @@ _OPCODES = {"fifo": "Fifo", "inter-ipu-copy": "InterIpuCopy"}
 """As printed where an instruction's kind stands for its opcode."""
 
 
-def target_of(x: Instruction) -> str:
+def target_of(instruction: Instruction) -> str:
     """Return which op of Graphcore's an instruction is; empty where it is none of a structure."""
-    if x.opcode == "custom-call":
-        found = x.attributes.text("custom_call_target")
+    if instruction.opcode == "custom-call":
+        target = instruction.attributes.text("custom_call_target")
     else:
-        found = _OPCODES.get(x.opcode, "")
-    return found if found in STRUCTURE else ""
+        target = _OPCODES.get(instruction.opcode, "")
+    return target if target in STRUCTURE else ""
 
 
-def attributes_of(x: Instruction) -> Mapping[str, object]:
+def attributes_of(instruction: Instruction) -> Mapping[str, object]:
     """Return the attributes of a custom call; none where its configuration is no JSON object."""
-    return _read(x.backend_config)
+    return _read(instruction.backend_config)
 
 
-def integer_of(x: Instruction, *keys: str) -> int | None:
+def integer_of(instruction: Instruction, *keys: str) -> int | None:
     """Return the first of some attributes that is a number."""
-    found = attributes_of(x)
+    attributes = attributes_of(instruction)
     for key in keys:
-        value = str(found.get(key, ""))
+        value = str(attributes.get(key, ""))
         if value.isascii() and value.lstrip("-").isdecimal() and len(value) < 20:
             return int(value)
     return None
@@ -82,7 +82,7 @@ def _read(config: str) -> Mapping[str, object]:
     if not config:
         return {}
     try:
-        found = json.loads(read_backend_config(config))
+        parsed = json.loads(read_backend_config(config))
     except (json.JSONDecodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -9,6 +9,8 @@ EVERY = -1
 """All devices at once: a stage of several that run side by side."""
 
 
-def devices_of(x: Instruction) -> tuple[int, ...]:
+def devices_of(instruction: Instruction) -> tuple[int, ...]:
     """Return the different devices that an op's sharding names, ascending."""
-    return tuple(sorted({int(found) for found in _DEVICE.findall(x.attributes.text("sharding"))}))
+    return tuple(
+        sorted({int(device) for device in _DEVICE.findall(instruction.attributes.text("sharding"))})
+    )

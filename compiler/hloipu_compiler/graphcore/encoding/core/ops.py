@@ -19,7 +19,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 class Op:
     """One instruction, and what its operands are."""
 
-    x: Instruction
+    instruction: Instruction
     operands: tuple[Value, ...]
     here: Context
     """How ops are marked where it stands."""
@@ -31,7 +31,7 @@ class Op:
     @property
     def name(self) -> str:
         """The instruction's name."""
-        return self.x.name
+        return self.instruction.name
 
     @property
     def kind(self) -> str:
@@ -51,7 +51,7 @@ class Op:
         """Return the mark of an operand that is written elsewhere, spread over the op's result."""
         for kind in (Varying, Late):
             if any(holds(value, kind) for value in self.operands):
-                return spread(self.x.shape, kind(self.name))
+                return spread(self.instruction.shape, kind(self.name))
         return None
 
 

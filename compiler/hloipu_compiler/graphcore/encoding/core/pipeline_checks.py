@@ -14,7 +14,7 @@ from hloipu_compiler.graphcore.encoding.core.call_config import BACKWARD, RECOMP
 from hloipu_compiler.graphcore.encoding.core.custom_ops import MOVES, target_of
 from hloipu_compiler.graphcore.encoding.core.devices import EVERY, devices_of
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
-from hloipu_compiler.graphcore.encoding.core.survey import Found, Survey
+from hloipu_compiler.graphcore.encoding.core.survey import ConfiguredCall, Survey
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 
 _EFFECTS = frozenset({"send", "recv", "send-done", "recv-done"})
@@ -27,9 +27,9 @@ class Stages:
 
     computation: Computation
     """In which their calls stand."""
-    forward: tuple[Found, ...]
-    backward: Mapping[int, Found]
-    again: Mapping[int, Found]
+    forward: tuple[ConfiguredCall, ...]
+    backward: Mapping[int, ConfiguredCall]
+    again: Mapping[int, ConfiguredCall]
     """Those that make a forward stage's values again."""
     devices: tuple[tuple[int, ...], ...]
     """Of each forward stage, as the text numbers them; several run its branches at once."""
@@ -44,7 +44,7 @@ class Stages:
         return len(self.forward) + len(self.returns)
 
 
-def checked_stages(module: Module, found: Survey) -> Stages:
+def checked_stages(module: Module, survey: Survey) -> Stages:
     """Return a pipeline's stages in their order.
 
     Raises PoplarError: E0543 for stages that are not numbered from 0 on or do not go together,
@@ -52,11 +52,11 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     taken in parts on another schedule than the sequential one, and for stages within stages that
     are no branches.
     """
-    pipeline = found.pipeline
+    pipeline = survey.pipeline
     if pipeline is None:
-        first = (found.stages[0] if found.stages else found.update) or found.loops[0]
+        first = (survey.stages[0] if survey.stages else survey.update) or survey.loops[0]
         raise _wrong(f"{first.call.name!r} is part of a pipeline, and no call is one", first.call)
-    if not found.stages:
+    if not survey.stages:
         raise _wrong(f"pipeline {pipeline.call.name!r} has no stages", pipeline.call)
     parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1) or 1
     if parts > 1 and pipeline.config.choices.get("PIPELINE_SCHEDULE") != "Sequential":
@@ -67,8 +67,8 @@ def checked_stages(module: Module, found: Survey) -> Stages:
             hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
             op=pipeline.call,
         )
-    whole, branches = _branches(found.stages)
-    by_kind: dict[str, dict[int, Found]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
+    whole, branches = _branches(survey.stages)
+    by_kind: dict[str, dict[int, ConfiguredCall]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
     for each in whole:
         _check_place(whole[0], each)
         number = each.config.count("PIPELINE_STAGE_ID")
@@ -79,7 +79,7 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     forward, backward = by_kind[STAGE], by_kind[BACKWARD]
     _check_numbers(forward, backward, by_kind[RECOMPUTATION])
     ordered = tuple(forward[number] for number in range(len(forward)))
-    returns = {} if found.updates else _returning(len(ordered), backward)
+    returns = {} if survey.updates else _returning(len(ordered), backward)
     others = [] if returns else [*backward.values(), *by_kind[RECOMPUTATION].values()]
     devices = _devices(ordered, others, branches)
     again = by_kind[RECOMPUTATION]
@@ -93,7 +93,7 @@ def checked_stages(module: Module, found: Survey) -> Stages:
     return stages
 
 
-def _returning(count: int, backward: Mapping[int, Found]) -> dict[int, int]:
+def _returning(count: int, backward: Mapping[int, ConfiguredCall]) -> dict[int, int]:
     """Return backward stages as the stages that follow so many, in the order in which they run."""
     return {number: count + n for n, number in enumerate(sorted(backward, reverse=True))}
 
@@ -108,11 +108,13 @@ def _wrong(what: str, call: Instruction) -> PoplarError:
     )
 
 
-def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Found]]]:
+def _branches(
+    stages: Sequence[ConfiguredCall],
+) -> tuple[list[ConfiguredCall], dict[str, list[ConfiguredCall]]]:
     """Return the stages of a pipeline, and those that stand within each, by its call's name."""
     callers = {name: each.call.name for each in stages for name in each.call.attributes.called}
-    whole: list[Found] = []
-    within: dict[str, list[Found]] = {}
+    whole: list[ConfiguredCall] = []
+    within: dict[str, list[ConfiguredCall]] = {}
     for each in stages:
         outer = callers.get(each.computation.name)
         if outer is None:
@@ -121,7 +123,9 @@ def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Foun
             within.setdefault(outer, []).append(each)
     for outer, inner in within.items():
         numbers = sorted(each.config.count("PIPELINE_STAGE_ID") for each in inner)
-        if numbers != list(range(len(inner))) or any(x.call.name in within for x in inner):
+        if numbers != list(range(len(inner))) or any(
+            branch.call.name in within for branch in inner
+        ):
             raise PoplarError(
                 "E0548",
                 f"{inner[0].call.name!r} is a stage within the stage {outer!r}, and not one of its "
@@ -132,7 +136,7 @@ def _branches(stages: Sequence[Found]) -> tuple[list[Found], dict[str, list[Foun
     return whole, within
 
 
-def _check_place(first: Found, stage: Found) -> None:
+def _check_place(first: ConfiguredCall, stage: ConfiguredCall) -> None:
     """Raise where a stage stands elsewhere than the first."""
     if stage.computation.name != first.computation.name:
         raise _wrong(
@@ -143,9 +147,9 @@ def _check_place(first: Found, stage: Found) -> None:
 
 
 def _check_numbers(
-    forward: Mapping[int, Found],
-    backward: Mapping[int, Found],
-    again: Mapping[int, Found],
+    forward: Mapping[int, ConfiguredCall],
+    backward: Mapping[int, ConfiguredCall],
+    again: Mapping[int, ConfiguredCall],
 ) -> None:
     if not forward:
         call = next(iter({**backward, **again}.values())).call
@@ -176,9 +180,9 @@ def _check_numbers(
 
 
 def _devices(
-    forward: Sequence[Found],
-    others: Sequence[Found],
-    branches: Mapping[str, list[Found]],
+    forward: Sequence[ConfiguredCall],
+    others: Sequence[ConfiguredCall],
+    branches: Mapping[str, list[ConfiguredCall]],
 ) -> tuple[tuple[int, ...], ...]:
     """Return the devices of each stage: as the calls say, or one after the other."""
     said = [_devices_said(each, branches) for each in forward]
@@ -207,21 +211,23 @@ def _devices(
     return tuple(said)
 
 
-def _devices_said(stage: Found, branches: Mapping[str, list[Found]]) -> tuple[int, ...]:
+def _devices_said(
+    stage: ConfiguredCall, branches: Mapping[str, list[ConfiguredCall]]
+) -> tuple[int, ...]:
     """Return the devices of a stage, or of its branches in their order."""
     inner = branches.get(stage.call.name)
     if inner is None:
         return devices_of(stage.call)
-    ordered = sorted(inner, key=lambda x: x.config.count("PIPELINE_STAGE_ID"))
-    found = [devices_of(x.call) for x in ordered]
-    if any(len(own) != 1 or own[0] == EVERY for own in found):
+    ordered = sorted(inner, key=lambda branch: branch.config.count("PIPELINE_STAGE_ID"))
+    devices_by_branch = [devices_of(branch.call) for branch in ordered]
+    if any(len(own) != 1 or own[0] == EVERY for own in devices_by_branch):
         raise PoplarError(
             "E0544",
             f"the branches of stage {stage.call.name!r} are on no device each",
             hint="give every stage within it sharding={maximal device=N}",
             op=stage.call,
         )
-    return tuple(own[0] for own in found)
+    return tuple(own[0] for own in devices_by_branch)
 
 
 def _check_values(stages: Stages) -> None:
@@ -229,19 +235,20 @@ def _check_values(stages: Stages) -> None:
     computation = stages.computation
     origin: dict[int, frozenset[str]] = {}
     owners = _owners(stages)
-    for position, x in enumerate(computation.instructions):
-        given = frozenset().union(*(origin.get(i, frozenset()) for i in x.operands))
-        if x.name in owners:
+    for position, instruction in enumerate(computation.instructions):
+        given = frozenset().union(*(origin.get(i, frozenset()) for i in instruction.operands))
+        if instruction.name in owners:
             for name in sorted(given):
-                if not _may_pass(owners[name], owners[x.name]):
+                if not _may_pass(owners[name], owners[instruction.name]):
                     raise PoplarError(
                         "E0544",
-                        f"stage {x.name!r} reads what stage {name!r} makes, and does not follow it",
+                        f"stage {instruction.name!r} reads what stage {name!r} makes, and does not "
+                        "follow it",
                         hint="hand the value on through the stages between, as an output of each",
-                        op=x,
+                        op=instruction,
                     )
-            origin[position] = frozenset((x.name,))
-        elif x.opcode in _PASSING or target_of(x) in MOVES:
+            origin[position] = frozenset((instruction.name,))
+        elif instruction.opcode in _PASSING or target_of(instruction) in MOVES:
             origin[position] = given
 
 
@@ -250,9 +257,9 @@ Owner = tuple[str, int]
 
 
 def _owners(stages: Stages) -> dict[str, Owner]:
-    found = {each.call.name: (STAGE, n) for n, each in enumerate(stages.forward)}
-    found |= {each.call.name: (BACKWARD, n) for n, each in stages.backward.items()}
-    return found | {each.call.name: (RECOMPUTATION, n) for n, each in stages.again.items()}
+    owner_by_call = {each.call.name: (STAGE, n) for n, each in enumerate(stages.forward)}
+    owner_by_call |= {each.call.name: (BACKWARD, n) for n, each in stages.backward.items()}
+    return owner_by_call | {each.call.name: (RECOMPUTATION, n) for n, each in stages.again.items()}
 
 
 def _may_pass(maker: Owner, reader: Owner) -> bool:
@@ -288,22 +295,24 @@ def _check_parameters(stages: Stages) -> None:
 
 def _check_effects(module: Module, stages: Stages) -> None:
     """Raise for a queue that two stages read, and for effects between the stages."""
-    for x in stages.computation.instructions:
-        if x.opcode in _EFFECTS or (
-            x.attributes.flag("custom_call_has_side_effect") and not target_of(x)
+    for instruction in stages.computation.instructions:
+        if instruction.opcode in _EFFECTS or (
+            instruction.attributes.flag("custom_call_has_side_effect")
+            and not target_of(instruction)
         ):
             raise PoplarError(
                 "E0544",
-                f"{x.name!r} ({x.opcode}) stands between the stages of a pipeline",
+                f"{instruction.name!r} ({instruction.opcode}) stands between the stages of a "
+                "pipeline",
                 hint="put it into the stage that needs it",
-                op=x,
+                op=instruction,
             )
     _check_hoisted(stages)
-    readers: dict[str, Found] = {}
+    readers: dict[str, ConfiguredCall] = {}
     for each in stages.forward:
-        for x in _within(module, each.call):
-            if x.opcode == "infeed":
-                name = feed_config(x.attributes.text("infeed_config")).name
+        for instruction in _within(module, each.call):
+            if instruction.opcode == "infeed":
+                name = feed_config(instruction.attributes.text("infeed_config")).name
                 known = readers.setdefault(name, each)
                 if known is not each:
                     raise PoplarError(
@@ -311,7 +320,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
                         f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
                         f"{name!r}",
                         hint="read it in one stage, and hand its values on",
-                        op=x,
+                        op=instruction,
                     )
 
 
@@ -321,21 +330,25 @@ def _check_hoisted(stages: Stages) -> None:
     numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
     source: dict[int, int] = {}
     readers: dict[int, int] = {}
-    for position, x in enumerate(computation.instructions):
-        if x.opcode == "infeed":
+    for position, instruction in enumerate(computation.instructions):
+        if instruction.opcode == "infeed":
             source[position] = position
-        elif x.opcode in _PASSING and x.operands and x.operands[0] in source:
-            source[position] = source[x.operands[0]]
-        elif x.name in numbers:
-            for queue in {source[i] for i in x.operands if i in source}:
-                known = readers.setdefault(queue, numbers[x.name])
-                if known != numbers[x.name]:
+        elif (
+            instruction.opcode in _PASSING
+            and instruction.operands
+            and instruction.operands[0] in source
+        ):
+            source[position] = source[instruction.operands[0]]
+        elif instruction.name in numbers:
+            for queue in {source[i] for i in instruction.operands if i in source}:
+                known = readers.setdefault(queue, numbers[instruction.name])
+                if known != numbers[instruction.name]:
                     raise PoplarError(
                         "E0544",
-                        f"stages {known} and {numbers[x.name]} both read the queue of "
+                        f"stages {known} and {numbers[instruction.name]} both read the queue of "
                         f"{computation.instructions[queue].name!r}",
                         hint="read it in one stage, and hand its values on",
-                        op=x,
+                        op=instruction,
                     )
 
 
@@ -343,8 +356,8 @@ def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
     """Yield what a call runs, and what that calls."""
     waiting, seen = list(call.attributes.called), set(call.attributes.called)
     while waiting:
-        for x in module.computation[waiting.pop()].instructions:
-            yield x
-            new = [name for name in x.attributes.called if name not in seen]
+        for instruction in module.computation[waiting.pop()].instructions:
+            yield instruction
+            new = [name for name in instruction.attributes.called if name not in seen]
             seen.update(new)
             waiting.extend(new)

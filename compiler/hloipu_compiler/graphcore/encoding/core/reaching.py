@@ -8,7 +8,7 @@ from hloipu_compiler.ir.graph import Computation
 def reached_from(entry: Computation, others: Sequence[Computation]) -> list[Computation]:
     """Return the computations that an entry calls, callees first."""
     known = {c.name: c for c in others}
-    found: dict[str, None] = {}
+    callees_first: dict[str, None] = {}
     open_ones = [(entry, iter(_called(entry)))]
     started = {entry.name}
     while open_ones:
@@ -17,13 +17,13 @@ def reached_from(entry: Computation, others: Sequence[Computation]) -> list[Comp
         if name is None:
             open_ones.pop()
             if computation is not entry:
-                found[computation.name] = None
+                callees_first[computation.name] = None
         elif name not in started:
             started.add(name)
             callee = known[name]
             open_ones.append((callee, iter(_called(callee))))
-    return [known[name] for name in found]
+    return [known[name] for name in callees_first]
 
 
 def _called(computation: Computation) -> list[str]:
-    return [name for x in computation.instructions for name in x.attributes.called]
+    return [name for op in computation.instructions for name in op.attributes.called]

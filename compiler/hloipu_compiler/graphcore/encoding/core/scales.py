@@ -34,14 +34,14 @@ class Factors:
 
     def __init__(
         self,
-        made: Sequence[Instruction],
+        instructions: Sequence[Instruction],
         counters: Collection[int],
         micro_batches: int,
         *,
         goes_on: bool = False,
         written: int = 0,
     ) -> None:
-        self.made = made
+        self.made = instructions
         self.counters = counters
         """Positions of parameters that count micro-batches."""
         self.micro_batches = micro_batches
@@ -55,10 +55,10 @@ class Factors:
         """Return which of the known factors a value is in all its elements; empty: none."""
         while self.made[position].opcode in _SPREADING:
             position = self.made[position].operands[0]
-        found = self._kinds.get(position)
-        if found is None:
-            found = self._kinds[position] = self._kind(position)
-        return found
+        known = self._kinds.get(position)
+        if known is None:
+            known = self._kinds[position] = self._kind(position)
+        return known
 
     def _kind(self, position: int) -> str:
         members = self._members(position)
@@ -86,30 +86,34 @@ class Factors:
 
     def split(self, position: int) -> tuple[int, int] | None:
         """Return what a product multiplies and the factor, or None where it is no such product."""
-        x = self.made[position]
-        if x.opcode != "multiply":
+        instruction = self.made[position]
+        if instruction.opcode != "multiply":
             return None
-        for value, factor in (x.operands, x.operands[::-1]):
+        for value, factor in (instruction.operands, instruction.operands[::-1]):
             if self._members(factor) is not None and self._members(value) is None:
                 return value, factor
         return None
 
     def _members(self, position: int) -> list[int] | None:
         """Return the ops of a value that constants and counters alone decide."""
-        found: set[int] = set()
+        members: set[int] = set()
         waiting = [position]
         while waiting:
             at = waiting.pop()
-            if at in found:
+            if at in members:
                 continue
-            x = self.made[at]
-            known = at in self.counters or x.opcode in ELEMENTWISE or x.opcode in _SHAPING
-            if not known or len(found) >= _MOST_OPS:
+            instruction = self.made[at]
+            known = (
+                at in self.counters
+                or instruction.opcode in ELEMENTWISE
+                or instruction.opcode in _SHAPING
+            )
+            if not known or len(members) >= _MOST_OPS:
                 return None
-            found.add(at)
+            members.add(at)
             if at not in self.counters:
-                waiting.extend(x.operands)
-        return sorted(found)
+                waiting.extend(instruction.operands)
+        return sorted(members)
 
     def _values(
         self, members: list[int], position: int, numbers: Sequence[int]
@@ -117,23 +121,25 @@ class Factors:
         """Return the one element that a value consists of, for each number of a micro-batch."""
         entry = self._entry(members, position)
         evaluator = Evaluator(Module("factor", (entry,), 0))
-        found = []
+        values = []
         for number in numbers:
-            made = np.asarray(evaluator(np.int32(number))[0], np.float64)
-            if not made.size or (made != made.flat[0]).any():
+            factor = np.asarray(evaluator(np.int32(number))[0], np.float64)
+            if not factor.size or (factor != factor.flat[0]).any():
                 return None
-            found.append(float(made.flat[0]))
-        return found
+            values.append(float(factor.flat[0]))
+        return values
 
     def _entry(self, members: list[int], position: int) -> Computation:
         counter = ArrayShape(S32)
-        made = [Instruction("n", "parameter", counter, parameter_number=0)]
+        instructions = [Instruction("n", "parameter", counter, parameter_number=0)]
         place: dict[int, int] = {}
         for at in members:
             if at in self.counters:
                 place[at] = 0
                 continue
-            x = self.made[at]
-            place[at] = len(made)
-            made.append(with_operands(x, tuple(place[i] for i in x.operands)))
-        return Computation("factor", tuple(made), place[position])
+            instruction = self.made[at]
+            place[at] = len(instructions)
+            instructions.append(
+                with_operands(instruction, tuple(place[i] for i in instruction.operands))
+            )
+        return Computation("factor", tuple(instructions), place[position])

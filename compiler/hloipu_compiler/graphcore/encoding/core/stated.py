@@ -44,7 +44,7 @@ class Stated:
 
     def attributes(self) -> dict[str, str]:
         """Return it as attributes of a module."""
-        found = {
+        text_by_key = {
             "micro_batches": str(self.micro_batches) if self.micro_batches > 1 else "",
             "stages": str(self.stages or ""),
             "schedule": self.schedule,
@@ -57,10 +57,10 @@ class Stated:
             "batch_serialization": self._parts,
             "loop": str(self.loop or ""),
             "role": SEPARATOR.join(f"{number}={role}" for number, role in self.roles),
-            "feed": SEPARATOR.join(_pair(x) for x in self.feeds),
-            "outfeed": SEPARATOR.join(_pair(x) for x in self.outfeeds),
+            "feed": SEPARATOR.join(_pair(feed) for feed in self.feeds),
+            "outfeed": SEPARATOR.join(_pair(feed) for feed in self.outfeeds),
         }
-        return {PREFIX + key: text for key, text in found.items() if text}
+        return {PREFIX + key: text for key, text in text_by_key.items() if text}
 
     @property
     def _parts(self) -> str:
@@ -96,7 +96,7 @@ class Stated:
             loop=self.loop if asked.loop is None else asked.loop,
             roles={str(number): role for number, role in self.roles} | dict(asked.roles),
             feeds=dict(asked.feeds) or dict(self.feeds),
-            outfeeds=asked.outfeeds or tuple(_pair(x) for x in self.outfeeds),
+            outfeeds=asked.outfeeds or tuple(_pair(feed) for feed in self.outfeeds),
         )
 
     def lines(self) -> list[str]:
@@ -110,7 +110,7 @@ class Stated:
         words = [f"{self.micro_batches} micro-batches an update"]
         if self.stages:
             words.append(f"{self.stages} stages")
-        words += [x for x in (self.schedule, self.reduction) if x]
+        words += [word for word in (self.schedule, self.reduction) if word]
         if self.device_map:
             words.append(f"on IPUs {device_map_text(self.device_map)}")
         if self.loop:

@@ -26,7 +26,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 _NUMBERS = ("num_mini_batches", "count")
 
 
-class Found(NamedTuple):
+class ConfiguredCall(NamedTuple):
     """A call with the computation that it stands in."""
 
     computation: Computation
@@ -38,12 +38,12 @@ class Found(NamedTuple):
 class Survey:
     """What a module has of Graphcore's encoding."""
 
-    pipeline: Found | None = None
-    stages: tuple[Found, ...] = ()
+    pipeline: ConfiguredCall | None = None
+    stages: tuple[ConfiguredCall, ...] = ()
     """Forward, backward and recomputing ones, as they stand."""
-    updates: tuple[Found, ...] = ()
+    updates: tuple[ConfiguredCall, ...] = ()
     """Of one pipeline or loop, done one after the other."""
-    loops: tuple[Found, ...] = ()
+    loops: tuple[ConfiguredCall, ...] = ()
     """Calls that repeat what they run."""
     windows: tuple[Instruction, ...] = ()
     """Accumulators of the older form, which need no update of their own."""
@@ -60,7 +60,7 @@ class Survey:
         return not structure and (self.is_marked or not marks)
 
     @property
-    def update(self) -> Found | None:
+    def update(self) -> ConfiguredCall | None:
         """The update, or the first of several."""
         return self.updates[0] if self.updates else None
 
@@ -74,69 +74,71 @@ def survey(module: Module) -> Survey:
 
     Raises PoplarError: E0540 for calls that cannot be read, E0542 for several pipelines or updates.
     """
-    found: dict[str, list[Found]] = {}
+    calls_by_type: dict[str, list[ConfiguredCall]] = {}
     windows: list[Instruction] = []
     others = False
     for computation in callees_first(module, only_reachable=True):
-        for x in computation.instructions:
-            config = config_of(x)
+        for call in computation.instructions:
+            config = config_of(call)
             if config is not None:
-                found.setdefault(config.type, []).append(Found(computation, x, config))
-            target = target_of(x)
+                calls_by_type.setdefault(config.type, []).append(
+                    ConfiguredCall(computation, call, config)
+                )
+            target = target_of(call)
             others |= bool(target)
             if target in WINDOWED:
-                windows.append(x)
-    stages = [each for kind in STAGES for each in found.get(kind, ())]
-    updates = _joined(found.get(UPDATE, []))
-    places = {x.computation.name for x in (*stages, *updates)}
+                windows.append(call)
+    stages = [each for kind in STAGES for each in calls_by_type.get(kind, ())]
+    updates = _joined(calls_by_type.get(UPDATE, []))
+    places = {call.computation.name for call in (*stages, *updates)}
     return Survey(
-        _only(found.get(PIPELINE, [])),
+        _only(calls_by_type.get(PIPELINE, [])),
         tuple(stages),
         tuple(updates),
-        tuple(found.get(LOOP, ())),
+        tuple(calls_by_type.get(LOOP, ())),
         tuple(windows),
         others,
         places <= {module.entry.name},
     )
 
 
-def _only(found: list[Found]) -> Found | None:
-    if len(found) > 1:
+def _only(pipelines: list[ConfiguredCall]) -> ConfiguredCall | None:
+    if len(pipelines) > 1:
         raise PoplarError(
             "E0542",
-            f"{found[1].call.name!r} is a second pipeline, beside {found[0].call.name!r}",
+            f"{pipelines[1].call.name!r} is a second pipeline, beside {pipelines[0].call.name!r}",
             hint="compile a module for each, or join them into one Pipeline call",
-            op=found[1].call,
+            op=pipelines[1].call,
         )
-    return found[0] if found else None
+    return pipelines[0] if pipelines else None
 
 
-def _joined(found: list[Found]) -> list[Found]:
+def _joined(updates: list[ConfiguredCall]) -> list[ConfiguredCall]:
     """Return updates, which stand side by side and ask for the same; PoplarError E0542 if not."""
-    for other in found[1:]:
-        if other.computation.name != found[0].computation.name:
+    for other in updates[1:]:
+        if other.computation.name != updates[0].computation.name:
             why = "stands in another computation"
-        elif other.config.choices != found[0].config.choices:
+        elif other.config.choices != updates[0].config.choices:
             why = "asks for other places of its state"
         else:
             continue
         raise PoplarError(
             "E0542",
-            f"{other.call.name!r} is a second update of weights, beside {found[0].call.name!r}, "
+            f"{other.call.name!r} is a second update of weights, beside {updates[0].call.name!r}, "
             f"and {why}",
             hint="call both from the body of one loop or pipeline, with the same attributes, or "
             "join them into one ResourceUpdate call",
             op=other.call,
         )
-    return found
+    return updates
 
 
-def update_count(module: Module, updates: Sequence[Found]) -> int | None:
+def update_count(module: Module, updates: Sequence[ConfiguredCall]) -> int | None:
     """Return the micro-batches of updates, as their own computations say; None: they do not.
 
     Raises PoplarError E0541 where that is no constant, or they do not agree.
     """
-    said: dict[int, Found] = {}
+    said: dict[int, ConfiguredCall] = {}
     for each in updates:
         count = _own_count(module, each)
         if count is not None:
@@ -147,33 +149,36 @@ def update_count(module: Module, updates: Sequence[Found]) -> int | None:
     return next(iter(said), None)
 
 
-def _own_count(module: Module, update: Found) -> int | None:
+def _own_count(module: Module, update: ConfiguredCall) -> int | None:
     said = update.config.counts.get("NUM_BATCHES_TO_ACCUMULATE")
     callee = module.computation[update.call.attributes.called[0]]
-    for x in callee.instructions:
-        if target_of(x) == COUNT:
-            found = _count_of(module, update, callee, x)
-            if found is None:
+    for instruction in callee.instructions:
+        if target_of(instruction) == COUNT:
+            count = _count_of(module, update, callee, instruction)
+            if count is None:
                 raise PoplarError(
                     "E0541",
-                    f"{x.name!r} counts micro-batches by a value that is known only while running",
+                    f"{instruction.name!r} counts micro-batches by a value that is known only "
+                    "while running",
                     hint="make it a constant, or give --micro-batches K",
-                    op=x,
+                    op=instruction,
                 )
-            if said not in (None, found):
-                raise disagree(x, found, update.call, said or 0)
-            said = found
+            if said not in (None, count):
+                raise disagree(instruction, count, update.call, said or 0)
+            said = count
     return said
 
 
-def _count_of(module: Module, update: Found, callee: Computation, x: Instruction) -> int | None:
-    if not x.operands:
-        return integer_of(x, *_NUMBERS)
-    source = callee.instructions[x.operands[0]]
+def _count_of(
+    module: Module, update: ConfiguredCall, callee: Computation, instruction: Instruction
+) -> int | None:
+    if not instruction.operands:
+        return integer_of(instruction, *_NUMBERS)
+    source = callee.instructions[instruction.operands[0]]
     if source.parameter_number >= 0:
         operand = update.call.operands[source.parameter_number]
         return constant_number(module, update.computation, operand)
-    return constant_number(module, callee, x.operands[0])
+    return constant_number(module, callee, instruction.operands[0])
 
 
 def disagree(one: Instruction, count: int, other: Instruction, another: int) -> PoplarError:
@@ -189,9 +194,9 @@ def disagree(one: Instruction, count: int, other: Instruction, another: int) -> 
 def constant_number(module: Module, computation: Computation, position: int) -> int | None:
     """Return an integer that a computation knows, through moves and calls; None: it does not."""
     for place, at in _sources(module, computation, position):
-        x = place.instructions[at]
-        if x.opcode == "constant" and x.literal is not None:
-            value = literal_array(x.literal, x.shape, x.name)
+        instruction = place.instructions[at]
+        if instruction.opcode == "constant" and instruction.literal is not None:
+            value = literal_array(instruction.literal, instruction.shape, instruction.name)
             is_one = not isinstance(value, list) and value.size == 1
             return int(value.flat[0]) if is_one else None  # type: ignore[union-attr]
     return None
@@ -205,21 +210,21 @@ def _sources(
 ) -> Iterator[tuple[Computation, int]]:
     """Yield what a value is moved from, as long as it is only moved."""
     callers = {
-        name: (c, x)
+        name: (c, op)
         for c in module.computations
-        for x in c.instructions
-        if x.opcode == "call"
-        for name in x.attributes.called
+        for op in c.instructions
+        if op.opcode == "call"
+        for name in op.attributes.called
     }
     seen = 0
     while seen < module.instruction_count:
         seen += 1
         yield computation, position
-        x = computation.instructions[position]
-        if x.opcode in _THROUGH:
-            position = x.operands[0]
-        elif x.parameter_number >= 0 and computation.name in callers:
-            number = x.parameter_number
+        instruction = computation.instructions[position]
+        if instruction.opcode in _THROUGH:
+            position = instruction.operands[0]
+        elif instruction.parameter_number >= 0 and computation.name in callers:
+            number = instruction.parameter_number
             computation, call = callers[computation.name]
             position = call.operands[number]
         else:

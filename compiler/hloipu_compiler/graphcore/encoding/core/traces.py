@@ -32,12 +32,12 @@ NONE = Trace()
 
 def joined(traces: Sequence[Trace]) -> Trace:
     """Return the trace of what depends on several values."""
-    backward = [x.backward for x in traces if x.backward >= 0]
+    backward = [trace.backward for trace in traces if trace.backward >= 0]
     return Trace(
-        max((x.forward for x in traces), default=-1),
+        max((trace.forward for trace in traces), default=-1),
         min(backward, default=-1),
-        any(x.fed for x in traces),
-        any(x.late for x in traces),
+        any(trace.fed for trace in traces),
+        any(trace.late for trace in traces),
     )
 
 

@@ -72,10 +72,10 @@ class Context:
     @property
     def marks(self) -> dict[str, str]:
         """The attributes of ops here."""
-        found = {"ipu_phase": self.phase} if self.phase else {}
+        marks = {"ipu_phase": self.phase} if self.phase else {}
         if self.branch >= 0:
-            found["ipu_branch"] = str(self.branch)
-        return found | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
+            marks["ipu_branch"] = str(self.branch)
+        return marks | ({"ipu_stage": str(self.stage)} if self.stage >= 0 else {})
 
 
 OUTSIDE = Context()

@@ -69,37 +69,41 @@ class Writer(Sheet):
             )
         outer, self.current = self.current, old
         place: list[Value] = []
-        for x in old.instructions:
-            if x.parameter_number >= 0:
-                place.append(arguments[x.parameter_number])
+        for instruction in old.instructions:
+            if instruction.parameter_number >= 0:
+                place.append(arguments[instruction.parameter_number])
                 continue
-            with placing(self.module, x):
-                place.append(self.written(x, tuple(place[i] for i in x.operands), here))
+            with placing(self.module, instruction):
+                place.append(
+                    self.written(instruction, tuple(place[i] for i in instruction.operands), here)
+                )
         self.depth -= 1
         self.current = outer
         return place[old.root]
 
-    def written(self, x: Instruction, operands: tuple[Value, ...], here: Context) -> Value:
+    def written(
+        self, instruction: Instruction, operands: tuple[Value, ...], here: Context
+    ) -> Value:
         """Write one instruction; return its value."""
-        if x.opcode == "tuple":
+        if instruction.opcode == "tuple":
             return Made(operands)
-        if x.opcode == "get-tuple-element":
-            return self.element(x, operands[0], x.attributes.integer("index"))
-        if x.opcode == "infeed":
-            return self.fed(Op(x, operands, here))
-        if x.opcode == "outfeed":
-            return self.sent(Op(x, operands, here))
-        if x.opcode == "after-all":
+        if instruction.opcode == "get-tuple-element":
+            return self.element(instruction, operands[0], instruction.attributes.integer("index"))
+        if instruction.opcode == "infeed":
+            return self.fed(Op(instruction, operands, here))
+        if instruction.opcode == "outfeed":
+            return self.sent(Op(instruction, operands, here))
+        if instruction.opcode == "after-all":
             return Token()
-        if x.opcode == "add-dependency":
+        if instruction.opcode == "add-dependency":
             return operands[0]
-        if x.opcode == "all-reduce" and self.takes_means(x):
-            return self._means(Op(x, operands, here, SHARE))
-        if x.opcode in INLINED:
-            return self.called(Op(x, operands, here, config=config_of(x)))
-        target = target_of(x)
-        op = Op(x, operands, here, target)
-        return self.as_declared(x, self.special(op)) if target else self.plain(op)
+        if instruction.opcode == "all-reduce" and self.takes_means(instruction):
+            return self._means(Op(instruction, operands, here, SHARE))
+        if instruction.opcode in INLINED:
+            return self.called(Op(instruction, operands, here, config=config_of(instruction)))
+        target = target_of(instruction)
+        op = Op(instruction, operands, here, target)
+        return self.as_declared(instruction, self.special(op)) if target else self.plain(op)
 
     def special(self, op: Op) -> Value:
         """Write an op of Graphcore's that belongs to a step's structure."""
@@ -107,12 +111,12 @@ class Writer(Sheet):
             return op.operands[0] if len(op.operands) == 1 else Made(op.operands)
         if op.target == CHECKED_INPUT:
             return op.operands[-1]
-        if op.target in TELLING and op.operands and not _is_nothing(op.x.shape):
+        if op.target in TELLING and op.operands and not _is_nothing(op.instruction.shape):
             return op.operands[0]
         if op.target in REPLICATION:
             return self.replicated(op)
         if op.target in (COUNT, NOTHING) or op.target in TELLING:
-            return nothing_of(op.x)
+            return nothing_of(op.instruction)
         if op.target == COUNTER:
             return self.counter(op)
         if op.target == CREATE:
@@ -121,9 +125,9 @@ class Writer(Sheet):
             return self.added(op)
         return self.sunk(op) if op.target == SINK else self.windowed(op)
 
-    def as_declared(self, x: Instruction, value: Value) -> Value:
+    def as_declared(self, instruction: Instruction, value: Value) -> Value:
         """Return a value; PoplarError E0545 where it has another shape than the text says."""
-        waiting: list[tuple[Value, Shape]] = [(value, x.shape)]
+        waiting: list[tuple[Value, Shape]] = [(value, instruction.shape)]
         while waiting:
             each, shape = waiting.pop()
             if isinstance(each, Made):
@@ -135,7 +139,8 @@ class Writer(Sheet):
             if not fits:
                 raise PoplarError(
                     "E0545",
-                    f"{x.name!r} is {x.shape}, and what it gives is something else",
+                    f"{instruction.name!r} is {instruction.shape}, and what it gives is something "
+                    "else",
                     hint="declare it as what goes into it",
                 )
         return value
@@ -144,7 +149,7 @@ class Writer(Sheet):
 
     def called(self, op: Op) -> Value:
         """Write what a call runs."""
-        return self.computation(self.callee(op.x), op.operands, self.inside(op))
+        return self.computation(self.callee(op.instruction), op.operands, self.inside(op))
 
     def replicated(self, op: Op) -> Value:
         """Write what depends on the number of replicas, or on which one this is."""
@@ -180,7 +185,7 @@ class Writer(Sheet):
 
     def plain(self, op: Op) -> Value:
         """Write any other op."""
-        return self.copied(op.x, self.operands(op), op.here)
+        return self.copied(op.instruction, self.operands(op), op.here)
 
     def counted(self, counter: Counter, here: Context) -> int:
         """Return the position of the counter of a place."""
@@ -194,43 +199,43 @@ class Writer(Sheet):
 
     def inside(self, op: Op) -> Context:
         """Return how ops are marked that a call or a loop runs."""
-        devices = devices_of(op.x) if self.places else ()
+        devices = devices_of(op.instruction) if self.places else ()
         return replace(op.here, device=devices[0]) if len(devices) == 1 else op.here
 
-    def callee(self, x: Instruction) -> Computation:
+    def callee(self, instruction: Instruction) -> Computation:
         """Return the computation that a call or a fusion runs."""
-        return self.module.computation[x.attributes.called[0]]
+        return self.module.computation[instruction.attributes.called[0]]
 
-    def takes_means(self, x: Instruction) -> bool:
+    def takes_means(self, instruction: Instruction) -> bool:
         """Whether an all-reduce divides by the number of replicas what it adds up."""
         return any(
             target_of(inner) == SHARE
-            for name in x.attributes.called
+            for name in instruction.attributes.called
             for inner in self.module.computation[name].instructions
         )
 
     def _means(self, op: Op) -> Value:
-        shape = op.x.shape
+        shape = op.instruction.shape
         if not isinstance(shape, TupleShape):
             return self.replicated(op)
         return Made(
             tuple(
-                self.replicated(Op(op.x._replace(shape=part), (v,), op.here, SHARE))
+                self.replicated(Op(op.instruction._replace(shape=part), (v,), op.here, SHARE))
                 for v, part in zip(op.operands, shape.elements, strict=True)
             )
         )
 
-    def element(self, x: Instruction, value: Value, index: int) -> Value:
+    def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return one part of a tuple."""
         if isinstance(value, Made):
             return value.parts[index]
         if not isinstance(value, int):
-            raise _misplaced(x, value)
-        return self.copied(x, (value,), self.where(value))
+            raise _misplaced(instruction, value)
+        return self.copied(instruction, (value,), self.where(value))
 
     def operands(self, op: Op) -> list[int]:
         """Return the positions of an op's operands, made if they are not there yet."""
-        return [self.settled(v, op.x, op.here) for v in op.operands]
+        return [self.settled(v, op.instruction, op.here) for v in op.operands]
 
     def settled(self, value: Value, user: Instruction, here: Context) -> int:
         """Return the position of a value, made if it is not there yet."""
@@ -251,13 +256,13 @@ class Writer(Sheet):
     def _hurry(self, value: Lazy, user: Instruction, here: Context) -> int:
         """Write an op that was put off, and those that it reads."""
         key = (id(value), here)
-        found = self._hurried.get(key)
-        if found is None:
+        position = self._hurried.get(key)
+        if position is None:
             operands = [self.settled(v, user, here) for v in value.operands]
-            found = self.copied(value.instruction, operands, here)
-            self._hurried[key] = found
+            position = self.copied(value.instruction, operands, here)
+            self._hurried[key] = position
             self._kept.append(value)
-        return found
+        return position
 
     def leaves(self, value: Value, user: Instruction, here: Context) -> list[int]:
         """Return the positions of the arrays that a value consists of; tokens do not count."""
@@ -293,13 +298,14 @@ def added_to(op: Op) -> Buffer:
     return buffer
 
 
-def nothing_of(x: Instruction) -> Value:
+def nothing_of(instruction: Instruction) -> Value:
     """Return what an op gives that has no values; PoplarError E0545 for one that has some."""
-    if _is_nothing(x.shape):
-        return Made(()) if isinstance(x.shape, TupleShape) else Token()
+    if _is_nothing(instruction.shape):
+        return Made(()) if isinstance(instruction.shape, TupleShape) else Token()
     raise PoplarError(
         "E0545",
-        f"{x.name!r} ({x.attributes.text('custom_call_target')}) is {x.shape}, and gives nothing",
+        f"{instruction.name!r} ({instruction.attributes.text('custom_call_target')}) is "
+        f"{instruction.shape}, and gives nothing",
         hint="it is () or token[]",
     )
 

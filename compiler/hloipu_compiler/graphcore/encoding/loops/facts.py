@@ -35,37 +35,37 @@ _NOTHING = Facts(False, False, True)
 
 def facts_of(module: Module) -> Mapping[str, Facts]:
     """Return what each computation has."""
-    found: dict[str, Facts] = {}
+    facts_by_computation: dict[str, Facts] = {}
     for computation in callees_first(module):
         updates = accumulates = False
         plain = True
-        for x in computation.instructions:
-            config = config_of(x)
-            target = target_of(x)
+        for instruction in computation.instructions:
+            config = config_of(instruction)
+            target = target_of(instruction)
             plain = plain and not target and config is None
             updates = updates or (config is not None and config.type == UPDATE)
             accumulates = accumulates or target in WINDOWED
-            for name in x.attributes.called:
-                callee = found.get(name, _NOTHING)
+            for name in instruction.attributes.called:
+                callee = facts_by_computation.get(name, _NOTHING)
                 plain = plain and callee.is_plain
-                if runs_along(x):
+                if runs_along(instruction):
                     updates = updates or callee.updates
                     accumulates = accumulates or callee.accumulates
-        found[computation.name] = Facts(updates, updates or accumulates, plain)
-    return found
+        facts_by_computation[computation.name] = Facts(updates, updates or accumulates, plain)
+    return facts_by_computation
 
 
 def fed_body(module: Module) -> str:
     """Return what the one loop of the entry that reads queues repeats; else nothing."""
     reads: set[str] = set()
 
-    def is_fed(x: Instruction) -> bool:
-        return x.opcode == "infeed" or not reads.isdisjoint(x.attributes.called)
+    def is_fed(instruction: Instruction) -> bool:
+        return instruction.opcode == "infeed" or not reads.isdisjoint(instruction.attributes.called)
 
     for computation in callees_first(module):
         if any(map(is_fed, computation.instructions)):
             reads.add(computation.name)
-    fed = [x for x in module.entry.instructions if is_fed(x)]
+    fed = [instruction for instruction in module.entry.instructions if is_fed(instruction)]
     if len(fed) != 1:
         return ""
     config = config_of(fed[0])
@@ -74,11 +74,11 @@ def fed_body(module: Module) -> str:
     return fed[0].attributes.text("body") if fed[0].opcode == "while" else ""
 
 
-def runs_along(x: Instruction) -> bool:
+def runs_along(instruction: Instruction) -> bool:
     """Whether an op is a call that is but a part of what is around it."""
-    if x.opcode != "call":
+    if instruction.opcode != "call":
         return False
-    config = config_of(x)
+    config = config_of(instruction)
     return config is None or config.type in (CALL, FUNCTION, MULTI_CONV) or config.type in STAGES
 
 
@@ -87,19 +87,19 @@ def window_in(module: Module, computation: Computation) -> int:
 
     Raises PoplarError E0541 where they do not agree.
     """
-    found: dict[int, str] = {}
+    accumulator_by_window: dict[int, str] = {}
     waiting = [computation]
     while waiting:
-        for x in waiting.pop().instructions:
-            if target_of(x) in WINDOWED:
-                found.setdefault(window_of(x), x.name)
-            elif runs_along(x):
-                waiting.extend(module.computation[name] for name in x.attributes.called)
-    if len(found) > 1:
-        (one, first), (other, second) = list(found.items())[:2]
+        for instruction in waiting.pop().instructions:
+            if target_of(instruction) in WINDOWED:
+                accumulator_by_window.setdefault(window_of(instruction), instruction.name)
+            elif runs_along(instruction):
+                waiting.extend(module.computation[name] for name in instruction.attributes.called)
+    if len(accumulator_by_window) > 1:
+        (one, first), (other, second) = list(accumulator_by_window.items())[:2]
         raise PoplarError(
             "E0541",
             f"{first!r} accumulates {one} micro-batches and {second!r} {other}, in one loop",
             hint="give all accumulators of a loop one num_mini_batches",
         )
-    return next(iter(found), 0)
+    return next(iter(accumulator_by_window), 0)

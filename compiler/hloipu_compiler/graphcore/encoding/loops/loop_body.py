@@ -81,9 +81,9 @@ class LoopBody(Writer):
         grown = TupleShape((*old.elements, shape))
         self.made[self.state] = whole._replace(shape=grown)
         at = self.part(self.state, len(old.elements))
-        found = Extra(shape, at, at)
-        self.extras.append(found)
-        return found
+        carried = Extra(shape, at, at)
+        self.extras.append(carried)
+        return carried
 
     def ended(self, name: str, results: Sequence[int]) -> Computation:
         """Return the body: it counts one iteration and returns the values that go on."""
@@ -104,16 +104,18 @@ class LoopBody(Writer):
         marked = op.mark()
         if marked is not None:
             return marked
-        x = op.x
-        if x.opcode == "while" and self.loops.accumulates(x.attributes.text("body")):
+        instruction = op.instruction
+        if instruction.opcode == "while" and self.loops.accumulates(
+            instruction.attributes.text("body")
+        ):
             return self.loops.counted(self, op)
-        return self.copied(self.loops.without_structure(x), self.operands(op), op.here)
+        return self.copied(self.loops.without_structure(instruction), self.operands(op), op.here)
 
-    def element(self, x: Instruction, value: Value, index: int) -> Value:
+    def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return one part of a tuple."""
         if isinstance(value, Varying | Late):
-            return spread(x.shape, type(value)(x.name))
-        return super().element(x, value, index)
+            return spread(instruction.shape, type(value)(instruction.name))
+        return super().element(instruction, value, index)
 
     def called(self, op: Op) -> Value:
         """Write what a call runs: an update, a loop, or ops."""
@@ -137,9 +139,9 @@ class LoopBody(Writer):
             taken = value.position if isinstance(value, Sunk) else value
             given.append(self.varying(op, number, taken) if holds(taken, Varying) else taken)
         self.in_update = True
-        found = self.computation(self.callee(op.x), given, Context())
+        result = self.computation(self.callee(op.instruction), given, Context())
         self.in_update = False
-        return found
+        return result
 
     def varying(self, op: Op, number: int, value: Value) -> Value:
         """Return what an update reads that each micro-batch makes."""
@@ -159,7 +161,7 @@ class LoopBody(Writer):
 
     def counter(self, op: Op) -> Value:
         """Take in a counter."""
-        return Counter(attributes_of(op.x).get("lower_into_pipeline_stage") is True)
+        return Counter(attributes_of(op.instruction).get("lower_into_pipeline_stage") is True)
 
     def windowed(self, op: Op) -> Value:
         """Write an accumulator of the older form."""
@@ -168,7 +170,7 @@ class LoopBody(Writer):
 
     def created(self, op: Op) -> Value:
         """Begin an accumulator."""
-        shape = op.x.shape
+        shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
         return Buffer(self.begun(op, shape))
@@ -194,8 +196,8 @@ class LoopBody(Writer):
 
     def scaled_sum(self, op: Op, now: int) -> int:
         """Write what an accumulator is after an addition, `now` before it."""
-        value, scale = (self.settled(v, op.x, op.here) for v in op.operands[1:])
-        scale = self.one_number(op.x, scale)
+        value, scale = (self.settled(v, op.instruction, op.here) for v in op.operands[1:])
+        scale = self.one_number(op.instruction, scale)
         shape, given = self.made[now].shape, self.made[value].shape
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{op.name!r} adds to something that is no array")
@@ -215,15 +217,15 @@ class LoopBody(Writer):
 
     def fed(self, op: Op) -> Value:
         """Write an infeed, once for what it feeds."""
-        return self.copied(op.x, [self.ordered()], op.here)
+        return self.copied(op.instruction, [self.ordered()], op.here)
 
     def sent(self, op: Op) -> Value:
         """Write an outfeed where what it sends is made."""
         value = op.operands[0]
         if not holds(value, Late) and not holds(value, Varying):
-            position = self.settled(value, op.x, op.here)
+            position = self.settled(value, op.instruction, op.here)
             if self.sends(position):
-                self.copied(op.x, [position, self.ordered()], op.here)
+                self.copied(op.instruction, [position, self.ordered()], op.here)
         return Token()
 
     def sends(self, position: int) -> bool:

@@ -6,32 +6,33 @@ from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 
 
-def repeat_count(x: Instruction, config: CallConfig | None) -> int:
+def repeat_count(instruction: Instruction, config: CallConfig | None) -> int:
     """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
     count = config.counts.get("REPEAT_COUNT") if config is not None else None
     if count is None:
         raise PoplarError(
             "E0540",
-            f"call {x.name!r} is a RepeatLoop, and says nowhere how often it runs",
+            f"call {instruction.name!r} is a RepeatLoop, and says nowhere how often it runs",
             hint='write {"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"N"}}}',
-            op=x,
+            op=instruction,
         )
     return count
 
 
-def while_count(module: Module, computation: Computation, x: Instruction) -> int:
+def while_count(module: Module, computation: Computation, instruction: Instruction) -> int:
     """Return how often a `while` runs in which something is accumulated.
 
     Raises PoplarError E0546 where nobody can tell.
     """
-    iterations = trip_count(module, computation, x)
+    iterations = trip_count(module, computation, instruction)
     if iterations is None:
         raise PoplarError(
             "E0546",
-            f"micro-batches are accumulated in the loop {x.name!r}, and nobody can tell how "
+            f"micro-batches are accumulated in the loop {instruction.name!r}, and nobody can tell "
+            "how "
             "often it runs",
             hint="count its iterations by a constant",
-            op=x,
+            op=instruction,
         )
     return iterations
 

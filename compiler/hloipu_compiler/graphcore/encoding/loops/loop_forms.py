@@ -24,7 +24,7 @@ class LoopForm:
 
     def opened(self, writer: Writer, op: Op) -> list[int]:
         """Return the positions of the values that go on, before the first iteration."""
-        return [writer.settled(v, op.x, op.here) for v in self.values(writer, op)]
+        return [writer.settled(v, op.instruction, op.here) for v in self.values(writer, op)]
 
     def values(self, writer: Writer, op: Op) -> list[Value]:
         """Return the values that go on, before the first iteration."""
@@ -32,7 +32,7 @@ class LoopForm:
             return list(op.operands)
         state = op.operands[0]
         if not isinstance(state, Made):
-            at = writer.settled(state, op.x, op.here)
+            at = writer.settled(state, op.instruction, op.here)
             shape = writer.made[at].shape
             count = len(shape.elements) if isinstance(shape, TupleShape) else 0
             state = Made(tuple(writer.part(at, n) for n in range(count)))
@@ -63,7 +63,7 @@ class LoopForm:
         return parts[0] if self.kind == ONE else Made(tuple(parts))
 
 
-def loop_form(x: Instruction, body: Computation) -> LoopForm:
+def loop_form(instruction: Instruction, body: Computation) -> LoopForm:
     """Return how a call or a `while` repeats a computation."""
     root = body.instructions[body.root].shape
     kind = MANY
@@ -73,4 +73,4 @@ def loop_form(x: Instruction, body: Computation) -> LoopForm:
             kind = TUPLE if len(given.elements) == len(root.elements) else MANY
         elif not isinstance(root, TupleShape):
             kind = ONE
-    return LoopForm(x.name, body, kind)
+    return LoopForm(instruction.name, body, kind)

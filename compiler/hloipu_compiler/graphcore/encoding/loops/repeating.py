@@ -72,10 +72,10 @@ class Loops:
 
     def call(self, writer: Writer, op: Op) -> Value:
         """Write a RepeatLoop or Pipeline call as a `while`."""
-        form = loop_form(op.x, writer.callee(op.x))
+        form = loop_form(op.instruction, writer.callee(op.instruction))
         given = form.opened(writer, op)
         if op.config is None or op.kind != PIPELINE:
-            iterations = repeat_count(op.x, op.config)
+            iterations = repeat_count(op.instruction, op.config)
             loop = Repeated(form, given, iterations, inside=_device(writer, op))
             return self._loop(writer, loop, op.here)
         iterations = op.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
@@ -92,8 +92,10 @@ class Loops:
 
         Raises PoplarError E0546 where nobody can tell how often it runs.
         """
-        iterations = while_count(self.module, writer.current, op.x)
-        form = loop_form(op.x, self.module.computation[op.x.attributes.text("body")])
+        iterations = while_count(self.module, writer.current, op.instruction)
+        form = loop_form(
+            op.instruction, self.module.computation[op.instruction.attributes.text("body")]
+        )
         loop = Repeated(form, form.opened(writer, op), iterations, inside=_device(writer, op))
         return self._loop(writer, loop, op.here)
 
@@ -120,22 +122,22 @@ class Loops:
 
     def of_replicas(self, writer: Writer, op: Op, values: Sequence[int]) -> int:
         """Write what depends on the replicas."""
-        like = writer.made[values[0]].shape if values else op.x.shape
+        like = writer.made[values[0]].shape if values else op.instruction.shape
         kind = like.element_type if isinstance(like, ArrayShape) else F32
         return of_replicas(writer, op, values, self.reducer(kind))
 
     def reducer(self, kind: ElementType, opcode: str = "add") -> str:
         """Return the name of a computation that adds two numbers, or combines them otherwise."""
-        found = self._reducers.get((kind, opcode))
-        if found is None:
+        name = self._reducers.get((kind, opcode))
+        if name is None:
             shape = ArrayShape(kind)
             a, b = (
                 Instruction(n, "parameter", shape, parameter_number=k) for k, n in enumerate("ab")
             )
             total = Instruction("sum", opcode, shape, (0, 1))
-            found = self._reducers[kind, opcode] = self.names.fresh(f"{opcode}_{kind.name}")
-            self.computations.append(Computation(found, (a, b, total), 2))
-        return found
+            name = self._reducers[kind, opcode] = self.names.fresh(f"{opcode}_{kind.name}")
+            self.computations.append(Computation(name, (a, b, total), 2))
+        return name
 
     def accumulates(self, name: str) -> bool:
         """Whether a computation updates or accumulates, itself or by plain calls."""
@@ -145,12 +147,12 @@ class Loops:
         """Whether a computation, and all that it calls, has none of Graphcore's ops."""
         return self.facts[name].is_plain
 
-    def without_structure(self, x: Instruction) -> Instruction:
+    def without_structure(self, instruction: Instruction) -> Instruction:
         """Return an op calling computations without Graphcore's ops."""
-        names = {name: self.rewritten(name) for name in x.attributes.called}
+        names = {name: self.rewritten(name) for name in instruction.attributes.called}
         if all(new == old for old, new in names.items()):
-            return x
-        return x._replace(attributes=renamed(x.attributes, names))
+            return instruction
+        return instruction._replace(attributes=renamed(instruction.attributes, names))
 
     def direct(self, writer: Writer, loop: Repeated, here: Context) -> Value:
         """Write a loop of so many iterations, each of which does all that its body says.
@@ -175,11 +177,11 @@ class Loops:
         inner = MicroBatchBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)
         values = inner.begin([COUNTS, *shapes])
         inner.update_count, olds = values[0], values[1:]
-        made = _iteration(inner, loop, olds)
-        late = inner.late_parts(made)
+        results_of_batch = _iteration(inner, loop, olds)
+        late = inner.late_parts(results_of_batch)
         kept = [
             old if is_late else inner.settled_in(v, name)
-            for v, old, is_late in zip(made, olds, late, strict=True)
+            for v, old, is_late in zip(results_of_batch, olds, late, strict=True)
         ]
         _check_shapes(name, inner, olds, kept)
         changed = [new != old for new, old in zip(kept, olds, strict=True)]
@@ -234,11 +236,11 @@ class Loops:
 
     def rewritten(self, name: str) -> str:
         """Return the name of a computation without Graphcore's ops; the same where it has none."""
-        found = self._rewritten.get(name)
-        if found is None:
+        plain_name = self._rewritten.get(name)
+        if plain_name is None:
             self._rewritten[name] = name  # no computation calls itself
-            found = self._rewritten[name] = self._made_plain(self.module.computation[name])
-        return found
+            plain_name = self._rewritten[name] = self._made_plain(self.module.computation[name])
+        return plain_name
 
     def _made_plain(self, old: Computation) -> str:
         if self.is_plain(old.name):
@@ -246,8 +248,10 @@ class Loops:
         writer = DirectBody(self)
         arguments = []
         for position in old.parameters:
-            x = old.instructions[position]
-            arguments.append(writer.parameter(x.name, x.shape, x.parameter_number))
+            instruction = old.instructions[position]
+            arguments.append(
+                writer.parameter(instruction.name, instruction.shape, instruction.parameter_number)
+            )
         root = writer.settled_in(writer.computation(old, arguments, OUTSIDE), old.name)
         name = self.names.fresh(old.name)
         self.computations.append(Computation(name, tuple(writer.made), root))

@@ -43,13 +43,13 @@ class MicroBatchBody(LoopBody):
             if isinstance(value, int) and shape is not None and self._is_made_here(value):
                 self.lasts[op.name, number] = len(self.extras)
                 self.extra(shape, op.name).next = value
-        return spread(op.x.shape, Late(op.name))
+        return spread(op.instruction.shape, Late(op.name))
 
     def _is_made_here(self, position: int) -> bool:
-        x = self.made[position]
-        if x.opcode == "get-tuple-element":
-            x = self.made[x.operands[0]]
-        return x.opcode not in ("constant", "parameter")
+        instruction = self.made[position]
+        if instruction.opcode == "get-tuple-element":
+            instruction = self.made[instruction.operands[0]]
+        return instruction.opcode not in ("constant", "parameter")
 
     def late_parts(self, values: tuple[Value, ...]) -> list[bool]:
         """Return which values the update makes."""
@@ -64,8 +64,8 @@ class MicroBatchBody(LoopBody):
     def added(self, op: Op) -> Value:
         """Add to an accumulator."""
         buffer = added_to(op)
-        found = self.extras[self.buffers[buffer.number]]
-        found.next = self.scaled_sum(op, found.next)
+        accumulator = self.extras[self.buffers[buffer.number]]
+        accumulator.next = self.scaled_sum(op, accumulator.next)
         return buffer
 
     def total(self, number: int) -> int:
@@ -102,19 +102,19 @@ class UpdateBody(LoopBody):
     def plain(self, op: Op) -> Value:
         """Write an op; what is made of the update's values is its own."""
         before = len(self.made)
-        found = super().plain(op)
-        return self._noted(found, before)
+        value = super().plain(op)
+        return self._noted(value, before)
 
-    def _noted(self, found: Value, before: int) -> Value:
+    def _noted(self, value: Value, before: int) -> Value:
         for at in range(before, len(self.made)):
             if self.in_update or not self.late.isdisjoint(self.made[at].operands):
                 self.late.add(at)
-        return found
+        return value
 
-    def element(self, x: Instruction, value: Value, index: int) -> Value:
+    def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return one part of a tuple."""
         before = len(self.made)
-        return self._noted(super().element(x, value, index), before)
+        return self._noted(super().element(instruction, value, index), before)
 
     def replicated(self, op: Op) -> Value:
         """Write what depends on the replicas."""
@@ -124,11 +124,11 @@ class UpdateBody(LoopBody):
     def update(self, op: Op) -> Value:
         """Write the update; what it only hands on is its own, too."""
         before = len(self.made)
-        found = super().update(op)
+        result = super().update(op)
         self.late.update(range(before, len(self.made)))
-        if not isinstance(found, Made):
-            return found
-        return Made(tuple(self._own(v, op) for v in found.parts))
+        if not isinstance(result, Made):
+            return result
+        return Made(tuple(self._own(v, op) for v in result.parts))
 
     def _own(self, value: Value, op: Op) -> Value:
         if isinstance(value, int) and value not in self.late:
@@ -165,12 +165,12 @@ class UpdateBody(LoopBody):
     def fed(self, op: Op) -> Value:
         """Write an infeed of the update."""
         if not self.in_update:
-            return spread(op.x.shape, Varying(op.name))
+            return spread(op.instruction.shape, Varying(op.name))
         before = len(self.made)
         return self._noted(super().fed(op), before)
 
     def sends(self, position: int) -> bool:
         """Whether the update makes what is sent."""
-        x = self.made[position]
-        parts = x.operands if x.opcode == "tuple" else (position,)
+        instruction = self.made[position]
+        parts = instruction.operands if instruction.opcode == "tuple" else (position,)
         return self.in_update or not self.late.isdisjoint(parts)

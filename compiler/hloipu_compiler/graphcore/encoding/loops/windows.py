@@ -29,31 +29,31 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.element_types import PRED, U32
 
 
-def window_of(x: Instruction) -> int:
+def window_of(instruction: Instruction) -> int:
     """Return after how many turns an accumulator gives its sum out.
 
     Raises PoplarError E0541 where it does not say so.
     """
-    found = integer_of(x, "num_mini_batches")
-    if found is None or found < 1:
+    micro_batches = integer_of(instruction, "num_mini_batches")
+    if micro_batches is None or micro_batches < 1:
         raise PoplarError(
             "E0541",
-            f"{x.name!r} says nowhere after how many micro-batches it gives its sum out",
+            f"{instruction.name!r} says nowhere after how many micro-batches it gives its sum out",
             hint='write backend_config="{\\"num_mini_batches\\":K}"',
         )
-    return found
+    return micro_batches
 
 
-def accumulated_shape(writer: Writer, x: Instruction, *values: int) -> ArrayShape:
+def accumulated_shape(writer: Writer, instruction: Instruction, *values: int) -> ArrayShape:
     """Return the shape that some values have in common; PoplarError E0545 if they have none."""
     shapes = [writer.made[at].shape for at in values]
     first = shapes[0]
     if not isinstance(first, ArrayShape) or not first.element_type.is_array:
-        raise PoplarError("E0545", f"{x.name!r} accumulates {first}, which is no array")
+        raise PoplarError("E0545", f"{instruction.name!r} accumulates {first}, which is no array")
     for shape in shapes[1:]:
         alike = isinstance(shape, ArrayShape) and shape.element_type is first.element_type
         if not (alike and isinstance(shape, ArrayShape) and shape.dimensions == first.dimensions):
-            raise PoplarError("E0545", f"{x.name!r} accumulates {shape} in {first}")
+            raise PoplarError("E0545", f"{instruction.name!r} accumulates {shape} in {first}")
     return first
 
 
@@ -68,13 +68,13 @@ class Window:
 
     def written(self, operands: Sequence[int]) -> Value:
         """Write what it gives out, and carry what it holds."""
-        count = window_of(self.op.x)
+        count = window_of(self.op.instruction)
         iteration = self.body.counted(Counter(), OUTSIDE)
         window = self.body.number(f"{self.op.name}.window", COUNTS, str(count))
         index = self.body.add(f"{self.op.name}.turn", "remainder", COUNTS, (iteration, window))
         if self.op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
-            made = [self._summed(at, index, count) for at in operands]
-            return made[0] if len(made) == 1 else Made(tuple(made))
+            sums = [self._summed(at, index, count) for at in operands]
+            return sums[0] if len(sums) == 1 else Made(tuple(sums))
         half = len(operands) // 2
         if len(operands) % 2 == 0:
             raise PoplarError(
@@ -82,7 +82,7 @@ class Window:
                 f"{self.op.name!r} has {len(operands)} operands",
                 hint="give as many accumulators as gradients, and the momentum",
             )
-        momentum = self.body.one_number(self.op.x, operands[-1])
+        momentum = self.body.one_number(self.op.instruction, operands[-1])
         pairs = [
             self._with_momentum((operands[n], operands[half + n]), momentum, index, count)
             for n in range(half)
@@ -91,7 +91,7 @@ class Window:
 
     def _summed(self, value: int, index: int, count: int) -> int:
         body, name = self.body, self.op.name
-        shape = accumulated_shape(body, self.op.x, value)
+        shape = accumulated_shape(body, self.op.instruction, value)
         extra = body.extra(shape, name)
         total = body.add(f"{name}.sum", "add", shape, (extra.start, value))
         last = self._is(index, count - 1, shape)
@@ -106,7 +106,7 @@ class Window:
     ) -> tuple[int, int]:
         body, name = self.body, self.op.name
         old, value = given
-        shape = accumulated_shape(body, self.op.x, old, value)
+        shape = accumulated_shape(body, self.op.instruction, old, value)
         factor = body.spread(f"{name}.factor", shape, momentum)
         less = body.add(f"{name}.less", "multiply", shape, (old, factor))
         first = self._is(index, 0, shape)
@@ -140,22 +140,26 @@ def of_replicas(writer: Writer, op: Op, values: Sequence[int], reducer: str) -> 
 
     An all-reduce adds up before it divides.
     """
-    x, here = op.x, op.here
+    instruction, here = op.instruction, op.here
     if op.target == REPLICA:
-        number = writer.add(f"{x.name}.id", "replica-id", ArrayShape(U32), (), here)
-        return writer.add(x.name, "convert", x.shape, (number,), here)
+        number = writer.add(f"{instruction.name}.id", "replica-id", ArrayShape(U32), (), here)
+        return writer.add(instruction.name, "convert", instruction.shape, (number,), here)
     if op.target == REPLICAS:
-        if not isinstance(x.shape, ArrayShape) or x.shape.dimensions:
-            raise PoplarError("E0545", f"{x.name!r} is {x.shape}, and counts replicas")
-        one = writer.number(f"{x.name}.one", x.shape, "1")
-        return reduced(writer, x.name, one, reducer, here)
+        if not isinstance(instruction.shape, ArrayShape) or instruction.shape.dimensions:
+            raise PoplarError(
+                "E0545", f"{instruction.name!r} is {instruction.shape}, and counts replicas"
+            )
+        one = writer.number(f"{instruction.name}.one", instruction.shape, "1")
+        return reduced(writer, instruction.name, one, reducer, here)
     if len(values) != 1:
-        raise PoplarError("E0545", f"{x.name!r} takes {len(values)} values, and divides one")
-    shape = accumulated_shape(writer, x, values[0])
-    if x.opcode == "all-reduce":
-        return averaged(writer, x.name, values[0], reducer, here)
-    count = _counted(writer, x.name, shape, reducer, here)
-    return writer.add(x.name, "divide", shape, (values[0], count), here)
+        raise PoplarError(
+            "E0545", f"{instruction.name!r} takes {len(values)} values, and divides one"
+        )
+    shape = accumulated_shape(writer, instruction, values[0])
+    if instruction.opcode == "all-reduce":
+        return averaged(writer, instruction.name, values[0], reducer, here)
+    count = _counted(writer, instruction.name, shape, reducer, here)
+    return writer.add(instruction.name, "divide", shape, (values[0], count), here)
 
 
 def averaged(writer: Writer, name: str, value: int, reducer: str, here: Context = OUTSIDE) -> int:
