@@ -40,7 +40,7 @@ def test_a_row_names_the_tightest_limit() -> None:
     row = row_of(softmax)
     assert (row.limit.kind, round(row.limit.cycles)) == ("float ops", 2003)
     assert softmax.library is not None
-    assert row.limit.cycles < row.found.compute < 1.2 * softmax.library.cycles
+    assert row.limit.cycles < row.spent.compute < 1.2 * softmax.library.cycles
     text = document([row])
     assert "popnn/NonLinearity.cpp:71" in text
     assert row.needs_a_reason
