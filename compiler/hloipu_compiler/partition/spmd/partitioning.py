@@ -168,16 +168,21 @@ def _partitioned(
         queue: tuple(_divided(STREAM, sizes[:-1], splits[:-1]))
         for queue, (sizes, splits) in localizing.queues.items()
     }
-    return Partitioned(together, local, partitioning, axes, queues, tuple(_notes(stated)))
+    notes = tuple(_notes(module, stated))
+    return Partitioned(together, local, partitioning, axes, queues, notes)
 
 
-def _notes(stated: Stated) -> Iterator[str]:
+def _notes(module: Module, stated: Stated) -> Iterator[str]:
     if stated.reordered:
         yield (
             f"{stated.reordered} of them list devices in an order that no mesh has: their blocks "
             "are on devices 0, 1, 2 and so on"
         )
-    lone = sum(any(s is not None and s.device >= 0 for s in x) for x in stated.shardings.values())
+    lone = 0
+    for (name, position), found in stated.shardings.items():
+        leaves = leaves_of(module.computation[name].instructions[position].shape)
+        pairs = zip(leaves, found, strict=True)
+        lone += any(s is not None and s.device >= 0 for x, s in pairs if x.element_type.is_array)
     if lone:
         yield f"{lone} of them name one device: all have these values"
 
