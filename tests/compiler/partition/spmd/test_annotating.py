@@ -68,7 +68,8 @@ CASES: dict[str, tuple[str, MeshSizes, tuple[Rule, ...], dict[str, int]]] = {
              {"all-reduce": 1}),
     "sizes that do not divide": (
         MLP, (("data", 3), ("model", 5)),
-        (("x", (("data",),)), ("w1", ((), ("model",))), ("w2", (("model",),))), {"all-gather": 1, "all-reduce": 1},
+        (("x", (("data",),)), ("w1", ((), ("model",))), ("w2", (("model",),))),
+        {"all-gather": 1, "all-reduce": 1},
     ),
     "three axes": (
         MLP, (("data", 2), ("model", 2), ("rest", 2)),
