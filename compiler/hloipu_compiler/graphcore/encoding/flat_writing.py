@@ -19,7 +19,7 @@ from hloipu_compiler.graphcore.encoding.core.call_config import (
 from hloipu_compiler.graphcore.encoding.core.custom_ops import attributes_of
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op, flat
-from hloipu_compiler.graphcore.encoding.core.sheet import divides, division_of
+from hloipu_compiler.graphcore.encoding.core.sheet import division_of
 from hloipu_compiler.graphcore.encoding.core.traces import (
     BACKWARD_PHASE,
     FORWARD_PHASE,
@@ -215,12 +215,12 @@ class FlatWriter(SummingWriter):
     def _divisions(self, x: Instruction) -> Iterator[Attributes]:
         """Yield what an infeed says of the division of each of its arrays."""
         text = x.attributes.text("sharding")
-        if "[" not in text:
+        if not text:
             return repeat(NO_ATTRIBUTES)
         each = (str(sharding) for sharding in leaf_shardings(read_sharding(text), x.shape))
         return (
             Attributes({"sharding": Raw(said), "frontend_attributes": _OF_A_QUEUE})
-            if divides(said)
+            if "maximal" not in said
             else NO_ATTRIBUTES
             for said in each
         )
