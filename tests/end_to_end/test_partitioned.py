@@ -321,7 +321,7 @@ body {
   e = f32[8,4] broadcast(c), dimensions={1}
   m = f32[8,4] multiply(a, e)
   n = f32[8,4] add(w, m)
-  u = token[] outfeed(n, t), outfeed_config="sums", outfeed_shape=f32[8,4]
+  u = token[] outfeed(n, t), outfeed_config="sums", outfeed_shape=f32[8,4], sharding={devices=[1,4]<=[4]}
   one = s32[] constant(1)
   j = s32[] add(i, one)
   ROOT r = (s32[], f32[8,4]) tuple(j, n)
@@ -351,7 +351,8 @@ def test_queues_of_the_text_carry_blocks(mode: Any, replicas: int, tmp_path: Pat
     sums = x + np.cumsum(rows * factors[:, None, 1:5], 0, dtype=np.float32)[:3]
     if replicas == 1:
         program = hloipu.compile(FED)
-        assert [each.shape for each in program.program.queues[0].streams] == [(2, 4), (2,)]
+        shapes = [each.shape for queue in program.program.queues for each in queue.streams]
+        assert shapes == [(2, 4), (2,), (8, 1)]
         program.save(tmp_path / "p.ipux")
         session = load(tmp_path / "p.ipux").session(
             infeeds={"data": (rows, factors)}, constants=[x], mode=mode

@@ -4,6 +4,7 @@ Whoever follows values asks this table, so that no analysis stops at an annotati
 sees through.
 """
 
+from hloipu_compiler.ir.attributes import Raw
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.ops import COLLECTIVES
 
@@ -11,7 +12,10 @@ PER_MICRO_BATCH = "hloipu.per_micro_batch"
 """Marks a value that each micro-batch makes anew, even where it is the same for all of them."""
 
 FED = "hloipu.fed"
-"""Frontend attribute of a parameter that was an infeed: its `sharding=` counts as that did."""
+"""Frontend attribute of a parameter that was an infeed, and of what an outfeed takes: `sharding=`
+counts there in texts of Shardy, too."""
+OF_A_QUEUE = Raw(f'{{{FED}="true"}}')
+"""The frontend attributes that say so."""
 
 # Sources: openxla/xla: xla/service/sharding_propagation.cc, xla/service/spmd/spmd_partitioner.cc
 # (Sharding, InspectSharding, shard barriers), xla/service/spmd/shardy/constants.h (xla.sdy.*),

@@ -38,9 +38,8 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     Value,
 )
 from hloipu_compiler.graphcore.encoding.summing import SummingWriter
-from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.hlo.attributes.sharding import read_sharding
-from hloipu_compiler.ir.annotations import FED
+from hloipu_compiler.ir.annotations import OF_A_QUEUE
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -48,7 +47,6 @@ from hloipu_compiler.verify.sharding_forms import leaf_shardings
 from hloipu_runtime.element_types import S32
 
 COUNTS = ArrayShape(S32)
-_OF_A_QUEUE = frontend_attributes_text({FED: "true"})
 _PHASES = {
     STAGE: FORWARD_PHASE,
     BACKWARD: BACKWARD_PHASE,
@@ -219,7 +217,7 @@ class FlatWriter(SummingWriter):
             return repeat(NO_ATTRIBUTES)
         each = (str(sharding) for sharding in leaf_shardings(read_sharding(text), x.shape))
         return (
-            Attributes({"sharding": Raw(said), "frontend_attributes": _OF_A_QUEUE})
+            Attributes({"sharding": Raw(said), "frontend_attributes": OF_A_QUEUE})
             if "maximal" not in said
             else NO_ATTRIBUTES
             for said in each

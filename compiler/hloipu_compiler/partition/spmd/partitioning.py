@@ -12,7 +12,8 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
 )
-from hloipu_compiler.ir.annotations import is_border
+from hloipu_compiler.hlo.attributes.sharding import read_sharding
+from hloipu_compiler.ir.annotations import OF_A_QUEUE, is_border
 from hloipu_compiler.ir.attributes import Attributes, Raw, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaves_of
@@ -37,6 +38,7 @@ from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
+from hloipu_compiler.verify.sharding_forms import leaf_shardings
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
@@ -193,11 +195,14 @@ def ready_to_divide(module: Module) -> Module:
     Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
     not divide their values alike; indices that only count are no reason to fetch other rows.
     """
-    return with_batch_indices(inlined(_with_stated_calls(made_synchronous(module))))
+    return with_batch_indices(inlined(_with_stated_ends(made_synchronous(module))))
 
 
-def _with_stated_calls(module: Module) -> Module:
-    """Return the module with shardings of calls, which are inlined, on what reads their results."""
+def _with_stated_ends(module: Module) -> Module:
+    """Return the module with shardings of calls on their results, of outfeeds on what they take.
+
+    Calls are inlined, and an outfeed's sharding is of its operand.
+    """
 
     def called(draft: Draft, x: Instruction) -> int | None:
         if "sharding" not in x.attributes:
@@ -214,7 +219,32 @@ def _with_stated_calls(module: Module) -> Module:
         ]
         return draft.add(x, "tuple", x.shape, parts, said)
 
-    return with_each(module, lambda c: rewritten(module, c, {"call": called}))
+    def sent(draft: Draft, x: Instruction) -> Instruction | None:
+        text, at = x.attributes.text("sharding"), x.operands[0]
+        shape = draft.shape(at)
+        arrays = shape.elements if isinstance(shape, TupleShape) else (shape,)
+        stated = leaf_shardings(read_sharding(text), shape) if text else ()
+        if len(stated) < len(arrays) or any(isinstance(a, TupleShape) for a in arrays):
+            return None
+        parts = []
+        for i, (array, sharding) in enumerate(zip(arrays, stated, strict=False)):
+            part = at
+            if array is not shape:
+                index = Attributes({"index": i})
+                part = draft.add(x, "get-tuple-element", array, (at,), index)
+            said = Attributes(
+                {
+                    "custom_call_target": CONSTRAINT,
+                    "sharding": Raw(str(sharding)),
+                    "frontend_attributes": OF_A_QUEUE,
+                }
+            )
+            parts.append(draft.add(x, "custom-call", array, (part,), said))
+        given = parts[0] if arrays[0] is shape else draft.add(x, "tuple", shape, parts)
+        attributes = without(x.attributes, ("sharding",))
+        return x._replace(operands=(given, *x.operands[1:]), attributes=attributes)
+
+    return with_each(module, lambda c: rewritten(module, c, {"call": called, "outfeed": sent}))
 
 
 def _for_replicas(module: Module, replicas: int, partitions: int) -> Module:

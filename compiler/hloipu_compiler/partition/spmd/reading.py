@@ -167,7 +167,7 @@ class _Reader:
     def _read(self, key: Key, x: Instruction) -> None:
         target = x.attributes.text("custom_call_target")
         if x.opcode == "outfeed":
-            return  # It takes the blocks that its operands have.
+            return  # What is said is of its operand: `partitioning` puts it there.
         if not self.is_shardy:
             text = x.attributes.text("sharding")
             if text:
