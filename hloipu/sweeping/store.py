@@ -4,13 +4,14 @@ One process writes it, a short transaction for the results of a batch (write-ahe
 whatever is killed loses nothing that is in it; others may read it meanwhile.
 """
 
+import fcntl
 import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hloipu_runtime.atomic_file import replacing
 from hloipu_runtime.errors import ArtefactError, UsageError
@@ -65,8 +66,11 @@ class Row:
 class Store:
     """An open study. Raises ArtefactError E4060 where a file is none."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, lock: IO[bytes] | None = None
+    ) -> None:
         self._connection = connection
+        self._lock = lock
         self.path = path
 
     @classmethod
@@ -104,13 +108,17 @@ class Store:
 
     @classmethod
     def opened(cls, path: Path, *, writes: bool = False) -> "Store":
-        """Open a study; ArtefactError E4060 for any other file, UsageError E3191 for none."""
+        """Open a study; ArtefactError E4060 for any other file, UsageError E3191 for none.
+
+        `writes`: as the only process that does; E3191 where another one has it.
+        """
         if not path.is_file():
             raise UsageError("E3191", f"there is no study {str(path)!r}")
-        store = cls(_opened(path, "rw" if writes else "ro"), path)
+        lock = _locked(path) if writes else None
+        store = cls(_opened(path, "rw" if writes else "ro"), path, lock)
         try:
             if store._about("format") != FORMAT:
-                raise _damaged(path, f"its format is not {FORMAT}")
+                raise _damaged(path, f"its format is not {FORMAT}, by which this hloipu writes")
         except ArtefactError:
             store.close()
             raise
@@ -119,6 +127,8 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+        if self._lock is not None:  # last: closing it ends this process's other locks of the file
+            self._lock.close()
 
     def __enter__(self) -> "Store":
         return self
@@ -236,6 +246,26 @@ class _Transaction:
             self._connection.execute("commit")
         except sqlite3.Error as fault:
             raise _unwritten(self._path, fault) from fault
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """Return what keeps other sweeps from writing; UsageError E3191 where another one writes."""
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise UsageError("E3004", f"cannot read {str(path)!r}: {error.strerror}") from error
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        stream.close()
+        raise UsageError(
+            "E3191",
+            f"another sweep is at work on {str(path)!r}",
+            hint="wait for its end, or name another file; sweep-show reads it meanwhile",
+        ) from error
+    except OSError:  # a file system without locks
+        pass
+    return stream
 
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:

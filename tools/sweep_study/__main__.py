@@ -3,13 +3,14 @@
     python -m tools.sweep_study [--points 2000] [--timed N] [--step hlo_samples/….hlo] [--no-kills]
 
 Sweeps a training step over machines, tile memory, batch, type and stages, slice by slice in turn in
-this process, on a Dask cluster of one worker and on one of two. Then once more by the command
-line, while a worker, the scheduler and the client are killed. Rows have to be the same everywhere.
-Needs `hloipu[sweep]`.
+this process, on two processes, on a Dask cluster of one worker and on one of two. Then once more by
+the command line, while a worker, the scheduler and the client are killed. Rows have to be the same
+everywhere. Needs `hloipu[sweep]`.
 """
 
 import argparse
 import json
+import resource
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -36,10 +37,10 @@ AXES: Mapping[str, Sequence[Any]] = {
 
 
 class Measured:
-    """Sweeps on a cluster, or in this process."""
+    """Sweeps on a cluster, on processes of this machine, or in this process."""
 
-    def __init__(self, cluster: Cluster | None) -> None:
-        self.workers = cluster.workers if cluster else 0
+    def __init__(self, cluster: Cluster | None, processes: int = 0) -> None:
+        self.workers = cluster.workers if cluster else processes
         self.seconds = 0.0
         self.cpu_seconds = [0.0, 0.0, 0.0]
         """Of this process, the scheduler and the workers."""
@@ -48,7 +49,7 @@ class Measured:
 
     def sweep(self, step: Path, axes: Mapping[str, Sequence[Any]], points: int) -> None:
         """Sweep over a slice, and add its time."""
-        where: dict[str, Any] = {"workers": 0}
+        where: dict[str, Any] = {"workers": self.workers}
         if self._cluster:
             where = {"scheduler": self._cluster.address}
         before, start = self._cpu_seconds(), perf_counter()
@@ -58,7 +59,10 @@ class Measured:
         self.cpu_seconds = [total + after - first for after, first, total in spent]
 
     def _cpu_seconds(self) -> tuple[float, ...]:
-        others = self._cluster.cpu_seconds() if self._cluster else (0.0, 0.0)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        others = (0.0, ended.ru_utime + ended.ru_stime)
+        if self._cluster:
+            others = self._cluster.cpu_seconds()
         return (process_time(), *others)
 
     def cells(self, alone: "Measured") -> tuple[str, ...]:
@@ -74,10 +78,17 @@ class Measured:
         most = max(row.record["worker_bytes"] for row in self.rows)
         costs = (f"{1e3 * x / count:.1f}" for x in (compiling, workers, scheduler, client))
         return (
-            str(self.workers) if self.workers else "none", str(count), f"{self.seconds:.0f}",
+            self.name, str(count), f"{self.seconds:.0f}",
             f"{count / self.seconds:.2f}", f"{alone.seconds / self.seconds:.2f}", f"{free:.2f}",
             *costs, readable_bytes(most),
         )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        """What the row of the table is of."""
+        if not self.workers:
+            return "this process"
+        return f"{self.workers} of {'Dask' if self._cluster else 'Python'}"
 
     def figures(self) -> dict[str, Any]:
         """Return figures or the error by settings."""
@@ -103,7 +114,7 @@ def measured(step: Path, points: int) -> list[Measured]:
     """Sweep slice by slice in turn, so that what else the machine does is alike for all."""
     with ExitStack() as stack:
         clusters = [stack.enter_context(Cluster(workers)) for workers in (1, 2)]
-        ways = [Measured(None), *map(Measured, clusters)]
+        ways = [Measured(None), Measured(None, 2), *map(Measured, clusters)]
         for axes, count in slices(points):
             for way in ways:
                 way.sweep(step, axes, count)

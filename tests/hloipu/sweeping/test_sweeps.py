@@ -20,7 +20,7 @@ from hloipu.sweeping.running import Runner, planned, run_points
 from hloipu.sweeping.store import Row, Store
 from hloipu.sweeping.study import Rows
 from hloipu.sweeping.workers import Task
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.load import load_machine
 from tests.support.command_line import run
 
@@ -146,6 +146,18 @@ def test_files_that_are_no_studies_are_refused(tmp_path: Path) -> None:
         outcome = run("sweep-show", str(path))
         assert outcome.code in (0, 9), outcome.err
         assert "Traceback" not in outcome.err
+
+
+def test_one_sweep_at_a_time_writes_a_study(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    given: dict[str, Any] = {"axes": {"target": ["tiny"]}, "path": path, "workers": 0}
+    rows = hloipu.sweep(MODULE, **given)
+    with Store.opened(path, writes=True), pytest.raises(UsageError) as caught:
+        hloipu.sweep(MODULE, resume=True, **given)
+    assert caught.value.code == "E3191"
+    assert [x.record for x in hloipu.sweep(MODULE, resume=True, **given)] == [
+        x.record for x in rows
+    ]
 
 
 class Mortal:
