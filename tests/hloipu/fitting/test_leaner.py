@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from hloipu import leaner
+from hloipu.fitting import leaner
 from hloipu.options.table import Options
 from hloipu_compiler.planners import product_room
 from hloipu_runtime.compiled import CompiledProgram
