@@ -249,10 +249,11 @@ def compile_verified(
     """Compile a verified module as options say; `phase` encloses each part of the work.
 
     What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
-    has any (at once, where it is sure not to fit without), with code of stages and functions
-    weighed, with smaller products at full moments, with `recompute="auto"` with cheap values made
-    again, in pipelines with all of them, or block by block, with `shards="auto"` on more IPUs, then
-    with plans of products that take less memory. What fits first is returned.
+    has any (at once, where it is sure not to fit without), with smaller products at full moments,
+    with `recompute="auto"` with cheap values of stages made again, with code of stages and
+    functions weighed, in pipelines with all values made again, or block by block, with
+    `shards="auto"` on more IPUs, then with plans of products that take less memory. What fits first
+    is returned.
     """
     with without_collection(), _searching(options) as search:
         start = perf_counter()
@@ -268,7 +269,7 @@ def compile_verified(
         with phase("memory"):
             fits = program.fits
         if not fits:
-            from hloipu.attempts import Attempts, fitting  # most programs fit
+            from hloipu.fitting.attempts import Attempts, fitting  # most programs fit
 
             attempts = Attempts(module, phase, partial(_programmed, module, fingerprint))
             attempts.begin(options, begun, passed)
@@ -297,7 +298,7 @@ def _has_to_outline(begun: Compilation, options: Options) -> bool:
         return False
     if inlined_code_bytes(begun.module) < begun.request.machine.memory.bytes_per_tile:
         return False
-    from hloipu.leaner import surely_lacks_memory  # most programs are small
+    from hloipu.fitting.leaner import surely_lacks_memory  # most programs are small
 
     return surely_lacks_memory(begun)
 

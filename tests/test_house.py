@@ -34,7 +34,7 @@ STAIRS = (
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
-    "hloipu.leaner",
+    "hloipu.fitting",
     "hloipu.compile_request",
     "hloipu.encoded",
     "hloipu.sharding",

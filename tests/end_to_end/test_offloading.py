@@ -13,7 +13,9 @@ from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.compiled import CompiledProgram, Mode, load
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.memory.remote_parts import RemoteCategory
+from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Role
+from hloipu_runtime.program.uses import steps_within
 from tests.support import concurrent_trials
 from tests.support.concurrent_trials import Concurrent
 from tests.support.memory_checker import check_memory
@@ -183,6 +185,15 @@ def test_tiles_need_less_for_what_waits_elsewhere() -> None:
     assert max(x.peak_bytes for x in after.memory.ipus) < max(
         x.peak_bytes for x in before.memory.ipus
     )
+
+
+def test_new_state_takes_the_place_of_what_came_from_there() -> None:
+    program = compiled(Cut("lstm_adam", 2, "grouped", 4, offload="on")).program
+    roles = [x.role for x in program.variables]
+    copies = [x for x in steps_within(program.body, program) if isinstance(x, RemoteCopy)]
+    fetched = {x.destination for x in copies if roles[x.source] is Role.REMOTE}
+    stored = {x.source for x in copies if roles[x.destination] is Role.REMOTE}
+    assert stored == fetched != set()
 
 
 @pytest.mark.parametrize("options", [{}, {"schedule": "sequential", "batch_serialization": 2}])

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Pipeline
+from hloipu_runtime.program.uses import steps_within, written_by
 from tests.support.pipeline_reference import SCALED, SUBTLE_STEPS, TYPES, accumulated
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled, sample
 from tests.support.training_steps import OTHERS, STEPS, UNUSUAL_STEPS
@@ -34,6 +36,18 @@ def test_updates_of_other_kinds_are_told_from_gradients(optimizer: str) -> None:
 @pytest.mark.thinned(4)
 def test_tiles_by_themselves_come_to_the_same(cut: Cut) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
+
+
+def test_gradients_are_added_up_where_their_totals_lie() -> None:
+    """Totals made elsewhere would wait for the end of the stage, and take memory once more."""
+    program = compiled(Cut("mlp_sgd", 2, "grouped", 4)).program
+    totals = {n for n, x in enumerate(program.variables) if x.origin.startswith("accumulator")}
+    (pipeline,) = (x for x in steps_within(program.body, program) if isinstance(x, Pipeline))
+    steps = [x for stage in pipeline.stages for x in steps_within(stage.body, program)]
+    assert totals
+    for kind, written_there in ((Exchange, set[int]()), (ComputeSet, totals)):
+        some = [written_by(x) for x in steps if isinstance(x, kind)]
+        assert frozenset().union(*some) & totals == written_there
 
 
 LINEAR = """HloModule linear, input_output_alias={ {0}: (0, {}, may-alias) }

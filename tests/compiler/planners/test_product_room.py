@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 import hloipu
 from hloipu_compiler.planners.product_room import product_rooms
 
@@ -29,6 +31,8 @@ def test_only_products_at_moments_that_lack_bytes_take_less() -> None:
     assert not scarce.fits
     rooms = product_rooms(scarce, {})
     assert set(rooms) == {(0, "d")}
+    # Where it took more than it was planned with, less than that is planned.
+    assert product_rooms(scarce, {(0, "d"): 9000})[0, "d"] == pytest.approx(9000 - lacking, abs=64)
     peak = int(ipu.peak_point[ipu.needed_bytes.argmax()])
     own = sum(
         v.bytes_per_tile

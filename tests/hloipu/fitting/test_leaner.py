@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from hloipu import leaner
+from hloipu.fitting import leaner
 from hloipu.options.table import Options
+from hloipu_compiler.planners import product_room
 from hloipu_runtime.compiled import CompiledProgram
 
 TILES, TILE_BYTES = 4, 1000
@@ -26,6 +27,13 @@ def lacks(bytes_per_tile: int) -> CompiledProgram:
         chip=SimpleNamespace(tiles_per_ipu=TILES),
     )
     found = SimpleNamespace(machine=machine, fits=bytes_per_tile <= 0, lacking=bytes_per_tile)
+    return cast(CompiledProgram, found)
+
+
+def stand_in(bytes_per_tile: int, cycles: int) -> CompiledProgram:
+    """Return one that takes so many cycles besides."""
+    found = cast(Any, lacks(bytes_per_tile))
+    found.memory_plan, found.profile = None, lambda: SimpleNamespace(lower_bound_cycles=cycles)
     return cast(CompiledProgram, found)
 
 
@@ -59,3 +67,33 @@ def test_shares_get_smaller_as_long_as_less_lacks(
     assert shares == tried
     assert (found is not None) == fits
     assert found is None or found.fits
+
+
+@pytest.mark.parametrize(
+    ("lacks_after", "tried", "best"),
+    [
+        ([(60, 11), (20, 12), (0, 13)], 3, 2),
+        ([(50, 10), (70, 10), (0, 20)], 3, 2),  # one that lacks more may lead to one that fits
+        ([(95, 10), (91, 10), (0, 10)], 2, 1),  # by as much each time too much would lack
+        ([(90, 12), (80, 13), (70, 14), (60, 15)], 2, -1),  # slower by more than it spares
+        ([(90, 10), (20, 10), (15, 10), (12, 10), (0, 10)], 4, 3),
+    ],
+)
+def test_products_are_planned_smaller_as_long_as_that_may_do(
+    lacks_after: list[tuple[int, int]], tried: int, best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = [stand_in(*each) for each in [(100, 10), *lacks_after]]
+    made: list[CompiledProgram] = []
+
+    def compiled(_: object) -> CompiledProgram:
+        made.append(programs[len(made) + 1])
+        return made[-1]
+
+    monkeypatch.setattr(leaner, "lacking_bytes", lambda x: max(0, x.lacking) * TILES)
+    monkeypatch.setattr(
+        product_room, "product_rooms", lambda _, known: {**known, (0, f"p{len(known)}"): 0}
+    )
+    begin = leaner.WithRooms(programs[0], programs[0], {})
+    found = leaner.with_smaller_products(begin, unclocked, compiled)
+    assert len(made) == tried
+    assert found.best is programs[best + 1]

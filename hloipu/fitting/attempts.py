@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu.compile_request import compile_request, plugins
-from hloipu.leaner import (
+from hloipu.fitting.leaner import (
     WithRooms,
     changes,
     lacking_bytes,
