@@ -129,7 +129,7 @@ def with_smaller_shares(
                 if tried.fits:
                     return tried
                 before, lacking = lacking, lacking_bytes(tried)
-        if lacking > before:
+        if lacking >= before:
             break
     return None
 

@@ -383,9 +383,10 @@ def product_table_bytes(
     channels = amp.f16_channels_per_group if kind == "f16" else amp.f32_channels_per_group
     units = amp.f16_to_f32_conv_units if kind == "f16" else amp.f32_conv_units
     depth, columns = over(size.depth, channels), over(_in_unit(machine, size, kind), units)
-    pointers = size.groups * (depth + columns + depth * columns)
-    shorts = _SIZES + positions * machine.tile.worker_contexts * _WORK_NUMBERS
-    return (pointers + 1) * pointer_bytes + shorts * _SHORT_BYTES
+    pointers: Amount = size.groups * (depth + columns + depth * columns)
+    shorts: Amount = _SIZES + positions * machine.tile.worker_contexts * _WORK_NUMBERS
+    table_bytes: Amount = (pointers + 1) * pointer_bytes
+    return table_bytes + shorts * _SHORT_BYTES
 
 
 def _in_unit(machine: Machine, size: Product | Products, kind: str) -> Amount:
