@@ -14,7 +14,6 @@ its elements, not on the padding.
 from collections.abc import Sequence
 from math import inf
 
-
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
