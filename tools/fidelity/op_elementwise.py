@@ -24,7 +24,6 @@ def arithmetic() -> Iterator[OpClass]:
     n = prod(_WIDE)
     unary: tuple[tuple[str, Callable[..., Any], dict[Any, int]], ...] = (
         ("exp", jnp.exp, {F16: 4, F32: 6}),
-        ("log", jnp.log, {F16: 4, F32: 12}),
         ("tanh", jnp.tanh, {F16: 4, F32: 12}),
         ("rsqrt", lax.rsqrt, {F16: 19, F32: 8}),
     )
@@ -60,8 +59,6 @@ def arithmetic() -> Iterator[OpClass]:
     yield op_class("select", lambda m, a, b: jnp.where(m, a, b), (masks, f16, f16), library=chosen)
     both = all_of([popops.unary(_SHARE, 2, 9), chosen])
     yield op_class("masked", lambda a: jnp.where(a > 0.5, a, 0.25), (f16,), library=both)
-    yield op_class("clip", lambda a: jnp.clip(a, -1, 1), (f16,),
-                   library=popops.unary(_SHARE, 2, 2))  # fmt: skip
     yield op_class("add of a bias", lambda a, b: a + b, (f16, array(F16, 3072)), slots=n / 4,
                    library=popops.by_channel(tile(n) // 128, 128, 2))  # fmt: skip
 
@@ -82,19 +79,22 @@ def nonlinearities() -> Iterator[OpClass]:
         ("gelu, tanh", jax.nn.gelu, (5, 10), (5, 10), 8, 15),
     )
     for name, function, ahead, back, own, own_back in rows:
-        for at, kind in enumerate((F16, F32)):
+        for at, kind in enumerate((F16, F32) if own else (F16,)):
             x, width = array(kind, *_WIDE), WIDTH[kind]
             vectors = n * width / 8
-            # Of popnn's own loops, in which a tanh of two f32 takes eight slots more than of halves.
+            # A tanh of two f32 takes eight slots more than one of four halves.
             more = 8 * (own > 0) * (kind == F32)
             given = popops.nonlinearity(_SHARE, width, ahead[at])
             gradients = popops.nonlinearity_gradient(_SHARE, width, back[at])
             if name == "sigmoid":
                 gradients = all_of([given, gradients])  # popnn's begins at the result
-            yield op_class(name, function, (x,), slots=vectors * (own + more), library=given)  # fmt: skip
-            yield op_class(f"{name}, gradient", gradient(function, 1), (x, x),
-                           slots=vectors * (own_back + more), library=gradients
-                           )  # fmt: skip
+            yield op_class(
+                name, function, (x,), slots=vectors * (own + more), library=given
+            )  # fmt: skip
+            yield op_class(
+                f"{name}, gradient", gradient(function, 1), (x, x),
+                slots=vectors * (own_back + more), library=gradients,
+            )  # fmt: skip
     # popops has gelu_erf, 16 and 22 slots an element; popnn's 15 slots of a vector backward are a
     # placeholder by its own words, so that its gradient is erf and the rest, op by op.
     for kind, whole, erf, exp in ((F16, 64, 52, 4), (F32, 44, 82, 6)):

@@ -25,7 +25,6 @@ def moves() -> Iterator[OpClass]:
         ("slice", lambda a: a[:, 256:512], (x,), 2 * n // 3),
         ("pad", lambda a: jnp.pad(a, ((0, 0), (1, 1), (1, 1), (0, 0))), (image,),
          2 * prod(image.shape)),
-        ("transpose", lambda a: a.T, (x,), 2 * n),
         ("heads to the front", lambda a: a.transpose(0, 2, 1, 3), (heads,), 2 * n),
         ("broadcast", lambda a: jnp.broadcast_to(a, (1024, 768)), (array(F16, 768),), 2 * n),
         ("reverse", lambda a: a[:, ::-1], (x,), 2 * n),
@@ -65,8 +64,6 @@ def orders() -> Iterator[OpClass]:
     yield op_class("top-k of 8", lambda a: lax.top_k(a, 8), (x,), library=best)
     yield op_class("sort of rows", lambda a: jnp.sort(a, 1), (x,),
                    library=popops.bitonic(1024 * 1000, 1024, values=False))  # fmt: skip
-    yield op_class("argsort of rows", lambda a: jnp.argsort(a, 1), (x,),
-                   library=popops.bitonic(1024 * 1000, 1024, values=True))  # fmt: skip
     yield op_class("cumsum", lambda a: jnp.cumsum(a, 1), (array(F32, 1024, 768),), slots=n / 2)
     encoded = Library(
         popops.all_of([popops.fill(tile(1024 * 1000), 2)]).cycles + 11 + 74,

@@ -82,23 +82,25 @@ What networks are made of, each class compiled alone at a real size, beside the 
 machine's limits and the estimate of Graphcore's own library. `make fidelity-ops` writes this
 document; [fidelity.md](fidelity.md) compares with measurements.
 
-* **Compute** is the sum over compute sets of the slowest tile's cycles on one GC200, the whole step
-  adds exchange and sync, and leaves out the host.
+* **Compute** is the sum over compute sets of the slowest tile's cycles on one Bow; exchange and
+  sync are the rest of a step, without the host. Partial sums of f16 are f16. Functions are written
+  as jax.nn and flax have them, and lowered by JAX; operands lie where the compiler wants them.
 * A **limit** is closed form, spread over all tiles, without overhead: operands loaded once and
   results stored once, 8 bytes a cycle each (load, store); multiply-adds at the AMP's rate (AMP);
-  4 bytes a cycle received (exchange); vector instructions on floats, one a cycle (float ops).
+  4 bytes a cycle received, of what is moved (exchange); vector instructions on floats, one a cycle
+  (float ops).
 * **poplibs** is the estimate for one tile's share by the vertices that popnn, poplin and popops put
   together, each op for itself, in [graphcore/poplibs](https://github.com/graphcore/poplibs)
-  7eac0f26, file and line below. Its estimate of gelu (5 slots a vector, "should be verified") is
-  below the 8 bundles that its own loop has (its `NonLinearityLoop_gelu.S`).
-* Compute above the limit or poplibs is what a better plan or vertex would save; compute below
-  poplibs comes from ops that are fused and so load and store less.
+  7eac0f26, file and line below; of products and convolutions that of the cheapest plan, exchange of
+  operands and partial sums included (`tools/fidelity/product_formulas.py`). Its estimate of gelu (5
+  slots a vector, "should be verified") is below the 8 bundles that its own loop has (its
+  `NonLinearityLoop_gelu.S`), which are the limit here.
+* The **ratio** is the bound, the larger of both, over all cycles of ours: above 1 where ops are
+  fused and so load and store less than poplibs's, each for itself.
 
 {table}
 
-## Why not faster
-
-Of classes whose compute is more than twice the limit, or more than 1.2 times poplibs's estimate.
+## Why some classes take more than twice their bound
 
 {reasons}
 
@@ -110,22 +112,35 @@ Of classes whose compute is more than twice the limit, or more than 1.2 times po
 
 def document(rows: Sequence[Row]) -> str:
     """Return the document."""
-    sources: dict[str, list[str]] = {}
-    for row in rows:
-        if row.of.library:
-            sources.setdefault(row.of.library.source, []).append(row.of.name)
-    lines = [f"* {', '.join(dict.fromkeys(names))}: {source}" for source, names in sources.items()]
     table = "\n".join([HEADER, *(row.text() for row in rows)])
-    return _DOCUMENT.format(table=table, reasons=_reasons(rows), sources="\n".join(lines))
+    return _DOCUMENT.format(table=table, reasons=_reasons(rows), sources=_sources(rows))
+
+
+def _sources(rows: Sequence[Row]) -> str:
+    """Return the formulas that estimates are made of, by file and line, each with its classes."""
+    files: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        for source in row.of.library.source.split("; ") if row.of.library else ():
+            file, _, place = source.partition(":")
+            files.setdefault(file, {}).setdefault(place, []).append(row.of.name)
+    return "\n".join(
+        f"* {file}: "
+        + "; ".join(
+            f"{place + ' ' if place else ''}{', '.join(dict.fromkeys(names))}"
+            for place, names in places.items()
+        )
+        for file, places in files.items()
+    )
 
 
 def _reasons(rows: Sequence[Row]) -> str:
     """Return the classes that need a reason, by reason; one without any is a KeyError."""
-    found: dict[str, list[str]] = {}
+    classes: dict[tuple[str, ...], list[str]] = {}
     for name in dict.fromkeys(row.of.name for row in rows if row.needs_a_reason):
-        for why in REASONS[name]:
-            found.setdefault(why, []).append(name)
-    return "\n".join(f"* **{'; '.join(names)}**: {why}" for why, names in found.items())
+        classes.setdefault(REASONS[name], []).append(name)
+    return "\n".join(
+        f"* **{'; '.join(names)}**: {' '.join(reasons)}" for reasons, names in classes.items()
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

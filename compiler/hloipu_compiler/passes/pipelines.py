@@ -56,8 +56,6 @@ _BACK = (
     CompareScattered(),
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
     FactorSums(),
-    EliminateCommonSubexpressions(),
-    EliminateDeadCode(),
     CheapenDivisions(),
     EliminateDeadCode(),
     FuseElementwise(),

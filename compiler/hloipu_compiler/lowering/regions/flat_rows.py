@@ -207,6 +207,8 @@ class _Reader:
         kind = array_shape(x.shape).element_type.name
         is_full = level != self.rows.kept
         node = Node(x.opcode, arguments, kind, node_parameters(x))
+        if x.opcode == "convert":
+            return self._add(Op(node, kind, is_full))
         if node not in self.nodes:
             self.nodes[node] = self._add(Op(node, kind, is_full))
         return self.nodes[node]

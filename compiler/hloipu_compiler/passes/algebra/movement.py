@@ -12,8 +12,7 @@ its elements, not on the padding.
 """
 
 from collections.abc import Sequence
-
-import numpy as np
+from math import inf
 
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Window
 from hloipu_compiler.ir.graph import Instruction
@@ -315,7 +314,7 @@ def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
 def _is_lowest(draft: Draft, chosen: Instruction, padding: int) -> bool:
     """Whether padding is -inf and the greater element is chosen."""
     value = scalar_constant(draft.made[padding])
-    if value is None or value.dtype.kind != "f" or not bool(np.isneginf(value).all()):
+    if value is None or value.dtype.kind != "f" or float(value.reshape(())) != -inf:
         return False
     region = draft.module.computation[chosen.attributes.text("select")]
     root = region.instructions[region.root]

@@ -13,19 +13,17 @@ subnormal or its inverse, by more. f16 is multiplied as f32 and rounded once, so
 neither overflow nor vanish. 1 / (1 + exp(-x)) is the logistic function, an instruction of the chip,
 which rounds once.
 
-Factors that repeat along a sum are taken out of it:
+Factors of f32 that repeat along a sum are taken out of it, and signs of any type:
 
-    b = f16[8,99] broadcast(c), dimensions={0}        w = f32[8,99] convert(x)
-    p = f16[8,99] multiply(x, b)                      s = f32[8] reduce(w, zero), dimensions={1}
-    s = f16[8] reduce(p, zero), dimensions={1}        t = f32[8] multiply(s, convert(c))
+    b = f32[8,99] broadcast(c), dimensions={0}        s = f32[8] reduce(x, zero), dimensions={1}
+    p = f32[8,99] multiply(x, b)                      t = f32[8] multiply(s, c)
+    t = f32[8] reduce(p, zero), dimensions={1}
 
 Gradients of norms sum one product with several such factors, and its negative: what is left is
-often one sum of them all. Sums of f16 are f32 until they have been multiplied, so that they
-overflow no sooner. Products of two values that both have elements of their own lose factors in f32
-only: in f16, what a factor kept small could overflow.
+often one sum of them all. Products of f16 stay where they are: each is rounded by far more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
@@ -37,7 +35,13 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.arithmetic import commutative_region, filled, is_value
-from hloipu_compiler.passes.algebra.movement import became, repeating, spread, static
+from hloipu_compiler.passes.algebra.movement import (
+    became,
+    repeating,
+    same_value_shape,
+    spread,
+    static,
+)
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
@@ -168,7 +172,8 @@ class _Terms(NamedTuple):
 class _Sum:
     """The rule for `reduce`, with the f32 addition that it uses."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, ipus: Mapping[tuple[str, str], int]) -> None:
+        self.ipus = ipus
         known = (
             c.name
             for c in module.computations
@@ -178,12 +183,13 @@ class _Sum:
         )
         self.region = next(known, "")
         self.is_new = not self.region
-        self.sums: set[tuple[str, int, tuple[int, ...]]] = set()
-        """Computation, terms and dimensions of the sums that were written."""
+        self.sums: dict[tuple[str, int, int, tuple[int, ...]], int] = {}
+        """Computation, IPU, terms and dimensions of the sums that were written: where they are."""
+        self.products: dict[tuple[str, int, int], int] = {}
         if self.is_new:
             self.region = Names(c.name for c in module.computations).fresh("sum")
 
-    def rule(self, draft: Draft, x: Instruction) -> Instruction | None:
+    def rule(self, draft: Draft, x: Instruction) -> int | Instruction | None:
         """Return the sum's product with its factors, or None where it has none."""
         shape, source = static(x.shape), static(draft.shape(x.operands[0]))
         if shape is None or source is None or len(x.operands) != 2:
@@ -194,23 +200,59 @@ class _Sum:
             return None
         reduced = x.attributes.integers("dimensions")
         kept = [d for d in range(source.rank) if d not in reduced]
-        terms = _terms(draft, x.operands[0], frozenset(kept))
-        key = draft.old.name, terms.at, tuple(reduced)
-        if terms.is_plain and (key not in self.sums or source.element_type is F32):
+        terms = self.terms(draft, x.operands[0], frozenset(kept))
+        ipu = self.ipus.get((draft.old.name, x.name), -1)
+        key = draft.old.name, ipu, terms.at, tuple(reduced)
+        if terms.is_plain and key not in self.sums:
             return None
         if not _pays(draft, x.operands[0], terms.at):
             return None
-        self.sums.add(key)
         few = ArrayShape(F32, shape.dimensions)
-        at = _wide(draft, x, terms.at, ArrayShape(F32, source.dimensions))
-        zero = draft.add(x, "constant", ArrayShape(F32), literal=_ZERO)
-        how = Attributes({"dimensions": reduced, "to_apply": self.region}, (self.region,))
-        total = draft.add(x, "reduce", few, (at, zero), how)
+        if key not in self.sums:
+            at = _wide(draft, x, terms.at, ArrayShape(F32, source.dimensions))
+            zero = draft.add(x, "constant", ArrayShape(F32), literal=_ZERO)
+            how = Attributes({"dimensions": reduced, "to_apply": self.region}, (self.region,))
+            self.sums[key] = draft.add(x, "reduce", few, (at, zero), how)
+        total = self.sums[key]
         for factor in terms.factors:
             total = draft.add(x, "multiply", few, (total, _few(draft, x, factor, kept, few)))
         if terms.is_negated:
             total = draft.add(x, "negate", few, (total,))
+        if same_value_shape(draft, x, total):
+            return total
         return became(x, "convert", (total,))
+
+    def terms(self, draft: Draft, at: int, kept: frozenset[int]) -> _Terms:
+        """Return what a sum of a value comes to, without signs and factors of f32."""
+        x = draft.made[at]
+        if x.opcode == "negate":
+            found = self.terms(draft, x.operands[0], kept)
+            return found._replace(is_negated=not found.is_negated)
+        if x.opcode == "convert":
+            before = static(draft.shape(x.operands[0]))
+            if before is not None and before.element_type.name == "f16":
+                found = self.terms(draft, x.operands[0], kept)
+                return _Terms(at) if found.is_plain else found
+        shape = static(x.shape)
+        if x.opcode != "multiply" or shape is None or shape.element_type is not F32:
+            return _Terms(at)
+        for one, other in (x.operands, x.operands[::-1]):
+            repeated = repeating(draft, one)
+            dimensions = repeated.attributes.integers("dimensions") if repeated else ()
+            if repeated is not None and kept.issuperset(dimensions):
+                found = self.terms(draft, other, kept)
+                factor = _Factor(repeated.operands[0], dimensions)
+                return found._replace(factors=(*found.factors, factor))
+        left, right = (self.terms(draft, operand, kept) for operand in x.operands)
+        if left.is_plain and right.is_plain:
+            return _Terms(at)
+        one, other = sorted((left.at, right.at))
+        key = draft.old.name, one, other
+        if key not in self.products:
+            operands = [_wide(draft, x, at, shape) for at in (one, other)]
+            self.products[key] = draft.add(x, "multiply", shape, operands)
+        negated = left.is_negated is not right.is_negated
+        return _Terms(self.products[key], (*left.factors, *right.factors), negated)
 
     def doubled(self, draft: Draft, x: Instruction) -> Instruction | None:
         """Double what repeats in place of each product with it: of f32, as in f16 it may overflow.
@@ -241,38 +283,6 @@ class _Sum:
         region = Computation(self.region, (one, other, total), 2)
         computations = (region, *module.computations)
         return replace(module, computations=computations, entry_position=module.entry_position + 1)
-
-
-def _terms(draft: Draft, at: int, kept: frozenset[int]) -> _Terms:
-    """Return what a sum of a value comes to."""
-    x = draft.made[at]
-    if x.opcode == "negate":
-        found = _terms(draft, x.operands[0], kept)
-        return found._replace(is_negated=not found.is_negated)
-    if x.opcode == "convert":
-        before = static(draft.shape(x.operands[0]))
-        if before is not None and before.element_type.name == "f16":
-            found = _terms(draft, x.operands[0], kept)
-            return _Terms(at) if found.is_plain else found
-    if x.opcode != "multiply":
-        return _Terms(at)
-    for one, other in (x.operands, x.operands[::-1]):
-        repeated = repeating(draft, one)
-        dimensions = repeated.attributes.integers("dimensions") if repeated else ()
-        if repeated is not None and kept.issuperset(dimensions):
-            found = _terms(draft, other, kept)
-            factor = _Factor(repeated.operands[0], dimensions)
-            return found._replace(factors=(*found.factors, factor))
-    shape = static(x.shape)
-    if shape is None or shape.element_type is not F32:
-        return _Terms(at)
-    left, right = (_terms(draft, operand, kept) for operand in x.operands)
-    if left.is_plain and right.is_plain:
-        return _Terms(at)
-    operands = sorted(_wide(draft, x, each.at, shape) for each in (left, right))
-    product = draft.add(x, "multiply", shape, operands)
-    negated = left.is_negated is not right.is_negated
-    return _Terms(product, (*left.factors, *right.factors), negated)
 
 
 def _wide(draft: Draft, like: Instruction, at: int, shape: ArrayShape) -> int:
@@ -314,7 +324,7 @@ class FactorSums(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with such sums rewritten, new ops on the IPUs of these."""
-        sums = _Sum(module)
+        sums = _Sum(module, plan.ipus)
         rules: dict[str, Rule] = {"reduce": sums.rule, "add": sums.doubled}
         after, plan = rewritten_in_place(module, plan, lambda _: rules)
         return (module if after is module else sums.region_added(after)), plan
