@@ -111,13 +111,16 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             a, b = x
-            if not (_is_small(a) and 0 < b.size <= BLOCK_ELEMENTS):
+            if not (a.ndim or b.ndim) or not 0 < a.size * b.size or a.size + b.size > _TWO_BLOCKS:
                 return binary(opcode, a, b, argument, out)
             exact = ufunc(a, b, out=out if in_place else None)
             return _rounded(exact, argument, out, origin)
 
         return narrow
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
+
+
+_TWO_BLOCKS = 2 * BLOCK_ELEMENTS
 
 
 def _is_small(x: Array) -> bool:
