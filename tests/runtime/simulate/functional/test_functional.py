@@ -104,3 +104,25 @@ def test_pieces_are_put_where_they_belong_over_what_was_there() -> None:
     np.testing.assert_array_equal(found["out1"], expected)
     np.testing.assert_array_equal(found["out0"], ramp())
     np.testing.assert_array_equal(given[1], -ramp())
+
+
+def test_what_constants_decide_is_computed_once_and_stays() -> None:
+    make = ProgramBuilder()
+    few = rows(2, 8)
+    k = make.constant((16,), few)
+    value, _ = make.constants[k]
+    make.constants[k] = (value, np.arange(16, dtype=np.float32))
+    twice = make.add([k, k], make.variable((16,), few))
+    x = make.stream_in(make.variable((16,), few))
+    y = make.add([twice, x], make.variable((16,), few))
+    for v in (y, twice):
+        make.stream_out(v)
+    engine = FunctionalEngine(make.program())
+    assert engine.source.count("add(") == 1
+    for step in range(3):
+        host = Arrays({f"in{x}": np.full(16, step, np.float32)})
+        engine.run(host)
+        ramp_of_few = np.arange(16, dtype=np.float32)
+        np.testing.assert_array_equal(host.outputs[f"out{y}"], 2 * ramp_of_few + step)
+        np.testing.assert_array_equal(host.outputs[f"out{twice}"], 2 * ramp_of_few)
+        host.outputs[f"out{twice}"][:] = -1  # a user's own copy
