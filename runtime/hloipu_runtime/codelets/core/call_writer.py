@@ -146,7 +146,7 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     def run(x: Array, init: Array) -> Array:
         if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, None, None, keeps)
+        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps)
         if not keeps:
             found = np.asarray(found).reshape(left)
         if sums:
