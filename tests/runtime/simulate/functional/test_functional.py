@@ -128,7 +128,7 @@ def test_what_constants_decide_is_computed_once_for_all_turns_and_runs() -> None
     engine = FunctionalEngine(program)
     assert engine.source.count("add(") == 1
     for begin in range(2):
-        host = Arrays({"in0": np.full(16, begin, np.float32)})
+        host = Arrays({f"in{x}": np.full(16, begin, np.float32)})
         engine.run(host)
         (found,) = host.outputs.values()
         np.testing.assert_array_equal(found, begin + 6 * np.arange(16, dtype=np.float32))
