@@ -91,7 +91,7 @@ def some_values(element_type: str, count: int, generator: np.random.Generator) -
     if dtype.kind != "f":
         small = generator.integers(0, 70, count).astype(dtype)
         limits = np.iinfo(dtype)
-        special = np.array([0, 1, 2, limits.min, limits.max]).astype(dtype)
+        special = np.array([0, 1, 2, limits.min, limits.max], dtype)
         special = np.append(special, ~dtype.type(0))  # -1 where there are signs
         mixed = np.where(generator.random(count) < 0.5, any_bits, small)
         return np.where(generator.random(count) > 0.8, generator.choice(special, count), mixed)

@@ -1,4 +1,4 @@
-"""Parts of tiles that lie side by side, seen as the whole tensor that they make up."""
+"""Parts of tiles that lie side by side, seen as the one box of the tensor that they make up."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,22 +7,23 @@ from typing import Any
 from hloipu_runtime.codelets.core.codelet import Array, Block
 from hloipu_runtime.codelets.core.placing import first_start, is_shared, line_of_starts
 
+Box = tuple[tuple[int, int], ...]
+"""Of each dimension: the first element and the one behind the last."""
 View = Callable[[Array], Array]
 
 
-def whole_of_parts(block: Block, *, shared: bool = False) -> View | None:
-    """Return what sees arrays that lie as the block's does as the whole tensor; no copy is made.
+def box_of_parts(block: Block, *, shared: bool = False) -> tuple[View, Box] | None:
+    """Return what sees arrays that lie as the block's does as one box of the tensor, and the box.
 
-    None where parts overlap, lie apart, or leave some of the tensor out. Of parts that repeat the
-    first is taken if they are `shared`; else there is no such view.
+    No copy is made. None where parts overlap or lie apart. Of parts that repeat the first is taken
+    if they are `shared`; else there is no such view.
     """
     array, rank = block.data, len(block.grid)
     order: list[int] = []
-    shape = []
+    shape, box = [], []
     for d, size in enumerate(block.part):
         axis, starts = line_of_starts(block, d)
-        apart = all(b - a == size for a, b in pairwise(starts.tolist()))
-        if first_start(block, d) != 0 or not apart or size * len(starts) < block.whole[d]:
+        if any(b - a != size for a, b in pairwise(starts.tolist())):
             return None
         if axis >= 0:
             if axis in order or array.strides[axis] != size * array.strides[rank + d]:
@@ -30,13 +31,23 @@ def whole_of_parts(block: Block, *, shared: bool = False) -> View | None:
             order.append(axis)
         order.append(rank + d)
         shape.append(size * len(starts))
+        low = first_start(block, d)
+        box.append((low, min(low + shape[-1], block.whole[d])))
     others = [axis for axis in range(rank) if axis not in order]
-    if others and not (shared and all(is_shared(array, axis) for axis in others)):
+    if any(array.shape[axis] > 1 and not (shared and is_shared(array, axis)) for axis in others):
         return None
     order = [*others, *order]
     once = (0,) * len(others)
-    used = tuple(slice(0, size) for size in block.whole)
-    return lambda x: x.transpose(order)[once].reshape(shape)[used]
+    used = tuple(slice(0, high - low) for low, high in box)
+    return lambda x: x.transpose(order)[once].reshape(shape)[used], tuple(box)
+
+
+def whole_of_parts(block: Block, *, shared: bool = False) -> View | None:
+    """Return what `box_of_parts` does where the box is the whole tensor, else None."""
+    found = box_of_parts(block, shared=shared)
+    if found is None or found[1] != tuple((0, n) for n in block.whole):
+        return None
+    return found[0]
 
 
 def follows(block: Block, dimension: int, leader: Block, followed: int) -> bool:

@@ -13,6 +13,7 @@ from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight
 from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.reduction import is_plain, reduce_monoid, take_in
 
@@ -130,7 +131,12 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     seen = (prod(shape),) if flat else shape
     axis = 0 if flat else along[0]
     is_numpys = (flat or len(along) == 1) and is_plain(seen, axis)
-    if not is_numpys or kind not in ("f32", "f64") or monoid not in ("add", "minimum", "maximum"):
+    narrow = is_narrow(kind)
+    if not (is_numpys and (narrow or kind in ("f32", "f64"))) or monoid not in (
+        "add",
+        "minimum",
+        "maximum",
+    ):
         return general
     keeps = seen == shape
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
@@ -140,11 +146,12 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     def run(x: Array, init: Array) -> Array:
         if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, None, None, keeps)
+        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps)
         if not keeps:
             found = np.asarray(found).reshape(left)
         if sums:
-            return np.asarray(ufunc(init, found))
+            combined = np.asarray(ufunc(init, found))
+            return round_to(combined, kind) if narrow else combined
         # Which of two zeros wins an extremum numpy leaves open.
         if init.item() != start or count_nonzero(found) != found.size:
             return general(x, init)

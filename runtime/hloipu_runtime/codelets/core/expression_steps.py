@@ -82,6 +82,17 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
             return _rounded(exact, argument, out, origin)
 
         return narrow
+    if kernel is not None and argument in ("f32", "f64"):
+        several = kernel
+
+        def real(x: list[Array], out: Array | None) -> Array:
+            if not _is_small(x[0]):
+                return unary(opcode, x[0], argument, out)
+            made = np.empty(x[0].shape, x[0].dtype) if out is None else out
+            several(x[0], made)
+            return made
+
+        return real
     # Kernels of another result type make it themselves.
     keeps_type = argument == element_type
     return lambda x, out: unary(opcode, x[0], argument, out if keeps_type else None)
@@ -111,13 +122,17 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         def narrow(x: list[Array], out: Array | None) -> Array:
             a, b = x
-            if not (_is_small(a) and 0 < b.size <= BLOCK_ELEMENTS):
+            is_array, elements = a.ndim or b.ndim, a.size + b.size
+            if not (is_array and a.size and b.size) or elements > _TWO_BLOCKS:
                 return binary(opcode, a, b, argument, out)
             exact = ufunc(a, b, out=out if in_place else None)
             return _rounded(exact, argument, out, origin)
 
         return narrow
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
+
+
+_TWO_BLOCKS = 2 * BLOCK_ELEMENTS
 
 
 def _is_small(x: Array) -> bool:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
+from hloipu_runtime.codelets.core.boxes import Box, box_of_parts, follows
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -74,40 +74,50 @@ class Gather(Codelet):
         return [delivered(np.broadcast_to(made, (*result.grid, *result.part)), result)]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`; tiles that make up whole tensors, each with what it takes, are as one."""
+        """Return `run`; tiles that make up one box, each with what it takes, are as one."""
         general = super().bound(operands, results)
         if not results[0].grid or any(block.array is None for block in (*operands, *results)):
             return general
-        target = whole_of_parts(results[0])
-        table, places = (whole_of_parts(block, shared=True) for block in operands)
+        target = box_of_parts(results[0])
+        table, places = (box_of_parts(block, shared=True) for block in operands)
         if target is None or table is None or places is None:
             return general
-        if not self._has_its_slices(operands[0], operands[1], results[0]):
+        if not self._has_its_slices(operands, results[0], (table[1], places[1]), target[1]):
             return general
-        take = gathering(operands[0].whole, operands[1].whole, self.dims, self.slice_sizes)
+        shape, indices_shape = (
+            tuple(high - low for low, high in box) for _, box in (table, places)
+        )
+        sizes = tuple(map(min, self.slice_sizes, shape))
+        take = gathering(shape, indices_shape, self.dims, sizes)
+        box_of_result, box_of_table, box_of_places = target[0], table[0], places[0]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             out = outs[0]
             if out is None:
                 return general(arrays, outs)
-            target(out)[...] = take(table(arrays[0]), places(arrays[1]))
+            box_of_result(out)[...] = take(box_of_table(arrays[0]), box_of_places(arrays[1]))
             return [out]
 
         return run
 
-    def _has_its_slices(self, table: Block, indices: Block, result: Block) -> bool:
-        """Whether each tile has the places of its slices, and all of the table that they reach."""
-        dims, sizes = self.dims, self.slice_sizes
+    def _has_its_slices(
+        self, operands: Sequence[Block], result: Block, boxes: tuple[Box, Box], box: Box
+    ) -> bool:
+        """Whether each tile has the places of its slices, and all of the table that they reach.
+
+        `boxes` are those of table and indices, `box` is that of the result.
+        """
+        (table, indices), dims, sizes = operands, self.dims, self.slice_sizes
         leaders = dict(batch_dimensions(dims, len(indices.part)))
         reached = {x.table: x.result for x in offsets(dims, len(sizes))}
         reached = {d: place for d, place in reached.items() if sizes[d] == table.whole[d]}
         batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
         reached |= {d: leaders[place] for d, place in batching}
         return all(
-            follows(block, d, result, followed[d])
+            mine[d] == box[followed[d]] and follows(block, d, result, followed[d])
             if d in followed
             else block.part[d] == block.whole[d]
-            for block, followed in ((indices, leaders), (table, reached))
+            for block, mine, followed in zip(operands, boxes, (reached, leaders), strict=True)
             for d in range(len(block.part))
         )
 

@@ -39,6 +39,7 @@ from hloipu_runtime.codelets.costs.reduce import (
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -189,6 +190,8 @@ class Reduce(Codelet):
 
         if axis is None or self.monoid != "add" or not result or not is_short(shape, axis):
             return None
+        if is_narrow(self._type):
+            return None  # is rounded as well
         dtype = storage_dtype(self._type)
         calls = (
             Call(np.add.reduce, (0, 2), 3, result, None,
@@ -224,7 +227,7 @@ class Reduce(Codelet):
                 x = x.reshape(shape)
             found = reduce_along(x, axis)
             if sums:
-                return np.asarray(monoid(init, found))
+                return finish(np.asarray(monoid(init, found)), self._type)
             if init.item() != start or count_nonzero(found) != found.size:
                 return general((x, init), _NOWHERE)[0]
             return np.asarray(found)
@@ -260,7 +263,7 @@ class Reduce(Codelet):
 
     def _only_axis(self, flat: bool) -> int | None:
         """Return the axis of a plain reduction of floats; of one over all dimensions it is 0."""
-        if self.part or self._type not in ("f32", "f64"):
+        if self.part or not (self._type in ("f32", "f64") or is_narrow(self._type)):
             return None
         if self.monoid not in ("add", "minimum", "maximum"):
             return None

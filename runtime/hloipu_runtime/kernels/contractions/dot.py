@@ -19,7 +19,7 @@ from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contr
 from hloipu_runtime.kernels.contractions.matmul import exact_integer, is_cheap_in_integers
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 
 _UNROUNDED = frozenset({"f32", "f64", "c64", "c128"})
@@ -278,6 +278,7 @@ def _dequantised_type(element_type: str, scale_type: str) -> str:
 
 
 Sizes = tuple[int, ...]
+_F32 = np.dtype(np.float32)
 Product = Callable[..., Array]
 """From two operands, and perhaps an array `out` for the result, to the result.
 
@@ -291,6 +292,13 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
     def general(a: Array, b: Array, out: Array | None = None) -> Array:
         return dot_general(a, b, dims, element_type)
 
+    if is_narrow(element_type) and is_matrix_product(lhs, rhs, dims, "f32"):
+        exact = _of_matrices(lhs, rhs, dims, _F32, general)
+
+        def rounded(a: Array, b: Array, out: Array | None = None) -> Array:
+            return round_result(exact(a, b), element_type, _F32)
+
+        return rounded
     if element_type not in ("f32", "f64"):
         return general
     if not is_matrix_product(lhs, rhs, dims, element_type):

@@ -104,7 +104,12 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
 
     `out` may be `x`; see `rounds_in_place`.
     """
-    if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
+    if x.size >= ROUNDED_NATIVELY:
+        if _rounded_natively(x, element_type, out):
+            return
+    elif element_type == "f16":
+        # numpy converts one element after the other: slow, but in one call instead of ten.
+        np.copyto(out, x.astype(np.float16))
         return
     factor = None if origin == "any" else _splitting_factor(element_type, origin)
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
@@ -180,12 +185,18 @@ def _surely_within(x: Array, limit: float) -> bool:
     return bool(x.max() <= limit and x.min() >= -limit)
 
 
+def _squares(x: Array) -> float:
+    """Return a sum of squares, NaN where there is one: in a third of the time of an extremum."""
+    flat = x.reshape(-1)
+    return float(np.dot(flat, flat))
+
+
 def _round_to_bf16(x: Array, out: Array) -> None:
     bits = x.view(np.uint32)
     carry = np.right_shift(bits, 16)
     np.bitwise_and(carry, 1, out=carry)
     np.add(carry, 0x7FFF, out=carry)
-    if np.isnan(x.max()):
+    if np.isnan(_squares(x) if x.size <= _SQUARES and x.flags.c_contiguous else x.max()):
         # A carry out of a NaN's payload would reach the exponent: none there, but the quiet bit.
         nans = np.isnan(x)
         np.multiply(carry, ~nans, out=carry, casting="unsafe")

@@ -44,9 +44,10 @@ def _towards_zero(x: Array, divisor: int) -> Array:
     """
     if x.dtype.kind == "u":
         return x
-    lifted = np.right_shift(x, x.dtype.type(8 * x.dtype.itemsize - 1))  # -1 of negative ones
+    lifted: Array = np.right_shift(x, x.dtype.type(8 * x.dtype.itemsize - 1))  # -1 of negative ones
     np.bitwise_and(lifted, x.dtype.type(divisor - 1), out=lifted)
-    return np.add(lifted, x, out=lifted)
+    np.add(lifted, x, out=lifted)
+    return lifted
 
 
 def _divide_64(x: Array, y: Array) -> Array:

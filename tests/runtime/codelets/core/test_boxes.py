@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.boxes import follows, one_for_all, whole_of_parts
+from hloipu_runtime.codelets.core.boxes import box_of_parts, follows, one_for_all, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.gather import Gather
@@ -25,6 +25,13 @@ def rows(x: Array, tiles: int, size: int) -> Block:
     parts = memory.reshape(tiles, size, *x.shape[1:])
     starts: tuple[Array | int, ...] = (np.arange(tiles) * size, *(0 for _ in x.shape[1:]))
     return Block(parts, (tiles,), (size, *x.shape[1:]), starts, x.shape)
+
+
+def some(block: Block, tiles: slice) -> Block:
+    """Return the parts of some tiles, as of a class."""
+    starts = tuple(x[tiles] if isinstance(x, np.ndarray) else x for x in block.starts)
+    parts = block.data[tiles]
+    return block._replace(array=parts, grid=parts.shape[:1], starts=starts)
 
 
 def everywhere(x: Array, tiles: int) -> Block:
@@ -94,6 +101,28 @@ def test_each_tile_gathers_from_its_rows() -> None:
     found, _ = results(Gather(ALONG_ROWS, (1, 1)), operands, rows(np.zeros((8, 1), "f4"), 4, 2))
     wanted = np.take_along_axis(table, np.clip(index[..., 0], 0, 4), 1)
     np.testing.assert_array_equal(found.reshape(8, 1), wanted)
+
+
+@pytest.mark.parametrize("tiles", [slice(0, 2), slice(1, 4), slice(2, 3)])
+def test_some_tiles_gather_from_their_rows_and_from_all(tiles: slice) -> None:
+    generator = np.random.default_rng(3)
+    table = generator.standard_normal((8, 5)).astype(np.float32)
+    own = generator.integers(-2, 9, (8, 1, 1), dtype=np.int32)
+    anywhere = generator.integers(-2, 12, (8, 1), dtype=np.int32)
+    of_all = some(everywhere(table, 4), tiles)
+    for dims, sizes, operands, wanted in (
+        (ALONG_ROWS, (1, 1), [some(rows(table, 4, 2), tiles), some(rows(own, 4, 2), tiles)],
+         np.take_along_axis(table, np.clip(own[..., 0], 0, 4), 1)),
+        (BY_ROW, (1, 5), [of_all, some(rows(anywhere, 4, 2), tiles)],
+         table[np.clip(anywhere[:, 0], 0, 7)]),
+    ):  # fmt: skip
+        result = some(rows(np.zeros_like(wanted), 4, 2), tiles)
+        seen = box_of_parts(result)
+        assert seen is not None
+        (low, high), _ = seen[1]
+        found, alone = results(Gather(dims, sizes), operands, result)
+        np.testing.assert_array_equal(found, alone)
+        np.testing.assert_array_equal(found.reshape(high - low, -1), wanted[low:high])
 
 
 def test_no_tile_gathers_from_rows_of_others() -> None:

@@ -104,3 +104,31 @@ def test_pieces_are_put_where_they_belong_over_what_was_there() -> None:
     np.testing.assert_array_equal(found["out1"], expected)
     np.testing.assert_array_equal(found["out0"], ramp())
     np.testing.assert_array_equal(given[1], -ramp())
+
+
+def test_what_constants_decide_is_computed_once_for_all_turns_and_runs() -> None:
+    make = ProgramBuilder()
+    few = rows(2, 8)
+    k = make.constant((16,), few)
+    value, _ = make.constants[k]
+    make.constants[k] = (value, np.arange(16, dtype=np.float32))
+    x = make.stream_in(make.variable((16,), few))
+    initial = make.held[x]
+    turn = make.held[x] = make.value_like(x)
+    with make.block() as body:
+        twice = make.add([k, k], make.variable((16,), few))
+        make.add([x, twice], x)
+    following = make.held[x]
+    final = make.held[x] = make.value_like(x)
+    item = Carried(x, initial, turn, following, final)
+    make.emit(Repeat(3, Sequence(tuple(body)), (item,)))
+    make.stream_out(x)
+    program = make.program()
+    assert faults_of(program, 4) == []
+    engine = FunctionalEngine(program)
+    assert engine.source.count("add(") == 1
+    for begin in range(2):
+        host = Arrays({f"in{x}": np.full(16, begin, np.float32)})
+        engine.run(host)
+        (found,) = host.outputs.values()
+        np.testing.assert_array_equal(found, begin + 6 * np.arange(16, dtype=np.float32))
