@@ -73,7 +73,7 @@ def _found(module: Module, options: Options) -> Annotated:
 
     current_search().limit(options.time_limit)
     with doing("looking for shardings"):
-        found = found_shardings(module, _system(module, options))
+        found = found_shardings(module, system_of(module, options))
     best = found.best.sharding(module)
     made = annotated(module, best.mesh, best.rules)
     return Annotated(made.module, (*front_lines(module, found), *made.lines))
@@ -97,10 +97,10 @@ def shardings_beside_cuts(
     """
     from hloipu_compiler.partition.sharding_search.beside_cuts import shardings_beside
 
-    return shardings_beside(module, _system(module, options), most_stages, fits=fits)
+    return shardings_beside(module, system_of(module, options), most_stages, fits=fits)
 
 
-def _system(module: Module, options: Options) -> Any:
+def system_of(module: Module, options: Options) -> Any:
     """Return what a search is for: the machine, and what stays on the device."""
     from hloipu_compiler.partition.sharding_search.space import System
     from hloipu_compiler.plan.entry_arrays import aliased
