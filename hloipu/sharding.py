@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 _MOST_ROWS = 12
-_WRITTEN: Memo[Module] = Memo(4)
+ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
 _HEAD = ("runs/s", "needed on an IPU", "links", "fits", "flags")
 
@@ -84,7 +84,9 @@ def with_sharding(module: Module, sharding: Sharding | None) -> Module:
     if sharding is None:
         return module
     mesh, rules = sharding.mesh, sharding.rules
-    return _WRITTEN.of((Same(module), mesh, rules), lambda: annotated(module, mesh, rules).module)
+    return ANNOTATED_MEMO.of(
+        (Same(module), mesh, rules), lambda: annotated(module, mesh, rules).module
+    )
 
 
 def shardings_beside_cuts(
