@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 _MOST_ROWS = 12
-_WRITTEN: Memo[Module] = Memo(4)
+ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
 _HEAD = ("runs/s", "needed on an IPU", "links", "fits", "flags")
 
@@ -73,7 +73,7 @@ def _found(module: Module, options: Options) -> Annotated:
 
     current_search().limit(options.time_limit)
     with doing("looking for shardings"):
-        found = found_shardings(module, _system(module, options))
+        found = found_shardings(module, system_of(module, options))
     best = found.best.sharding(module)
     made = annotated(module, best.mesh, best.rules)
     return Annotated(made.module, (*front_lines(module, found), *made.lines))
@@ -84,7 +84,9 @@ def with_sharding(module: Module, sharding: Sharding | None) -> Module:
     if sharding is None:
         return module
     mesh, rules = sharding.mesh, sharding.rules
-    return _WRITTEN.of((Same(module), mesh, rules), lambda: annotated(module, mesh, rules).module)
+    return ANNOTATED_MEMO.of(
+        (Same(module), mesh, rules), lambda: annotated(module, mesh, rules).module
+    )
 
 
 def shardings_beside_cuts(
@@ -97,10 +99,10 @@ def shardings_beside_cuts(
     """
     from hloipu_compiler.partition.sharding_search.beside_cuts import shardings_beside
 
-    return shardings_beside(module, _system(module, options), most_stages, fits=fits)
+    return shardings_beside(module, system_of(module, options), most_stages, fits=fits)
 
 
-def _system(module: Module, options: Options) -> Any:
+def system_of(module: Module, options: Options) -> Any:
     """Return what a search is for: the machine, and what stays on the device."""
     from hloipu_compiler.partition.sharding_search.space import System
     from hloipu_compiler.plan.entry_arrays import aliased

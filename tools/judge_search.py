@@ -1,12 +1,15 @@
 """How far the estimates of `--plan auto` are from what compiling gives, and how good its choice is.
 
     python -m tools.judge_search [--ways N] [--ipus N] [--only WORDS] [--json FILE] [DUMP ...]
+    python -m tools.judge_search --shardings [--ways N] [--ipus N] [--only WORDS] [DUMP ...]
 
 For each step, on a whole machine and on one with so few tiles that one IPU has no room for it, some
 ways to cut it are drawn and compiled. Printed are estimates over the truth, of cycles of an update
 and of bytes on the fullest tile: the median and the extremes; how well both agree on the order
 (Spearman's rho); ways that fit and were not thought to (`missed`) and that were thought to and do
 not (`false`); and the throughput of what the search chooses, over the best of those drawn that fit.
+With `--shardings` the estimates of `--mesh auto` are judged, on samples and dumps that nothing
+divides: the best sharding, and others drawn at random.
 """
 
 import argparse
@@ -26,16 +29,23 @@ from hloipu.api import compile_once
 from hloipu.choosing import Choice, chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
+from hloipu.sharding import system_of, with_sharding
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import candidates_on
 from hloipu_compiler.partition.search.estimates import Step
+from hloipu_compiler.partition.sharding_search.searching import found_shardings, mesh_shapes
+from hloipu_compiler.partition.sharding_search.space import Space
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.errors import HloipuError
 
 SAMPLES = Path(__file__).parents[1] / "hlo_samples"
 STEPS = (
     "mnist_train_step", "mnist_adam_step", "convnet_train_step", "scanned_blocks_train_step",
+)  # fmt: skip
+UNDIVIDED = (
+    "attention", "mnist_adam_step", "transformer_block_bf16", "convnet_train_step",
+    "scanned_blocks_train_step",
 )  # fmt: skip
 LOOP = 100
 """Updates of a run: what a run takes beside them counts little."""
@@ -200,6 +210,38 @@ def steps(dumps: Sequence[Path]) -> Iterator[tuple[str, str, Mapping[str, Any]]]
         yield path.stem, path.read_text(encoding="utf-8"), {}
 
 
+def judged_shardings(name: str, module: Module, options: Options, count: int) -> Verdict:
+    """Return the verdict on the best way to divide a module's arrays, and on others drawn."""
+    system = system_of(module, options)
+    space, draw = Space(module, system), random.Random(0)
+    best = found_shardings(module, system).best
+    meshes = mesh_shapes(system.ipus, ("data", "model"))
+    candidates = {best.spent: best}
+    for _ in range(_TURNS * count):
+        mesh = draw.choice(meshes)
+        specs = [draw.choice([*space.specs(n, mesh)]) for n in range(len(space.classes))]
+        one = space.candidate(mesh, tuple(specs))
+        if one.is_divided and len(candidates) < count:
+            candidates.setdefault(one.spent, one)
+    verdict = Verdict(name, system.machine.chip.tiles_per_ipu)
+    truths = []
+    for one in candidates.values():
+        divided = with_sharding(module, one.sharding(module))
+        program = compile_once(divided, replace(options, ipus=1, plan="none"))
+        peak = max(int(ipu.needed_bytes.max()) for ipu in program.memory_plan.ipus)
+        truths.append((program.estimate().device_cycles, peak))
+    every = list(candidates.values())
+    verdict.candidates = [x.sharding(module).flags() for x in every]
+    verdict.cycles = [x.spent.cycles / cycles for x, (cycles, _) in zip(every, truths, strict=True)]
+    verdict.memory = [
+        x.needed_bytes / verdict.tiles / peak for x, (_, peak) in zip(every, truths, strict=True)
+    ]
+    verdict.cycles_rho = rank_agreement([x.spent.cycles for x in every], [x for x, _ in truths])
+    verdict.memory_rho = rank_agreement([x.needed_bytes for x in every], [x for _, x in truths])
+    verdict.choice = min(cycles for cycles, _ in truths) / truths[0][0]
+    return verdict
+
+
 def line(verdict: Verdict) -> str:
     """Return a row of the table."""
 
@@ -225,6 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--target", default="gc200")
     parser.add_argument("--only", default="", help="words that a step's name must hold")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shardings", action="store_true", help="judge those of --mesh auto")
     parser.add_argument("--list", action="store_true", help="print each way that was compiled")
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     asked = parser.parse_args(arguments)
@@ -232,6 +275,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{'step':<28}{'tiles':>6}{'candidates':>5}  {'cycles: est./truth':>18}{'rho':>6}"
         f"  {'bytes: est./truth':>18}{'rho':>6}{'missed':>7}{'false':>6}{'choice':>8}"
     )
+    if asked.shardings:
+        paths = [*(SAMPLES / f"{name}.hlo" for name in UNDIVIDED), *asked.dumps]
+        for path in paths:
+            if any(word in path.stem for word in asked.only.split(",")):
+                module = hloipu.verify(path.read_text(encoding="utf-8"))
+                options = options_of(asked.ipus, asked.target, None, {"loop": None})
+                print(line(judged_shardings(path.stem, module, options, asked.ways)), flush=True)
+        return 0
     verdicts = []
     for name, text, more in steps(asked.dumps):
         if not any(word in name for word in asked.only.split(",")):

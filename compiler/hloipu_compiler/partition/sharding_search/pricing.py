@@ -10,7 +10,7 @@ changes a few ops costs a few prices.
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.analysis.live_bytes import peak_bytes
+from hloipu_compiler.analysis.live_bytes import Running, peak_bytes
 from hloipu_compiler.analysis.op_cost import CALLS, FREE, OpCosts
 from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
 from hloipu_compiler.analysis.trip_count import trip_count
@@ -28,6 +28,9 @@ from hloipu_runtime.program.collective import REDUCING, CollectiveForm
 
 _NO_WORK = FREE | frozenset("reshape broadcast iota copy".split())
 """Beside what computes nothing: ops that lie where their operand does, or come with their users."""
+CODE_BYTES = 600
+"""Of code and of vertices' state on a tile, for each op that is not elementwise: those are done
+with others. Assumed; 390 to 1,000 in training steps of networks, more where ops are few."""
 _VIEWS = frozenset("partition-id replica-id".split())
 
 
@@ -144,15 +147,21 @@ def byte_count_of(shapes: tuple[Shape, ...]) -> int:
     return sum(map(byte_count, shapes))
 
 
-def needed_bytes(module: Module) -> int:
-    """Return the bytes of one device at the fullest moment, with its constants.
+def needed_bytes(module: Module, tiles: int) -> int:
+    """Return the bytes of one device at the fullest moment, with its constants and code.
 
-    Code and what a plan copies are no part.
+    What a plan copies is no part.
     """
+    running = [module.computation[name] for name in Running(module).names]
+    alone = sum(
+        x.opcode not in _NO_WORK and x.opcode not in ELEMENTWISE
+        for c in running
+        for x in c.instructions
+    )
     constants = sum(
         byte_count(op.shape)
         for c in module.computations
         for op in c.instructions
         if op.opcode == "constant"
     )
-    return peak_bytes(module) + constants
+    return peak_bytes(module) + constants + tiles * CODE_BYTES * alone

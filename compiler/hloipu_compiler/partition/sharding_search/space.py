@@ -38,9 +38,9 @@ _ROUNDS = 3
 and what that is made from."""
 _LARGE = 100
 """An array is large whose bytes are one in so many of an IPU's, or of all parameters'. Assumed."""
-_ROOM = 85
-"""Percent of an IPU's memory that arrays may take: the rest is for code, copies and what does not
-come out even. Assumed."""
+_ROOM = 90
+"""Percent of an IPU's memory that arrays and code may take: the rest is for copies and what does
+not come out even. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class System:
 
     @property
     def budget_bytes(self) -> int:
-        """Bytes of an IPU that arrays may take."""
+        """Bytes of an IPU that arrays and code may take."""
         tiles = self.machine.chip.tiles_per_ipu
         return tiles * available_bytes(self.machine) * _ROOM // 100
 
@@ -174,7 +174,7 @@ class Space:
             mesh,
             tuple(specs),
             spent,
-            needed_bytes(local),
+            needed_bytes(local, system.machine.chip.tiles_per_ipu),
             system.budget_bytes,
             seconds(system.machine, spent.cycles),
         )
