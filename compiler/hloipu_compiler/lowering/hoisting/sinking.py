@@ -182,19 +182,19 @@ class _Writer:
 
     def _together(self, copies: Sequence[Sequence[Exchanged]]) -> list[list[s.Step]]:
         """Return steps that make copies: those that are gathered first in one exchange before."""
-        found = []
+        steps = []
         for last in (2, 1):
             ready = [copy[-last] for copy in copies if len(copy) >= last]
             if ready:
                 self.builder.origin = self.builder.variables[ready[0].transfer.destination].origin
-                found.append(
+                steps.append(
                     self.builder.exchange_steps(
                         [x.transfer for x in ready],
                         [x.definition for x in ready],
                         self.builder.scope,
                     )
                 )
-        return found
+        return steps
 
 
 def _renamed(step: s.Step, names: Mapping[VariableId, VariableId]) -> s.Step:

@@ -51,15 +51,15 @@ def order_by_results(update: Computation) -> Computation:
 
 def _fresh(update: Computation, position: int, known: set[int]) -> list[int]:
     """Return all that an instruction needs, itself included, that is not known; now it is."""
-    found: list[int] = []
+    fresh: list[int] = []
     waiting = [position]
     while waiting:
         number = waiting.pop()
         if number not in known:
             known.add(number)
-            found.append(number)
+            fresh.append(number)
             waiting += update.instructions[number].operands
-    return found
+    return fresh
 
 
 @dataclass
@@ -155,13 +155,13 @@ class Making:
         ipu = self.builder.ipu
         waiting = (v for x in self.channels for v in x.places if v != x.destination)
         there = (self.builder.variables[v] for v in (*self.standing, *waiting))
-        made = sum(
+        bytes_there = sum(
             x.bytes_per_tile * x.mapping.tiles.count
             for x in there
             if x.ipu == ipu and x.role is not Role.REMOTE
         )
         later = [x for (reader, at), x in self._waiting.items() if at == ipu and reader > position]
-        return made + sum(later)
+        return bytes_there + sum(later)
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, int], int]:
@@ -175,13 +175,15 @@ class Making:
             for i in self.calls[part.call].operands
             if self.calls.parameter(i) is None
         }
-        found: dict[tuple[int, int], int] = {}
+        waiting_bytes: dict[tuple[int, int], int] = {}
         for ((call, _), reader, ipu), kind in read.items():
             maker = number.get(call, reader)
             count = timetable.micro_batches_waiting(maker, reader) if maker != reader else 1
             if count > 1 and not (self.offloads.activations and is_large(kind)):
-                found[reader, ipu] = found.get((reader, ipu), 0) + count * bytes_of(kind)
-        return found
+                waiting_bytes[reader, ipu] = waiting_bytes.get((reader, ipu), 0) + count * bytes_of(
+                    kind
+                )
+        return waiting_bytes
 
     def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""

@@ -107,8 +107,11 @@ def _unchanged(body: Computation) -> frozenset[int]:
 
 def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:
     """Return the IPU of each of some leaves of a loop's or branch's result, where it is settled."""
-    held, where = context.plan.held_ipus, (context.computation.name, context.instruction.name)
-    return [held.get((*where, n)) for n in leaves]
+    ipu_by_place, where = (
+        context.plan.held_ipus,
+        (context.computation.name, context.instruction.name),
+    )
+    return [ipu_by_place.get((*where, n)) for n in leaves]
 
 
 def _storages(
@@ -225,13 +228,13 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
 
 
 def _shared(
-    builder: Builder, made: Sequence[TileTensor], ipus: Sequence[int | None]
+    builder: Builder, results: Sequence[TileTensor], ipus: Sequence[int | None]
 ) -> list[TileTensor]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
     shared = []
     here = builder.ipu
-    for leaf, ipu in zip(made, ipus, strict=True):
+    for leaf, ipu in zip(results, ipus, strict=True):
         mapping = builder.variables[leaf.variable].mapping
         builder.ipu = builder.variables[leaf.variable].ipu if ipu is None else ipu
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)

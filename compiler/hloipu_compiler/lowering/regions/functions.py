@@ -78,13 +78,13 @@ def _calls_of(module: Module) -> dict[str, dict[str, list[str]]]:
 
     Not their positions: some computations are lowered in another order.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    calls_by_callee: dict[str, dict[str, list[str]]] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "call":
-                here = found.setdefault(instruction.attributes.called[0], {})
+                here = calls_by_callee.setdefault(instruction.attributes.called[0], {})
                 here.setdefault(computation.name, []).append(instruction.name)
-    return found
+    return calls_by_callee
 
 
 def _positions(computation: Computation, calls: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
@@ -279,15 +279,15 @@ def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, in
     The call's own where it is no tuple, or is read as a whole.
     """
     shape = computation.instructions[call].shape
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     for user in computation.users[call]:
         instruction = computation.instructions[user]
         if instruction.opcode != "get-tuple-element" or not isinstance(shape, TupleShape):
             return [(call, leaf)]
         places = leaf_range(shape, instruction.attributes.integer("index"))
         if places.start <= leaf < places.stop:
-            found.append((user, leaf - places.start))
-    return found
+            parts.append((user, leaf - places.start))
+    return parts
 
 
 def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:

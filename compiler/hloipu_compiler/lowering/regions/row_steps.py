@@ -217,13 +217,13 @@ class _Steps:
             step = steps[at]
             expressions.append(self._expression(step))
             sources.append(tuple(value[n] for n in step.reads))
-            made = {n: count + k for k, n in enumerate(step.results)}
-            value.update({n: number for n, number in made.items() if n not in value})
-            count += len(made)
+            value_by_result = {n: count + k for k, n in enumerate(step.results)}
+            value.update({n: number for n, number in value_by_result.items() if n not in value})
+            count += len(value_by_result)
             for number in sorted(n for n, s in self.step.items() if s == at):
                 what = self.ops[number].what
                 if isinstance(what, Reduction):
-                    reductions.append((place, made[what.value], what.monoid, what.init))
+                    reductions.append((place, value_by_result[what.value], what.monoid, what.init))
                     value[number] = count
                     count += 1
         row_operands = [what for n in operands if isinstance(what := self.ops[n].what, Operand)]

@@ -136,14 +136,14 @@ def _runs(sizes: Sizes, strides: Sizes, item_bytes: int) -> bool:
     return all(s == d for s, d, n in pairs if n > 1)
 
 
-def laid_out(x: Array, shape: Sizes, found: Layout, place: Place) -> Array:
+def laid_out(x: Array, shape: Sizes, layout: Layout, place: Place) -> Array:
     """Return an operand so that its rows lie as its place says."""
     if not place.is_copied:
         return x
     whole = np.broadcast_to(x, shape)
-    if found.order is not None:
-        whole = whole.transpose(found.order)
+    if layout.order is not None:
+        whole = whole.transpose(layout.order)
     if not place.column_bytes:
-        kept: list[slice | int] = [slice(None)] * found.split
-        whole = whole[(*kept, *[0] * (len(shape) - found.split))]
+        kept: list[slice | int] = [slice(None)] * layout.split
+        whole = whole[(*kept, *[0] * (len(shape) - layout.split))]
     return np.ascontiguousarray(whole)

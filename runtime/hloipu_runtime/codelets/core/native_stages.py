@@ -28,9 +28,9 @@ class KernelStage(NamedTuple):
     def kernel(self, shared: Sequence[bool]) -> Kernel:
         """Return what to compile, where it is known which operands a row shares."""
         place = {number: k for k, number in enumerate(self.operands)}
-        made = [number for number, _ in self.instructions]
+        computed = [number for number, _ in self.instructions]
         known = [number for number, _, _ in self.literals]
-        place |= {number: k for k, number in enumerate((*known, *made), len(place))}
+        place |= {number: k for k, number in enumerate((*known, *computed), len(place))}
         return Kernel(
             tuple(Operand(*x) for x in zip(self.types, shared, strict=True)),
             tuple((place[number], kind, text) for number, kind, text in self.literals),

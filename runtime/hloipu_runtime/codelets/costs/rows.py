@@ -60,14 +60,14 @@ def row_work(machine: Machine, work: RowWork) -> TileWork:
     contexts, supervisor = machine.tile.worker_contexts, machine.tile.supervisor_vertex_cycles
     rows = over(work.rows, contexts)
     dealt = _slots(machine, work, rows, work.length)
-    found = [(shared_vertex_cycles(machine, supervisor, dealt.slots), dealt)]
+    cycles_and_slots = [(shared_vertex_cycles(machine, supervisor, dealt.slots), dealt)]
     if work.rows % contexts:
         shared = _slots(machine, work, work.rows, over(work.length, contexts))
         count = len(work.reductions)
         combined = shared.plus(Slots(*[count * work.rows * contexts * _COMBINING] * 2))
         calls = supervisor * (1 + count)
-        found.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
-    cycles, _ = min(found)
+        cycles_and_slots.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
+    cycles, _ = min(cycles_and_slots)
     return TileWork(cycles, cycles)
 
 
@@ -75,16 +75,18 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
     """Return the slots of a worker that has `length` elements of each of `rows` rows."""
     elements = rows * length
     total = Slots(_PROLOGUE, _PROLOGUE)
-    made = len(work.types) - sum(len(x.results) for x in work.expressions) - len(work.reductions)
+    value_count = (
+        len(work.types) - sum(len(x.results) for x in work.expressions) - len(work.reductions)
+    )
     moved_types: set[str] = set()
     reductions = list(work.reductions)
     for step, (expression, sources) in enumerate(zip(work.expressions, work.sources, strict=True)):
-        results = range(made, made + len(expression.results))
-        made += len(results)
+        results = range(value_count, value_count + len(expression.results))
+        value_count += len(results)
         taken: list[tuple[int, str]] = []
         while reductions and reductions[0][0] == step:
             _, value, monoid = reductions.pop(0)
-            made += 1
+            value_count += 1
             taken.append((value, monoid))
         issue = Issue()
         for number in sources:

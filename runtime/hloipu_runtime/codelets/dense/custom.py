@@ -80,8 +80,8 @@ class LapackCall(Codelet):
         shared = share(operands)
         count = self._batch_rank(operands[0].part)
         matrices = [x.part[count:] for x in results]
-        made = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
-        return [spread(x, operands[0].grid, shared.grid) for x in made]
+        computed = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
+        return [spread(x, operands[0].grid, shared.grid) for x in computed]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -81,9 +81,9 @@ def moving_window(
     reach = [at + n for at, n in zip(first, shape, strict=True)]
     lowest = list(first)
     for walk in walks:
-        way = walk.step * (shape[walk.grid_axis] - 1)
-        reach[walk.axis] += max(0, way)
-        lowest[walk.axis] += min(0, way)
+        distance = walk.step * (shape[walk.grid_axis] - 1)
+        reach[walk.axis] += max(0, distance)
+        lowest[walk.axis] += min(0, distance)
     if min(lowest, default=0) < 0 or any(r > n for r, n in zip(reach, x.shape, strict=True)):
         raise ValueError(f"a window from {lowest} to {reach} in an array of {x.shape}")
     corner = x[index_of(slice(at, None) for at in first)]

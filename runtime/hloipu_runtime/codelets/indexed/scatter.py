@@ -105,27 +105,31 @@ class Scatter(Codelet):
         from hloipu_runtime.codelets.indexed.scatter_boxes import is_few, scatter_few
 
         if not is_whole(data[0]) and is_few(self.dims, indices):
-            held = [x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)]
-            if scatter_few(self.dims, held, indices, updates, self._combiner, self.element_types):
-                return [x.data for x in held]
-            data = held
+            own_blocks = [
+                x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)
+            ]
+            if scatter_few(
+                self.dims, own_blocks, indices, updates, self._combiner, self.element_types
+            ):
+                return [x.data for x in own_blocks]
+            data = own_blocks
         from hloipu_runtime.kernels.scatter import scatter
 
         if not is_whole(data[0]):
             call = scatter_parts(self.dims, data[0], indices, updates)
             dims, places, windows = call.dims, call.indices, call.updates
         elif not self._works_in_place(data[0], updates[0]):
-            made = scatter(
+            scattered = scatter(
                 [x.data for x in data], places, windows, dims, self._combiner, self.element_types,
                 unique_indices=self.unique_indices,
             )  # fmt: skip
-            return [delivered(x, r) for x, r in zip(made, results, strict=True)]
+            return [delivered(x, r) for x, r in zip(scattered, results, strict=True)]
         owned = [owned_copy(x, r) for x, r in zip(data, results, strict=True)]
-        made = scatter(
+        scattered = scatter(
             owned, places, windows, dims, self._combiner, self.element_types,
             unique_indices=self.unique_indices, in_place=True,
         )  # fmt: skip
-        return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
+        return [_kept(own, new) for own, new in zip(owned, scattered, strict=True)]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""

@@ -108,7 +108,7 @@ class Reduce(Codelet):
         how: Any = self.monoid or self._region
         from hloipu_runtime.kernels.reduction import reduce
 
-        made = reduce(
+        reduced = reduce(
             shared.arrays,
             inits,
             dimensions,
@@ -116,7 +116,7 @@ class Reduce(Codelet):
             self.element_types,
             associative=self.associative,
         )
-        return [spread(x, grid, shared.grid) for x in made]
+        return [spread(x, grid, shared.grid) for x in reduced]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
@@ -155,11 +155,11 @@ class Reduce(Codelet):
                 return general(arrays, outs)
             parts = [x[kept] for x in arrays[:count]]
             given: Any = inits
-            made = reduce(
+            reduced = reduce(
                 parts, given, dimensions, how, self.element_types,
                 associative=self.associative, out=outs[0] if in_place else None,
             )  # fmt: skip
-            return [spread(x, grid, computed) for x in made]
+            return [spread(x, grid, computed) for x in reduced]
 
         return run
 
@@ -222,22 +222,22 @@ class Reduce(Codelet):
                 if not x.flags.c_contiguous:
                     return general((x, init), _NOWHERE)[0]
                 x = x.reshape(shape)
-            found = reduce_along(x, axis)
+            reduced = reduce_along(x, axis)
             if sums:
-                return np.asarray(monoid(init, found))
-            if init.item() != start or count_nonzero(found) != found.size:
+                return np.asarray(monoid(init, reduced))
+            if init.item() != start or count_nonzero(reduced) != reduced.size:
                 return general((x, init), _NOWHERE)[0]
-            return np.asarray(found)
+            return np.asarray(reduced)
 
         return run
 
     def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
         """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
         length = arrays[0].shape[rank + self.dimensions[0]]
-        made = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
-        if len(made) == 1:
-            return made[0]
-        return [np.concatenate(parts, axis=rank) for parts in zip(*made, strict=True)]
+        pieces = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return [np.concatenate(parts, axis=rank) for parts in zip(*pieces, strict=True)]
 
     def _equal_pieces(
         self, arrays: list[Array], rank: int, start: int, stop: int, size: int

@@ -97,9 +97,9 @@ def taken_apart(
         return number
 
     for step, (expression, sources) in enumerate(steps):
-        made = lowered(expression, halves=halves)
+        lowered_step = lowered(expression, halves=halves)
         local = [values[x] for x in sources]
-        for part in made.parts:
+        for part in lowered_step.parts:
             if isinstance(part, Constant):
                 local.append(new(part.type))
                 constants[local[-1]] = part.value
@@ -107,7 +107,7 @@ def taken_apart(
             arguments = tuple(local[x] for x in part.arguments)
             local.append(new(part.type, frozenset().union(*(covered[x] for x in arguments))))
             parts.append((local[-1], part._replace(arguments=arguments)))
-        values += [local[x] for x in made.results]
+        values += [local[x] for x in lowered_step.results]
         elements += expression.result_types
         while waiting and waiting[0].step == step:
             _, value, monoid, init = waiting.pop(0)
@@ -117,23 +117,23 @@ def taken_apart(
             if kind not in ("f32", "f64") or covered[source] != dimensions[0] | along:
                 return None
             start = np.asarray(value_of(init, element))
-            found = new(kind, covered[source] - along)
-            parts.append((found, RowReduction(found, source, monoid)))
+            reduced = new(kind, covered[source] - along)
+            parts.append((reduced, RowReduction(reduced, source, monoid)))
             if monoid == "add":
                 begin = new(kind)
                 constants[begin] = start
-                total = new(kind, covered[found])
-                parts.append((total, Instruction("fadd", (begin, found), kind)))
-                found = total
+                total = new(kind, covered[reduced])
+                parts.append((total, Instruction("fadd", (begin, reduced), kind)))
+                reduced = total
                 if is_narrow(element):
                     how = ":half" if element == "f16" and halves else ""
-                    found = new(kind, covered[total])
-                    parts.append((found, Instruction(f"round:{element}{how}", (total,), kind)))
+                    reduced = new(kind, covered[total])
+                    parts.append((reduced, Instruction(f"round:{element}{how}", (total,), kind)))
             elif monoid not in ("maximum", "minimum") or start != identity(
                 monoid, storage_dtype(element)
             ):
                 return None
-            values.append(found)
+            values.append(reduced)
             elements.append(element)
     full = {x: bool(covers & along) for x, covers in covered.items()}
     return Parts(tuple(parts), types, full, constants, tuple(values[x] for x in results))
@@ -166,12 +166,12 @@ def stages_of(parts: Parts, operands: int, full_results: Sequence[bool]) -> RowS
     places |= {number for number, part in parts.parts if isinstance(part, NumpyStep)}
     places |= set(parts.results)
     last = max((read[x] for x in read if x < operands), default=(0, 0))
-    made = {number for number, _ in parts.parts}
+    computed = {number for number, _ in parts.parts}
     direct = tuple(
-        x in made and parts.is_full[x] == is_full and parts.results.index(x) == k
+        x in computed and parts.is_full[x] == is_full and parts.results.index(x) == k
         for k, (x, is_full) in enumerate(zip(parts.results, full_results, strict=True))
     )
-    late = tuple(x in made and when[x] >= last for x in parts.results)
+    late = tuple(x in computed and when[x] >= last for x in parts.results)
     stages: list[RowKernel | NumpyStage] = []
     for number, group in enumerate(groups):
         if isinstance(group[0][1], NumpyStep):
@@ -185,7 +185,7 @@ def stages_of(parts: Parts, operands: int, full_results: Sequence[bool]) -> RowS
         and x in read
         and when[x][0] == read[x][0]
         and not isinstance(groups[when[x][0]][0][1], NumpyStep)
-        for x in sorted(places & made - own)
+        for x in sorted(places & computed - own)
     }
     return RowStages(parts, tuple(stages), buffers, direct, late)
 

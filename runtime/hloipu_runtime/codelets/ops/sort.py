@@ -84,11 +84,11 @@ class Sort(Codelet):
         if self._packs(shared.arrays) and shared.grid == grid:
             key, count = self.keys[0], len(results)
             return sort_packed(shared.arrays, axis, key, self.places, self.count, count, backwards)
-        made = self._sorted(shared.arrays, axis, len(results))
-        made = [spread(x, grid, shared.grid) for x in made]
+        ordered = self._sorted(shared.arrays, axis, len(results))
+        ordered = [spread(x, grid, shared.grid) for x in ordered]
         if backwards is None:
-            return made
-        return [np.where(backwards, np.flip(x, axis), x) for x in made]
+            return ordered
+        return [np.where(backwards, np.flip(x, axis), x) for x in ordered]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

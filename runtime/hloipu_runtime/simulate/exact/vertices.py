@@ -106,9 +106,9 @@ def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Acti
         place, copyto = targets[0], np.copyto
 
         def run_one() -> None:
-            made = compute()[0]
-            if made is not place:
-                copyto(place, made)
+            computed = compute()[0]
+            if computed is not place:
+                copyto(place, computed)
 
         return run_one
 
@@ -140,11 +140,11 @@ def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | 
     return (np.arange(low, high) * span.step + span.offset + cut).reshape(shape)
 
 
-def _slopes(read: Span, held: Span) -> list[tuple[int, int]]:
+def _slopes(read: Span, own: Span) -> list[tuple[int, int]]:
     """Return (grid axis, by how much the read part moves along it within the held one)."""
-    if read.axis == held.axis:
-        return [(read.axis, read.step - held.step)] if read.axis >= 0 else []
-    both = ((read.axis, read.step), (held.axis, -held.step))
+    if read.axis == own.axis:
+        return [(read.axis, read.step - own.step)] if read.axis >= 0 else []
+    both = ((read.axis, read.step), (own.axis, -own.step))
     return [(axis, slope) for axis, slope in both if axis >= 0]
 
 
@@ -157,24 +157,22 @@ def _block(
     array = storage.tiles[(*here, ...)]
     strides = list(array.strides)
     offset = [0] * len(operand.spans)
-    for dimension, (read, held) in enumerate(
-        zip(operand.spans, storage.mapping.spans, strict=True)
-    ):
+    for dimension, (read, own) in enumerate(zip(operand.spans, storage.mapping.spans, strict=True)):
         # Where the read part begins within the part that the tile holds: affine in the coordinates.
-        begin = read.offset - held.offset + part.cut[dimension]
+        begin = read.offset - own.offset + part.cut[dimension]
         low = high = 0
-        for axis, slope in _slopes(read, held):
+        for axis, slope in _slopes(read, own):
             first, last = grid[axis][0], grid[axis][1] - 1
             begin += first * slope
             low += min(0, (last - first) * slope)
             high += max(0, (last - first) * slope)
             strides[axis] += slope * strides[rank + dimension]
         size = part.sizes[dimension]
-        if size and (begin + low < 0 or begin + high + size > held.size):
+        if size and (begin + low < 0 or begin + high + size > own.size):
             raise TileFault(
                 group.name,
                 f"variable {operand.variable}, dimension {dimension}: elements {begin + low} to "
-                f"{begin + high + size} of a part of {held.size} on its tile",
+                f"{begin + high + size} of a part of {own.size} on its tile",
             )
         offset[dimension] = begin if size else 0
     origin: tuple[Any, ...] = tuple(slice(o, None) for o in offset)
