@@ -127,7 +127,7 @@ def _before_loops(
     place, exchanged = uses.made[variable]
     readers = uses.readers_of(variable)
     steps = [blocks.place_in(place.block, reader) for reader in readers]
-    last = max((x.position for x in steps if x is not None), default=-1)
+    last = max((place.position for place in steps if place is not None), default=-1)
     if (
         not readers
         or variable in uses.others

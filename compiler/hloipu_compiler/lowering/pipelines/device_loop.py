@@ -120,7 +120,7 @@ def lower_wrapped(
     final = following
     if wrapping.loop is not None:
         moments = [(x.storage, x.in_loop) for x in kept] + [
-            (x.storage, x.in_loop) for x in step.sums
+            (running_sum.storage, running_sum.in_loop) for running_sum in step.sums
         ]
         final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
         carried = tuple(
@@ -301,10 +301,12 @@ def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
     """Write zeros for what outfeeds add up, and last results, each where its arrays are made."""
     entry = step.entry
     root = entry.instructions[entry.root]
-    shapes = [(x.element_type.name, x.dimensions) for x in leaves_of(root.shape)]
+    shapes = [(shape.element_type.name, shape.dimensions) for shape in leaves_of(root.shape)]
     makers = [entry.instructions[i] for i in root.operands] if root.opcode == "tuple" else []
     ipus = [
-        plan.ipus.get((entry.name, x.name), 0) for x in makers or [root] for _ in leaves_of(x.shape)
+        plan.ipus.get((entry.name, op.name), 0)
+        for op in makers or [root]
+        for _ in leaves_of(op.shape)
     ]
     final = [FeedBinding(f"result.{n}", (n,), LAST) for n in wrapping.results if wrapping.loop]
     for outfeed in (*wrapping.outfeeds, *final):

@@ -97,7 +97,7 @@ class Making:
     @cached_property
     def in_pipeline(self) -> frozenset[str]:
         """Names of the calls that run for each micro-batch."""
-        return frozenset(x.call for x in self.pipelining.parts)
+        return frozenset(part.call for part in self.pipelining.parts)
 
     @cached_property
     def ipus(self) -> dict[str, int]:
@@ -153,12 +153,14 @@ class Making:
         What waits for positions that are not written yet is counted as if it lay evenly.
         """
         ipu = self.builder.ipu
-        waiting = (v for x in self.channels for v in x.places if v != x.destination)
+        waiting = (
+            v for channel in self.channels for v in channel.places if v != channel.destination
+        )
         there = (self.builder.variables[v] for v in (*self.standing, *waiting))
         bytes_there = sum(
-            x.bytes_per_tile * x.mapping.tiles.count
-            for x in there
-            if x.ipu == ipu and x.role is not Role.REMOTE
+            variable.bytes_per_tile * variable.mapping.tiles.count
+            for variable in there
+            if variable.ipu == ipu and variable.role is not Role.REMOTE
         )
         later = [x for (reader, at), x in self._waiting.items() if at == ipu and reader > position]
         return bytes_there + sum(later)
@@ -167,7 +169,7 @@ class Making:
     def _waiting(self) -> dict[tuple[int, int], int]:
         """Bytes of what waits on tiles for several micro-batches, by its reader and the IPU."""
         positions, timetable = self.pipelining.positions, self.pipelining.schedule.timetable
-        number = {x.call: n for n, position in enumerate(positions) for x in position.parts}
+        number = {part.call: n for n, position in enumerate(positions) for part in position.parts}
         read = {
             (self.calls.element(i), reader, self.ipu_for(part, i)): self.calls.array_at(i)
             for reader, position in enumerate(positions)

@@ -203,18 +203,23 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
             if not number:
                 array_numbers = [n for n, token in enumerate(tokens) if not token]
                 shared = _shared(builder, tensors, _ipus(context, array_numbers))
-            scope.owned.update(x.variable for x in shared)
+            scope.owned.update(tensor.variable for tensor in shared)
             branch_values.append(
                 copied_to_storage(builder, list(zip(tensors, shared, strict=True)))
             )
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
-        TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
-        for x in shared
+        TileTensor(
+            builder.value(tensor.element_type, tensor.shape),
+            tensor.variable,
+            tensor.element_type,
+            tensor.shape,
+        )
+        for tensor in shared
     ]
     merged = tuple(
-        s.Merged(x.variable, tuple(values[n] for values in branch_values), x.value)
-        for n, x in enumerate(results)
+        s.Merged(tensor.variable, tuple(values[n] for values in branch_values), tensor.value)
+        for n, tensor in enumerate(results)
     )
     name = context.instruction.name
     if selector.element_type == "pred":

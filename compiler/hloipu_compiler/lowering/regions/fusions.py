@@ -230,14 +230,14 @@ def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] 
 
     fused = FusedReduce(
         expression,
-        tuple(x.labels for _, x in operands),
+        tuple(operand.labels for _, operand in operands),
         len(rows.space),
         stage.dimensions,
         stage.monoid,
         stage.element_types,
         stage.part,
     )
-    tensors: list[TileTensor] = [x.held for _, x in operands]
+    tensors: list[TileTensor] = [operand.held for _, operand in operands]
     init = builder.scalar(Scalar(kind, reduction.init))
     return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), tensors, [init])
 
@@ -249,7 +249,7 @@ def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Express
     for number, op in enumerate(rows.ops):
         match op.what:
             case Node():
-                arguments = tuple(local[x] for x in op.what.arguments)
+                arguments = tuple(local[number] for number in op.what.arguments)
                 node = op.what._replace(arguments=arguments)
             case Scalar():
                 node = text_node(op.what.text, op.element_type)

@@ -168,9 +168,9 @@ def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list
     ):
         groups = [n for n in _GROUPS if n <= candidate.micro_batches]
         candidates += [
-            replace(x, batch_serialization=n)
-            for x in candidates
-            if x.offload_weights
+            replace(candidate, batch_serialization=n)
+            for candidate in candidates
+            if candidate.offload_weights
             for n in groups
         ]
     return candidates

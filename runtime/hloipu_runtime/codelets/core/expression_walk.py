@@ -62,7 +62,7 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
         if len(arguments) == 1:
             return lambda values, out: array(ufunc(values[first], out=out))
         return lambda values, out: array(ufunc(values[first], values[last], out=out))
-    return lambda values, out: step([values[x] for x in arguments], out)
+    return lambda values, out: step([values[number] for number in arguments], out)
 
 
 def in_blocks(
@@ -115,7 +115,7 @@ def _calls(
     full = [True] * walk.operands + [False] * len(walk.fixed)
     calls = []
     for move in walk.moves:
-        full[move.number] = any(full[x] for x in move.arguments)
+        full[move.number] = any(full[number] for number in move.arguments)
         result, buffer = move.result, move.buffer
         if result >= 0 and not untouched(wholes[result], arrays, move.read_later):
             result = -1
@@ -133,7 +133,7 @@ def _spread(walk: Walk) -> list[int]:
     constants = set()
     for move in walk.moves:
         if isinstance(move.step, Plain) and move.step.ufunc in (np.maximum, np.minimum):
-            nodes = [x - walk.operands for x in move.arguments]
+            nodes = [number - walk.operands for number in move.arguments]
             constant = [n for n in nodes if n >= 0 and walk.fixed[n] is not None]
             if len(constant) < len(nodes):
                 constants.update(constant)

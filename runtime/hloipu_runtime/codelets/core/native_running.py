@@ -100,7 +100,7 @@ class Prepared:
                 views = [self._view(x) for x in stage.operands]
                 self._calls.append(_Step(stage.part.step, views, self._view(stage.number)))
                 continue
-            places = [self._place(x) for x in (*stage.operands, *stage.results)]
+            places = [self._place(number) for number in (*stage.operands, *stage.results)]
             shared = tuple(not x[0].column_bytes for x in places[: len(stage.operands)])
             code = compile(stage, shared)
             if code is None:

@@ -92,7 +92,7 @@ def _single(
         supervisor = _SUPERVISOR + _UNARY_EXIT
         return _shared(machine, supervisor, Slots(prologue).plus(loop), argument_type, node, share)
     constant = Repeats(1, elements, 1)
-    arguments = [repeats[x] if x < count else constant for x in node.arguments]
+    arguments = [repeats[number] if number < count else constant for number in node.arguments]
     repeated = next((x for x in arguments if x is not None), None)
     slots = _binary_slots(op, node, argument_type, repeated, elements, contexts)
     return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
@@ -225,8 +225,8 @@ def _is_scaled_add(expression: Expression, nodes: Sequence[Node], scalars: froze
         total.element_type
     }:
         return False
-    scales = [x for x in product.arguments if x in scalars]
-    added = [x for x in total.arguments if x != product_number]
+    scales = [number for number in product.arguments if number in scalars]
+    added = [number for number in total.arguments if number != product_number]
     if total.op == "subtract" and total.arguments[1] != product_number:
         return False
     return (

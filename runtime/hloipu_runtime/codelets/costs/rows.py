@@ -76,7 +76,9 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
     elements = rows * length
     total = Slots(_PROLOGUE, _PROLOGUE)
     value_count = (
-        len(work.types) - sum(len(x.results) for x in work.expressions) - len(work.reductions)
+        len(work.types)
+        - sum(len(expression.results) for expression in work.expressions)
+        - len(work.reductions)
     )
     moved_types: set[str] = set()
     reductions = list(work.reductions)
@@ -104,7 +106,7 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
         for value, monoid in taken:
             element_type = "f16" if value in narrow else work.types[value]
             issue = issue.plus(taking_issue(machine, element_type, monoid, rows, length))
-        is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
+        is_long = any(work.is_full[number] or work.is_column[number] for number in sources)
         loops = rows * _ROW_LOOP * (len(taken) + is_long)
         total = total.plus(issue.slots).plus(Slots(loops, loops - rows * _ROW_LOOP * len(taken)))
     return total.plus(conversion_slots(machine, tuple(sorted(moved_types)), elements))
@@ -114,7 +116,7 @@ def _taken_in(
     work: RowWork, expression: Expression, results: range, taken: list[tuple[int, str]]
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return a step's ops that accumulators do by themselves, and the values taken in as f16."""
-    later = {x for sources in work.sources for x in sources} | work.kept
+    later = {number for sources in work.sources for number in sources} | work.kept
     sums = {
         expression.results[value - results.start]: value
         for value, monoid in taken
@@ -137,7 +139,7 @@ def _ops_issue(
 ) -> Issue:
     """Return a step's ops on rows and elements of each; on a row's number they take a vector's."""
     rows, length = sizes
-    is_long = [work.is_full[x] or work.is_column[x] for x in sources]
+    is_long = [work.is_full[number] or work.is_column[number] for number in sources]
     numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
     total = Issue()
     for number, node in enumerate(expression.nodes, len(sources)):

@@ -43,7 +43,7 @@ class ScaledDot(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return labels of the result's dimensions, those of blocks counting blocks."""
         dot = self.dot
-        indices = [[ALL] * len(x.shape) for x in operands]
+        indices = [[ALL] * len(tensor.shape) for tensor in operands]
         result = [ALL] * len(results[0].shape)
         sizes: list[int] = []
         blocks = [_blocks(operands[0], operands[2]), _blocks(operands[1], operands[3])]

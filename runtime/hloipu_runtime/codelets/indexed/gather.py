@@ -99,7 +99,7 @@ class Gather(Codelet):
         """Whether each tile has the places of its slices, and all of the table that they reach."""
         dims, sizes = self.dims, self.slice_sizes
         leaders = dict(batch_dimensions(dims, len(indices.part)))
-        reached = {x.table: x.result for x in offsets(dims, len(sizes))}
+        reached = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
         reached = {d: place for d, place in reached.items() if sizes[d] == table.whole[d]}
         batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
         reached |= {d: leaders[place] for d, place in batching}

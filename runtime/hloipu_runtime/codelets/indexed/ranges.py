@@ -37,7 +37,7 @@ def stretches(starts: Array, size: int, at: int, length: int) -> list[Stretch]:
         singles = (
             _stretch(n, n, int(start), 0, size, at, length) for n, start in enumerate(starts)
         )
-        return [x for x in singles if x.local.start < x.local.stop]
+        return [stretch for stretch in singles if stretch.local.start < stretch.local.stop]
     low = max(0, (at - size - first) // step + 1)
     high = min(count - 1, (at + length - 1 - first) // step)
     if low > high:

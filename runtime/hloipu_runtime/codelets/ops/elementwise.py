@@ -120,8 +120,12 @@ class Elementwise(Codelet):
                      is_fresh=False, takes_out=False, in_place=False)
             )  # fmt: skip
         for call in straight.calls:
-            calls.append(call._replace(arguments=tuple(arranged.get(x, x) for x in call.arguments)))
-        results_of = tuple(arranged.get(x, x) for x in straight.results)
+            calls.append(
+                call._replace(
+                    arguments=tuple(arranged.get(number, number) for number in call.arguments)
+                )
+            )
+        results_of = tuple(arranged.get(number, number) for number in straight.results)
         return straight._replace(calls=tuple(calls), results=results_of)
 
     def _arranged(
@@ -145,7 +149,11 @@ class Elementwise(Codelet):
     ) -> TileWork:
         """Return the cycles of one tile, by the tables of popops."""
         return elementwise_work(
-            machine, self.expression, self.labels, [x.shape for x in operands], results[0].shape
+            machine,
+            self.expression,
+            self.labels,
+            [tensor.shape for tensor in operands],
+            results[0].shape,
         )
 
     def may_overwrite(self, operand: int) -> bool:

@@ -312,9 +312,9 @@ class Reduce(Codelet):
             return 0
         return sum(
             reduce_room_bytes(
-                machine, operands[0], x, self.dimensions, monoid=self.monoid, body=self.body
+                machine, operands[0], tensor, self.dimensions, monoid=self.monoid, body=self.body
             )
-            for x in results
+            for tensor in results
         )
 
 

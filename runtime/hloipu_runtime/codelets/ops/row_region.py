@@ -80,7 +80,7 @@ class RowRegion(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension that is not reduced."""
         kept = self._kept
-        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         place = {d: Index(n) for n, d in enumerate(kept)}
         return Indexing(
             tuple(sizes[d] for d in kept),
@@ -99,11 +99,11 @@ class RowRegion(Codelet):
         """Compute; a few rows at a time where rows are what lies side by side."""
         axes = len(results[0].grid)
         grid = results[0].grid
-        sizes = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [block.part for block in operands], self.rank)
         whole = grid + sizes
         arrays = [
-            arranged(x.data, labels, self.rank, axes)
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(block.data, labels, self.rank, axes)
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         along = tuple(axes + d for d in self.dimensions)
         wholes = self._places([block.array for block in results], whole, along)
@@ -139,7 +139,7 @@ class RowRegion(Codelet):
 
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         kept, elements = len(whole) - len(along), prod(whole)
         if elements < NATIVE_ELEMENTS or not is_there():
@@ -149,8 +149,10 @@ class RowRegion(Codelet):
         if not are_kernels(whole, along):
             return None
         shapes = [
-            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(
+                np.broadcast_to(np.zeros(()), grid + block.part), labels, self.rank, axes
+            ).shape
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         long = frozenset(d for d, n in enumerate(whole) if n > 1)
         steps = Steps(
@@ -186,12 +188,12 @@ class RowRegion(Codelet):
         """Return the steps as calls, unless rows are computed a few at a time."""
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
         if not 0 < prod(whole) <= MOST_ELEMENTS:
             return None
-        writer = CallWriter([grid + x.part for x in operands])
+        writer = CallWriter([grid + block.part for block in operands])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
         written = self._written(writer, values, whole)
         if written is None:
@@ -207,7 +209,7 @@ class RowRegion(Codelet):
         for step, (expression, sources) in enumerate(
             zip(self.expressions, self.sources, strict=True)
         ):
-            numbers = writer.expression(expression, [values[x] for x in sources])
+            numbers = writer.expression(expression, [values[number] for number in sources])
             if numbers is None:
                 return None
             values += numbers
@@ -218,7 +220,8 @@ class RowRegion(Codelet):
                 start = writer.constant(value_of(init, kind))
                 values.append(writer.reduction(monoid, kind, row, start, along))
         return [
-            writer.spread(values[x], whole if self.is_full(x) else single) for x in self.results
+            writer.spread(values[number], whole if self.is_full(number) else single)
+            for number in self.results
         ]
 
     def _row_by_row(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
@@ -227,14 +230,16 @@ class RowRegion(Codelet):
 
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         cuts = list(self._cuts(whole, along))
         if len(cuts) == 1 and prod(whole) > BLOCK_ELEMENTS:
             return None
         shapes = [
-            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(
+                np.broadcast_to(np.zeros(()), grid + block.part), labels, self.rank, axes
+            ).shape
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         known: dict[Sizes, Callable[..., list[Array]]] = {}
         for cut in cuts:
@@ -302,7 +307,7 @@ class RowRegion(Codelet):
         from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
-            given = [values[x] for x in sources]
+            given = [values[number] for number in sources]
             if plan.moves and any(x.shape == shape for x in given):
                 places: list[Array | None] = []
                 for number in self._known.numbers_by_step[step]:
@@ -346,7 +351,7 @@ class RowRegion(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the cycles of one tile; see `row_costs`."""
-        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         reduced = set(self.dimensions)
         full = self._known.is_full
         columns = [
@@ -361,7 +366,10 @@ class RowRegion(Codelet):
             is_column=(*columns, *(False for _ in full[len(columns) :])),
             expressions=self.expressions,
             sources=self.sources,
-            reductions=tuple((x.step, x.value, x.monoid) for x in self._reductions),
+            reductions=tuple(
+                (reduction.step, reduction.value, reduction.monoid)
+                for reduction in self._reductions
+            ),
             kept=frozenset(self.results) | self._known.crossing,
         )
         return row_work(machine, work)
@@ -383,7 +391,9 @@ class RowRegion(Codelet):
             ELEMENT_TYPES[after].bits,
         ):
             return False
-        stored = {x for x in (*self._known.crossing, *self.results) if self.is_full(x)}
+        stored = {
+            number for number in (*self._known.crossing, *self.results) if self.is_full(number)
+        }
         begins = min(
             (
                 step
@@ -392,7 +402,10 @@ class RowRegion(Codelet):
             ),
             default=-1,
         )
-        if any(x.value == operand and x.step >= begins for x in self._reductions):
+        if any(
+            reduction.value == operand and reduction.step >= begins
+            for reduction in self._reductions
+        ):
             return False
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
@@ -422,7 +435,7 @@ class RowRegion(Codelet):
             tuple(zip(self.expressions, self.sources, strict=True)),
             self._reductions,
         )
-        if any(not 0 <= x < len(known.types) for x in self.results):
+        if any(not 0 <= number < len(known.types) for number in self.results):
             raise refused(f"its results are {self.results}")
         return known
 

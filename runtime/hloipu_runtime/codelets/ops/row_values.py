@@ -49,9 +49,9 @@ def row_values(
     waiting = list(reversed(reductions))
     for step, (expression, sources) in enumerate(steps):
         begin = len(types)
-        if any(not 0 <= x < begin for x in sources):
+        if any(not 0 <= number < begin for number in sources):
             raise refused(f"step {step} reads {tuple(sources)}")
-        is_full = any(full[x] or long[x] for x in sources)
+        is_full = any(full[number] or long[number] for number in sources)
         count = len(expression.results)
         types += expression.result_types
         full += [is_full] * count

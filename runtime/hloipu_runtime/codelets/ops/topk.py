@@ -52,7 +52,10 @@ class TopK(Codelet):
         """Every dimension but the last may be split."""
         shape = operands[0].shape
         require(0 <= self.k <= shape[-1], "more than there are")
-        require(all(x.shape == (*shape[:-1], self.k) for x in results), "results of another shape")
+        require(
+            all(tensor.shape == (*shape[:-1], self.k) for tensor in results),
+            "results of another shape",
+        )
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         return Indexing(sizes, (each,), (each,) * len(results))
 

@@ -132,7 +132,7 @@ class _Writing:
             self.line(f"  {column} = phi i64 [0, %{before}], [%following{k}, %inner{k}]")
             names = dict(self.names)
             computed = {value for value, _ in loop.columns}
-            reads = [x for _, instruction in loop.columns for x in instruction.arguments]
+            reads = [number for _, instruction in loop.columns for number in instruction.arguments]
             for x in dict.fromkeys((*reads, *loop.stored)):
                 if x not in names and x not in computed:
                     names[x] = self.load(x, rows[self.place[x]], column)

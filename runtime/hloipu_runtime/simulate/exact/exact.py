@@ -305,7 +305,7 @@ class ExactEngine:
                 ]
                 for n, stage in enumerate(step.stages)
             ]
-            fresh = [self._fresh(x.body, step.carried, x.paged) for x in step.stages]
+            fresh = [self._fresh(stage.body, step.carried, stage.paged) for stage in step.stages]
             bodies = [
                 self._by_step(stage.body, f"{place}/repeat/{position}", host, counts)
                 for position, stage in enumerate(step.stages)

@@ -38,7 +38,11 @@ def prepare_group(
             )
     if all(map(_reads_all_it_has, operands, storages)) and _may_be_whole(group.codelet, storages):
         return [_whole_action(group.codelet, inputs, outputs)]
-    classes = size_classes(group.tiles, [x.spans for x in operands], [x.shape for x in storages])
+    classes = size_classes(
+        group.tiles,
+        [operand.spans for operand in operands],
+        [storage.shape for storage in storages],
+    )
     return [_class_action(group, each, storages) for each in classes]
 
 
@@ -52,9 +56,9 @@ def _may_be_whole(codelet: Codelet, storages: Sequence[TileStorage]) -> bool:
         return True
     unused = [[_is_cut_off(storage, d) for d in range(len(storage.shape))] for storage in storages]
     return codelet.ignores(unused) and all(
-        prod(extent_of(x.mapping.tiles, span) * span.size for span in x.mapping.spans)
-        <= MOST_OF_WHOLE * prod(x.shape)
-        for x in storages
+        prod(extent_of(storage.mapping.tiles, span) * span.size for span in storage.mapping.spans)
+        <= MOST_OF_WHOLE * prod(storage.shape)
+        for storage in storages
     )
 
 
@@ -79,7 +83,9 @@ def _whole_action(
         )
         return Block(storage.tiles, mapping.tiles.extents, mapping.block, starts, storage.shape)
 
-    return _action(codelet, [block(x) for x in inputs], [block(x) for x in outputs])
+    return _action(
+        codelet, [block(storage) for storage in inputs], [block(storage) for storage in outputs]
+    )
 
 
 def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]) -> Action:

@@ -69,7 +69,7 @@ class _Writer:
 
     def _call(self, position: int, call: Call) -> list[str]:
         before, out = self._place(position, call)
-        arguments = [self._name(x) for x in call.arguments]
+        arguments = [self._name(number) for number in call.arguments]
         if out:
             arguments.append(f"out={out}")
         targets = [

@@ -92,8 +92,8 @@ def assembling(definition: Definition, node: Node, value: Value) -> Run:
     """Return the function that puts pieces of values together."""
     dtype, shape, frees = storage_dtype(value.element_type), value.shape, node.frees
     assembled, base = definition.value, definition.base
-    pieces = [(x.value, x.view, *cuts_of(x)) for x in definition.pieces]
-    in_place = base in frees and all(x.value != base for x in definition.pieces)
+    pieces = [(piece.value, piece.view, *cuts_of(piece)) for piece in definition.pieces]
+    in_place = base in frees and all(piece.value != base for piece in definition.pieces)
 
     def begun(values: Values) -> Array:
         """Return the array to put pieces into, with what stays in it."""
