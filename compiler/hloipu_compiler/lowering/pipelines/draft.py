@@ -64,7 +64,7 @@ def _fresh(update: Computation, position: int, known: set[int]) -> list[int]:
 
 @dataclass
 class Making:
-    """The step, what was decided of it, and what of it is there so far."""
+    """The step that is lowered: its plan, and the variables and values written so far."""
 
     builder: Builder
     module: Module

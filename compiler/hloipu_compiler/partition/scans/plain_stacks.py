@@ -120,7 +120,7 @@ def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape
 
 
 def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
-    """Return what takes of the stack as it is what `op` takes of the turned one."""
+    """Return the op that reads from the stack the rows that `op` reads from its transpose."""
     sizes = op.attributes.integers("dynamic_slice_sizes")
     at = [order.index(n) for n in range(len(order))]
     own = tuple(sizes[n] for n in at)

@@ -54,7 +54,7 @@ class Given:
 
 
 def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
-    """Return the candidates to look at on up to so many IPUs, with what is given as it is."""
+    """Return the candidates on up to `ipus` IPUs; settings that are given stay fixed."""
     given = given or Given()
     trains = step.loads.trains
     candidates: list[Candidate] = []

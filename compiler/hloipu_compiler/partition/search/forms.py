@@ -80,7 +80,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A flat step as it was given, before it was in pieces, and what is asked of it."""
+    """A flat step before its arrays were cut into pieces, and the request for its pipeline."""
 
     module: Module
     wrapping: Wrapping

@@ -196,7 +196,7 @@ class Writer:
         return list(self.blocks[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
-        """Leave out what is said of shardings, keep what is said of anything else."""
+        """Remove attributes that state shardings, keep all others."""
         count = len(leaves_of(x.shape))
         target = x.attributes.text("custom_call_target")
         if target.startswith(_SAYS_NOTHING) or count != 1 or len(given) != 1:

@@ -239,7 +239,7 @@ class _Forming:
         return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus, stages)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
-        """Return what a call computes: its own members, and what it makes again.
+        """Return the ops that a call computes: its own members, and those that it recomputes.
 
         Of a stage with branches that is what the call needs of its own branch.
         """
@@ -280,7 +280,7 @@ class _Forming:
         results: Sequence[int],
         relayed: Sequence[int],
     ) -> Computation:
-        """Return a call's computation: what it computes, hands out and passes on as it came."""
+        """Return a call's computation, with the operands that it passes on among its results."""
         copied, _ = closure(self.entry, self.cheap, whole)
         names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
         instructions: list[Instruction] = []

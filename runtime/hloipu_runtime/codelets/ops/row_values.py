@@ -37,7 +37,7 @@ def row_values(
     steps: Sequence[tuple[Expression, Sequence[int]]],
     reductions: Sequence[Reduction],
 ) -> RowValues:
-    """Return what is known of the values of steps, each an expression and what it reads.
+    """Return type and extent of each value of some steps, each an expression and its operands.
 
     Raises UsageError E3091 where a step or a reduction reads what is not there.
     """
