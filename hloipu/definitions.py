@@ -46,7 +46,7 @@ def defined(
 
 
 def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
-    """Return what is said of each target, one call's options before others."""
+    """Return the definition given for each target; options of one call win over others."""
     said: dict[str, object] = dict(resolve("compile", {}, config=config).options.define)
     own = given.get(OPTION)
     if own is not None:

@@ -34,11 +34,11 @@ _CUTTING = (
 """Options that say how a step is cut, and do not ask for it."""
 
 
-def _cutting_flags(made: Compilation, options: Options) -> str:
+def _cutting_flags(compilation: Compilation, options: Options) -> str:
     """Return which options say how a step is to be cut, as flags; those that have no effect."""
     usual = Options()
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
-    if made.partitioned is not None and "gather_weights" in said:  # loops gather, too
+    if compilation.partitioned is not None and "gather_weights" in said:  # loops gather, too
         said.remove("gather_weights")
     if options.recompute in ("blocks", "full"):  # cheap values are made again of any module
         said.append("recompute")

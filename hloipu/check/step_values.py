@@ -62,7 +62,7 @@ def values_of_program(
     steps: int,
     running: Running,
 ) -> tuple[Begun, StepValues]:
-    """Run a resident program for so many steps; return with what it begins, and what it gives.
+    """Run a resident program for `steps` steps; return its initial state and its results.
 
     `arrays`: state and constants by parameter. Raises what sessions raise, UnsupportedError E0466
     for state of random ops, which no reference has.

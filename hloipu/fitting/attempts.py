@@ -102,8 +102,8 @@ class Attempts:
         for draft, options, lowered in self._drafts:
             if draft is program:
                 request = replace(lowered.request, is_draft=False)
-                made = continued(replace(lowered, request=request), clock=self.phase)
-                whole = self.program_of(made, options)
+                compilation = continued(replace(lowered, request=request), clock=self.phase)
+                whole = self.program_of(compilation, options)
                 with self.phase("memory"):
                     return whole if whole.fits or not program.fits else program
         return program
@@ -122,9 +122,9 @@ class Attempts:
             for program, _, known in self._drafts:
                 if known.lowered == lowered.lowered:
                     return program  # plans took less than they might
-            made = continued(lowered, clock=self.phase)
-        program = self.program_of(made, options)
-        if made.is_draft:
+            compilation = continued(lowered, clock=self.phase)
+        program = self.program_of(compilation, options)
+        if compilation.is_draft:
             self.draft(program, options, lowered)
         return program
 

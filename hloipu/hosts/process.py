@@ -103,14 +103,14 @@ def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
 def _received(line: Line, host: int) -> Mapping[str, Any] | None:
     """Return what the session begins with; None where it is told that this cannot be read."""
     try:
-        found: Mapping[str, Any] = line.receive()
-        if found["hloipu"] != fingerprint():
+        message: Mapping[str, Any] = line.receive()
+        if message["hloipu"] != fingerprint():
             raise UsageError(
                 "E3193",
                 f"host {host} has another hloipu than this process, which may compute otherwise",
                 hint="install the same hloipu on all of them",
             )
-        return found
+        return message
     except EOFError:
         raise
     except HloipuError as error:
@@ -160,8 +160,8 @@ def _answer(session: Session, call: Call, host: int) -> Any:
 
 
 def _run(session: Session, **keywords: Any) -> tuple[int, list[Any], int, int, int]:
-    made = session.run(**keywords)
-    return made.steps, made.outputs, made.cycles, session.steps, session.cycles
+    ran = session.run(**keywords)
+    return ran.steps, ran.outputs, ran.cycles, session.steps, session.cycles
 
 
 def _load_state(session: Session, path: str) -> tuple[int, int]:

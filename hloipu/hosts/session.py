@@ -219,8 +219,8 @@ class HostsSession:
         first = [n for n in everyone if n * self._each % partitions == 0]
         wanted = first if host == EVERY_HOST else [host]
         asked = {n: {"name": name, "host": n if hosts else EVERY_HOST} for n in wanted}
-        for n, found in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
-            self._unread.setdefault((name, n), deque()).extend(found)
+        for n, elements in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
+            self._unread.setdefault((name, n), deque()).extend(elements)
         queues = [self._unread[name, n] for n in wanted]
         count = min(map(len, queues))
         columns = [[queue.popleft() for _ in range(count)] for queue in queues]
@@ -234,9 +234,9 @@ class HostsSession:
 
     def profile(self) -> Profile:
         """Return the profile of all calls of `run`, as the first host has it."""
-        (found,) = self._hub.call_each("profile", {0: {}})
-        made: Profile = found
-        return made
+        (answer,) = self._hub.call_each("profile", {0: {}})
+        profile: Profile = answer
+        return profile
 
     def save_state(self, path: str | Path) -> None:
         """Write a checkpoint: each host its part, then the first one the index.

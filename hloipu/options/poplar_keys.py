@@ -232,7 +232,7 @@ _NAMES = (*ARGUMENTS, *KEYS, *POPLAR_FLAGS, *ENGINE, *_PLANNED, *_COLLECTIVES)
 
 
 def _served_by(name: str) -> str:
-    """Return what serves here for a name of Graphcore's, as a hint; '' for others."""
+    """Return the option that replaces a name of Graphcore's, as a hint; '' for other names."""
     written = name.replace("-", "_")
     if written in ARGUMENTS:
         return f"it is --{ARGUMENTS[written].replace('_', '-')} here"

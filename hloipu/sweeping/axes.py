@@ -71,17 +71,17 @@ def axis_of(name: str, values: Sequence[Any]) -> Axis:
     kind = _kind(name)
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | range):
         raise _refused(f"the values of {name} are a list, not {shown(values)}", "")
-    found: list[str] = []
+    texts: list[str] = []
     for value in values:
-        found += _texts(name, kind, value)
-        if len(found) > _MOST_VALUES:
+        texts += _texts(name, kind, value)
+        if len(texts) > _MOST_VALUES:
             raise _refused(f"{name} has more than {_MOST_VALUES} values", "make its steps larger")
-    if not found:
+    if not texts:
         raise _refused(f"{name} has no values", f"give some, such as {DEFAULT}")
-    if len(set(found)) < len(found):
-        twice = next(x for n, x in enumerate(found) if x in found[:n])
+    if len(set(texts)) < len(texts):
+        twice = next(x for n, x in enumerate(texts) if x in texts[:n])
         raise _refused(f"{name} has the value {shown(twice)} twice", "leave one of them out")
-    return Axis(name, tuple(found))
+    return Axis(name, tuple(texts))
 
 
 def checked_axes(axes: Sequence[Axis]) -> tuple[Axis, ...]:
@@ -196,8 +196,8 @@ def _texts(name: str, kind: Kind, value: Any) -> list[str]:
         if value not in _NARROW:
             raise wrong_value(name, f"one of {', '.join(_NARROW)}", value)
         return [value]
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value)) and kind.check(1) is not None:
-        values = _in_range(name, *found.groups())
+    if isinstance(value, str) and (match := _RANGE.fullmatch(value)) and kind.check(1) is not None:
+        values = _in_range(name, *match.groups())
         return [text for number in values for text in _texts(name, kind, str(number))]
     if isinstance(value, str):
         read = kind.read(value)

@@ -92,11 +92,11 @@ class Dispatch:
                 self._suspects.extend(batch.tasks)
                 return []
             results = [None]
-        found = [(task.key, x) for task, x in zip(batch.tasks, results, strict=False)]
-        self._open.difference_update(key for key, _ in found)
-        if found and len(found) < len(batch.tasks):
-            self.hand_out(*batch.tasks[len(found) :])
-        return found
+        finished = [(task.key, x) for task, x in zip(batch.tasks, results, strict=False)]
+        self._open.difference_update(key for key, _ in finished)
+        if finished and len(finished) < len(batch.tasks):
+            self.hand_out(*batch.tasks[len(finished) :])
+        return finished
 
     def _is_to_blame(self, batch: Batch) -> bool:
         """Whether a batch is one task, by which workers died that had no other one."""

@@ -20,17 +20,17 @@ USUAL_GOALS = ("seconds", "peak_bytes")
 
 def checked_goals(goals: Sequence[str]) -> tuple[str, ...]:
     """Return goals by their figures' names; UsageError E3190 for any other, or one twice."""
-    found = tuple(goal.replace("-", "_") for goal in goals)
-    for number, goal in enumerate(found):
+    checked = tuple(goal.replace("-", "_") for goal in goals)
+    for number, goal in enumerate(checked):
         if goal not in GOALS:
             raise UsageError(
                 "E3190",
                 f"there is no goal {goal[:64]!r}",
                 hint=did_you_mean(goal, GOALS, f"one of {', '.join(GOALS)}"),
             )
-        if goal in found[:number]:
+        if goal in checked[:number]:
             raise UsageError("E3190", f"the goal {goal} is given twice", hint="leave one out")
-    return found
+    return checked
 
 
 def value_of(figures: Mapping[str, Any], goal: str) -> float | None:

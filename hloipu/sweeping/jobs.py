@@ -137,8 +137,8 @@ def failure(code: str, message: str) -> dict[str, Any]:
 
 
 def _figures_in_time(job: Job, folder: str) -> dict[str, Any]:
-    found = Search(job.seconds).tried(lambda: _figures(job, folder))
-    if found is None:
+    figures = Search(job.seconds).tried(lambda: _figures(job, folder))
+    if figures is None:
         limit = job.seconds or 0
         raise LimitError(
             "E5017",
@@ -147,7 +147,7 @@ def _figures_in_time(job: Job, folder: str) -> dict[str, Any]:
             allowed=round(limit),
             found=round(limit),
         )
-    return {"figures": found}
+    return {"figures": figures}
 
 
 def _figures(job: Job, folder: str) -> dict[str, Any]:

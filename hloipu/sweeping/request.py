@@ -88,8 +88,8 @@ def _has_f32(module: Module) -> bool:
     return any(
         isinstance(leaf, ArrayShape) and leaf.element_type is F32
         for computation in module.computations
-        for x in computation.instructions
-        for _, leaf in leaves(x.shape)
+        for op in computation.instructions
+        for _, leaf in leaves(op.shape)
     )
 
 

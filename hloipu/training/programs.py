@@ -95,8 +95,8 @@ class StepPrograms:
         if self.fixed is None and not is_cut:
             return 1
         program = self.program(steps or 1) if self.fixed is None else self.fixed
-        found = elements_per_step(program.program)
-        return max((found.get(name, 1) for name in self.feeds), default=1)
+        elements_by_queue = elements_per_step(program.program)
+        return max((elements_by_queue.get(name, 1) for name in self.feeds), default=1)
 
 
 def training_programs(
@@ -122,24 +122,24 @@ def training_programs(
             text = print_module(module)
         module = annotations_removed(module)
         request = replace(stated.wrapping(request), loop=1)
-    found = wrapping_of(module, request)
-    if found is None or not (asked or found.feeds):
-        asked = {DATA: found.constants if found else ()}
-    asked |= {each.name: each.places for each in (found.feeds if found else ())}
-    outfeeds = found.outfeeds if found else ()
+    wrapping = wrapping_of(module, request)
+    if wrapping is None or not (asked or wrapping.feeds):
+        asked = {DATA: wrapping.constants if wrapping else ()}
+    asked |= {each.name: each.places for each in (wrapping.feeds if wrapping else ())}
+    outfeeds = wrapping.outfeeds if wrapping else ()
     rest = [place for each in outfeeds for place in each.places]
-    rest += found.results if found else ()
+    rest += wrapping.results if wrapping else ()
     if encoded is not None and metrics is None:
         named = {each.name: each.places for each in outfeeds}
     else:
         named = {name: (n,) for name, n in named_metrics(metrics, rest).items()}
-    made = _looped(text, module, asked, named, options)
+    programs = _looped(text, module, asked, named, options)
     kinds = {x.number: x.kind for x in parameter_arrays(module)}
     state = tuple(
-        Kept(x.parameter, x.name, kinds[x.parameter]) for x in (found.state if found else ())
+        Kept(x.parameter, x.name, kinds[x.parameter]) for x in (wrapping.state if wrapping else ())
     )
     is_cut = encoded is not None and encoded.stated.micro_batches > 1
-    return replace(made, state=state, is_cut=is_cut)
+    return replace(programs, state=state, is_cut=is_cut)
 
 
 def forward_programs(
@@ -151,10 +151,13 @@ def forward_programs(
     order; what is left is data. Raises UsageError E3171 where nothing matches.
     """
     if isinstance(step, CompiledProgram):
-        found = _fixed(step)
+        compiled = _fixed(step)
         wanted = _constants(step.program)
         return StepPrograms(
-            found.feeds, found.metrics, fixed=step, weights=_matched(wanted, state, whole=True)
+            compiled.feeds,
+            compiled.metrics,
+            fixed=step,
+            weights=_matched(wanted, state, whole=True),
         )
     text, module = _read(step)
     parameters = parameter_arrays(module)
@@ -164,8 +167,10 @@ def forward_programs(
     results = [x.number for x in result_arrays(module) if x.element_type != "token"]
     named = {name: (n,) for name, n in named_metrics(metrics, results).items()}
     plain = {key: value for key, value in options.items() if key not in OF_CUTTING}
-    made = _looped(text, module, {DATA: data}, named, {**plain, "role": roles})
-    return StepPrograms(made.feeds, made.metrics, made.text, made.options, weights=weights)
+    programs = _looped(text, module, {DATA: data}, named, {**plain, "role": roles})
+    return StepPrograms(
+        programs.feeds, programs.metrics, programs.text, programs.options, weights=weights
+    )
 
 
 def named_metrics(metrics: Metrics | None, results: Sequence[int]) -> dict[str, int]:

@@ -53,7 +53,7 @@ def telling(what: str, done: int = 0, count: int = 0) -> None:
 
 
 def doing(what: str) -> AbstractContextManager[None]:
-    """Tell what is being done until the end of the block; what the block tells is a part of it."""
+    """Report an activity until the block ends; activities that the block reports are part of it."""
     outer = _LISTENER.get()
     if outer is None:
         return nullcontext()

@@ -27,8 +27,8 @@ class FeedConfig(NamedTuple):
 
 def feed_name(config: str) -> str:
     """Return the name that a configuration gives to its queue, or nothing."""
-    found = feed_config(config)
-    return found.name
+    config_of_feed = feed_config(config)
+    return config_of_feed.name
 
 
 def queue_name(x: Instruction) -> str:
@@ -66,7 +66,7 @@ def _fields(raw: bytes) -> dict[int, int | bytes] | None:
     """Return the last value of each field of a message, or None where it is none."""
     if not raw or len(raw) > _MOST_BYTES:
         return None
-    found: dict[int, int | bytes] = {}
+    value_by_field: dict[int, int | bytes] = {}
     at = 0
     while at < len(raw):
         tag = _varint(raw, at)
@@ -77,16 +77,16 @@ def _fields(raw: bytes) -> dict[int, int | bytes] | None:
         if value is None:
             return None
         if number & 7 == _VARINT:
-            found[number >> 3], at = value
+            value_by_field[number >> 3], at = value
         elif number & 7 == _BYTES:
             size, at = value
             if at + size > len(raw):
                 return None
-            found[number >> 3] = raw[at : at + size]
+            value_by_field[number >> 3] = raw[at : at + size]
             at += size
         else:
             return None
-    return found
+    return value_by_field
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int] | None:
@@ -102,12 +102,12 @@ def _varint(raw: bytes, at: int) -> tuple[int, int] | None:
 
 
 def _varints(raw: bytes) -> list[int] | None:
-    found = []
+    numbers = []
     at = 0
     while at < len(raw):
         each = _varint(raw, at)
         if each is None:
             return None
-        found.append(each[0])
+        numbers.append(each[0])
         at = each[1]
-    return found
+    return numbers

@@ -311,7 +311,7 @@ def weights_read(
 
 
 def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
-    """Return what an op needs while it works, with copies of what it reads."""
+    """Return the bytes that an op needs while it runs, copies of its operands included."""
     needed = price.work_bytes
     for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
         if entry.instructions[source_of(entry, i)].parameter_number < 0:

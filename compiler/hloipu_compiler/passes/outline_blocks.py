@@ -81,7 +81,9 @@ def blocks_outlined(
             if inside:
                 parts_by_name[computation.name] = [_outlined(computation, which, inside)]
         for block in blocks:
-            callers = {computations[x.computation].name for x in block.blocks.occurrences}
+            callers = {
+                computations[occurrence.computation].name for occurrence in block.blocks.occurrences
+            }
             first = next(c.name for c in module.computations if c.name in callers)
             parts_by_name[first].insert(0, block.computation)
     if not parts_by_name:
@@ -197,7 +199,7 @@ class _Block(NamedTuple):
 def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Names) -> _Block:
     """Write the first occurrence as a computation of what differs between occurrences."""
     occurrences = blocks.occurrences
-    within = [computations[x.computation] for x in occurrences]
+    within = [computations[occurrence.computation] for occurrence in occurrences]
     old, first = within[0].instructions, occurrences[0].positions
     number_of = {at: number for number, at in enumerate(first)}
     own = Names(old[at].name for at in first)
@@ -234,8 +236,8 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
                 operands.append(place[i])
                 continue
             sources = tuple(
-                c.instructions[x.positions[number]].operands[slot]
-                for c, x in zip(within, occurrences, strict=True)
+                c.instructions[occurrence.positions[number]].operands[slot]
+                for c, occurrence in zip(within, occurrences, strict=True)
             )
             same = _is_one_constant(within, sources)
             operands.append(constant(i) if same else parameter(sources))

@@ -303,7 +303,7 @@ def _listed(arrays: Sequence[EntryArray]) -> str:
 
 
 def _roles(asked: Mapping[str, str], parameters: Sequence[EntryArray]) -> dict[int, str]:
-    """Return what is said of each parameter that the user names, by number, name or group."""
+    """Return the role of each parameter that the user names by number, name or group."""
     by_number: dict[int, str] = {}
     for key, role in asked.items():
         numbers = _named(key, parameters)

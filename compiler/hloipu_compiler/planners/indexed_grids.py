@@ -53,11 +53,14 @@ def best_of(machine: Machine, options: Iterable[Option]) -> Option:
     """Return the fastest of those that hold little, or not much more than the least."""
     all_options = list(options)
     most = _most_held(machine, all_options)
-    return min((x for x in all_options if x.held_bytes <= most), key=lambda x: x.cycles.total)
+    return min(
+        (option for option in all_options if option.held_bytes <= most),
+        key=lambda x: x.cycles.total,
+    )
 
 
 def _most_held(machine: Machine, options: Iterable[Option]) -> int:
-    least = min(x.held_bytes for x in options)
+    least = min(option.held_bytes for option in options)
     return max(most_gathered(machine), least + least // 2)
 
 
@@ -90,7 +93,7 @@ def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:
 
 def tiles_worth(machine: Machine, tensors: Sequence[Tensor]) -> int:
     """Return how many tiles the largest of some tensors is worth, 128 bytes for each."""
-    most = max((bytes_of(x) for x in tensors), default=0)
+    most = max((bytes_of(tensor) for tensor in tensors), default=0)
     return min(machine.chip.tiles_per_ipu, max(1, most // MINIMUM_BYTES))
 
 
@@ -157,7 +160,7 @@ def planned_options(
     return PlannedOp(
         op,
         opcode,
-        shape_texts(x.tensor for x in operands),
+        shape_texts(operand.tensor for operand in operands),
         shape_texts(results),
         one,
         losers(one, map(choice, options), _most_held(machine, options)),

@@ -82,7 +82,9 @@ class MovableOp(NamedTuple):
 
 def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -> Placement:
     """Return the placement that costs least, the first of equals."""
-    preferences = tuple(x for x in op.preferences if len(x.born.spans) == len(op.results[0].shape))
+    preferences = tuple(
+        demand for demand in op.preferences if len(demand.born.spans) == len(op.results[0].shape)
+    )
     op = op._replace(preferences=preferences)
     return min(placements, key=lambda x: _cost(machine, op, x))
 
@@ -90,7 +92,7 @@ def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -
 @lru_cache(1 << 13)
 def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
     results = op.results
-    indexing = op.codelet.indexing([*(x for x, _ in op.operands), *op.numbers], results)
+    indexing = op.codelet.indexing([*(tensor for tensor, _ in op.operands), *op.numbers], results)
     parts, moved = [], []
     for (tensor, lying), indices in zip(op.operands, indexing.operands, strict=False):
         spans = placement.spans(indices, tensor.shape)

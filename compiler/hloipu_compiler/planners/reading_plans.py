@@ -64,7 +64,9 @@ def readings(
     split = {d for d in moving if spans and spans[d].axis >= 0}
     for d in sorted(split | {max(moving, key=lambda d: table.tensor.shape[d])}):
         kept = {spans[d].size} if d in split else set()
-        few = [x.cycles.total for x in options if x.held_bytes <= most_gathered(machine)]
+        few = [
+            option.cycles.total for option in options if option.held_bytes <= most_gathered(machine)
+        ]
         options += _from_ranges(
             _Reading(machine, direct, operands, result, code_price),
             d,
@@ -111,7 +113,7 @@ def _searched(
 
     With ranges, label 0 counts them; each is a part.
     """
-    indexing = codelet.indexing([x.tensor for x in operands], results)
+    indexing = codelet.indexing([operand.tensor for operand in operands], results)
     for placement in where_it_lies(indexing, 0, operands[0]):
         yield priced(machine, codelet, operands, results, placement, code_price, stays=True)
     first = [0] if ranges else []

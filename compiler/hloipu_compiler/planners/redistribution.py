@@ -108,7 +108,9 @@ def redistribution(
 
 def together(machine: Machine, redistributed: Iterable[Redistribution]) -> ExchangePrice:
     """Return the price of bringing several values: to where some are gathered, then all."""
-    transfers = [x.transfers for x in redistributed if x.transfers]
+    transfers = [
+        redistribution.transfers for redistribution in redistributed if redistribution.transfers
+    ]
     first = exchange_price(machine, [x[0] for x in transfers if len(x) > 1])
     return first.plus(exchange_price(machine, [x[-1] for x in transfers]))
 

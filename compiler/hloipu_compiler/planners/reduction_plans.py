@@ -145,7 +145,7 @@ def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
     results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
     operands = _operands(left)
-    indexing = left.codelet.indexing([x.tensor for x in operands], results)
+    indexing = left.codelet.indexing([operand.tensor for operand in operands], results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is None:
         return None
@@ -232,7 +232,7 @@ def _whole_grids(
     machine: Machine, left: _Left, operands: tuple[PlacedOperand, ...], results: tuple[Tensor, ...]
 ) -> Iterator[Placement]:
     """Yield grids that split what is kept alone."""
-    indexing = left.codelet.indexing([x.tensor for x in operands], results)
+    indexing = left.codelet.indexing([operand.tensor for operand in operands], results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying
@@ -291,7 +291,7 @@ def _cut_grids(
     results: tuple[Tensor, ...],
 ) -> Iterator[Placement]:
     """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""
-    indexing = cut.indexing([x.tensor for x in arrays], results)
+    indexing = cut.indexing([operand.tensor for operand in arrays], results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying

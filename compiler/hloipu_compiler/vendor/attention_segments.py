@@ -35,7 +35,7 @@ class Sequences:
         text = starts.text
         dims = (self.batch * tokens, starts.dims[0])
         token = text.iota("s32", dims, 0)
-        start, length = (x.spread(dims, (1,)) for x in (starts, lengths))
+        start, length = (value.spread(dims, (1,)) for value in (starts, lengths))
         inside = token.compared("GE", start) & token.compared("LT", start + length)
         number = text.iota("s32", dims, 1) + 1
         sequence = inside.chosen(number, 0, number).reduced("maximum", [1], 0)

@@ -97,7 +97,7 @@ class _Parts:
         if sequences is not None:
             return sequences.mask(self.band)
         batch, queries, _, _ = self.q.dims
-        lengths = tuple(self._first(x, batch) for x in given)
+        lengths = tuple(self._first(value, batch) for value in given)
         pair = (lengths[0], lengths[1]) if lengths else None
         return Mask(self.band, queries, self.k.dims[1], pair)
 
@@ -136,7 +136,7 @@ def _parts(call: Call, key: str) -> _Parts:
     call.need(sides[0] == sides[1] and sides[0] in ((0, 1), (0, 2)),
               f"its {key} are those of no attention")  # fmt: skip
     heads_first = sides[0] == (0, 1)
-    q, k, v = (_ordered(call, x, heads_first) for x in call.operands[:3])
+    q, k, v = (_ordered(call, value, heads_first) for value in call.operands[:3])
     same = q.dims[0] == k.dims[0] == v.dims[0] and q.dims[3] == k.dims[3]
     call.need(same and k.dims[:3] == v.dims[:3], "its queries, keys and values differ in size")
     call.need(q.dims[2] % k.dims[2] == 0, "its heads are no multiple of those of keys")

@@ -194,7 +194,7 @@ def _inner_dot(codelet: Any, operands: Types, results: Types) -> str:
 def expression_fault(expression: Expression) -> str:
     """Return which op of an expression takes other types than it makes, or nothing."""
     for node in expression.nodes:
-        kinds = [expression.type_of(x) for x in node.arguments]
+        kinds = [expression.type_of(number) for number in node.arguments]
         if node.op in _OTHER_RESULTS:
             alike = kinds
         elif node.op in _BY_PREDICATE:

@@ -84,8 +84,8 @@ def philox_bits(key: int, counter: int, shape: Sequence[int], bits: int) -> tupl
     counters = -(-count // (2 if bits == 64 else 4))
     words = _words(_PHILOX, key, counter, (counters, 1)).reshape(-1)
     values = words.view(_U64) if bits == 64 else words
-    made = values[:count].reshape(tuple(shape))
-    return made if bits == 64 else _narrowed(made, bits), (counter + counters) & _MASK128
+    shaped = values[:count].reshape(tuple(shape))
+    return shaped if bits == 64 else _narrowed(shaped, bits), (counter + counters) & _MASK128
 
 
 def _words(method: ThreeFry | Philox, key: int, counter: int, sizes: tuple[int, int]) -> Array:

@@ -154,7 +154,7 @@ def _folding(shape: Sizes, strides: Sizes | None, dimensions: Sizes) -> _Folding
 
 
 def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
-    found = []
+    folds = []
     after = 1
     last = len(shape) - 1
     while last >= 0:
@@ -167,9 +167,9 @@ def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
             first -= 1
         count = prod(shape[first : last + 1])
         if count > 1:
-            found.append((prod(shape[:first]), count, after))
+            folds.append((prod(shape[:first]), count, after))
         last = first - 1
-    return tuple(found)
+    return tuple(folds)
 
 
 def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes]) -> Array:

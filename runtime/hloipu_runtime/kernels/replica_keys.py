@@ -28,9 +28,9 @@ def folded(key: Array, replica: int) -> Array:
     words = np.ascontiguousarray(key).reshape(-1).view(np.uint32)
     in_last = key.shape[-1] * (key.itemsize // 4) if key.ndim else key.itemsize // 4
     pairs = words.reshape(-1, 2) if in_last % 2 == 0 else np.stack([0 * words, words], 1)
-    made = np.empty_like(pairs)
+    folded_pairs = np.empty_like(pairs)
     for row, (first, second) in enumerate(pairs):
         # fold_in is Threefry of the counter words (0, number).
-        made[row] = three_fry_words(int(first) | int(second) << 32, number << 32, 1)[:, 0]
-    found = made if in_last % 2 == 0 else made[:, 1]
-    return np.ascontiguousarray(found).reshape(-1).view(key.dtype).reshape(key.shape)
+        folded_pairs[row] = three_fry_words(int(first) | int(second) << 32, number << 32, 1)[:, 0]
+    folded_words = folded_pairs if in_last % 2 == 0 else folded_pairs[:, 1]
+    return np.ascontiguousarray(folded_words).reshape(-1).view(key.dtype).reshape(key.shape)

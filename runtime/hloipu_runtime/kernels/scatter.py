@@ -242,9 +242,9 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
         rows, valid = checked(indices)
         if valid is not None:
             return general(x, indices, update)
-        made, targets, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
-        if not combine_natively(made, targets, values, monoid, element_type):
-            combine_at(made[:, 0], targets, values[:, 0])
-        return made.reshape(shape)
+        target, targets, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
+        if not combine_natively(target, targets, values, monoid, element_type):
+            combine_at(target[:, 0], targets, values[:, 0])
+        return target.reshape(shape)
 
     return points_at

@@ -75,20 +75,20 @@ def _sorted_values(x: Array, key: SortKey) -> Array:
         ascending = np.sort(x.view(np.uint8), axis=-1).view(np.bool_)
     else:
         ascending = np.sort(x, axis=-1)
-    made: Array = ascending[..., ::-1] if key.descending else ascending
+    in_order: Array = ascending[..., ::-1] if key.descending else ascending
     if ranks is not x:
         for are_equal in (np.isnan, np.logical_not):
             before = are_equal(ranks)
             if before.any():
-                made[are_equal(made)] = x[before]
-    return made
+                in_order[are_equal(in_order)] = x[before]
+    return in_order
 
 
 def _equal(x: Array) -> Array:
     """Return values with one kind of zero, and of NaN, that goes last."""
-    made: Array = x + x.dtype.type(0)  # -0.0 becomes +0.0
-    np.copyto(made, np.nan, where=np.isnan(x))
-    return made
+    equal: Array = x + x.dtype.type(0)  # -0.0 becomes +0.0
+    np.copyto(equal, np.nan, where=np.isnan(x))
+    return equal
 
 
 def ascending_keys(x: Array, key: SortKey) -> Array:

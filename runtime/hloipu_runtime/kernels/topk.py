@@ -32,9 +32,9 @@ def _all_places(rows: Array, k: int, *, largest: bool) -> Array:
     number, count = rows.shape
     from hloipu_runtime.kernels.native.best_of_rows import best_natively
 
-    made = best_natively(rows, k, largest=largest) if 0 < k < count else None
-    if made is not None:
-        return made
+    best = best_natively(rows, k, largest=largest) if 0 < k < count else None
+    if best is not None:
+        return best
     if not 0 < _FEW * k <= count:
         return _places(rows, k, largest=largest)
     step = max(1, _BLOCK_ELEMENTS // count)

@@ -130,10 +130,10 @@ def _fold_elements(
     count = window.output_size(x.shape[axis])
     out: Array | None = None
     for position in real_positions(x.shape[axis], window):
-        found = element_slices(x.shape[axis], window, position)
-        if found is None:
+        slices = element_slices(x.shape[axis], window, position)
+        if slices is None:
             continue
-        windows, elements = found
+        windows, elements = slices
         taken = x[_at(x.ndim, axis, elements)]
         if out is None:
             shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])

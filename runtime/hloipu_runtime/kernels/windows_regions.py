@@ -69,7 +69,7 @@ def peeled_element(shape: Sequence[int], window: Sequence[WindowDimension]) -> P
         positions = real_positions(n, w)
         everywhere = (0, w.output_size(n), 1)
         along = [element_slices(n, w, k) for k in positions]
-        whole = [found is not None and _extent(found[0]) == everywhere for found in along]
+        whole = [slices is not None and _extent(slices[0]) == everywhere for slices in along]
         if len(whole) > 1 and not all(whole) and (len(whole) == 2 or all(whole[:-1])):
             peeled = axis, positions[-1]
     return peeled
@@ -84,7 +84,11 @@ def element_places(
     peeled element's. HLO leaves the order open; it decides ties of select-and-scatter.
     """
     present = [
-        [(k, found) for k in real_positions(n, w) if (found := element_slices(n, w, k)) is not None]
+        [
+            (k, slices)
+            for k in real_positions(n, w)
+            if (slices := element_slices(n, w, k)) is not None
+        ]
         for n, w in zip(shape, window, strict=True)
     ]
     visited = list(product(*present))
@@ -94,8 +98,8 @@ def element_places(
     return [
         (
             tuple(k for k, _ in places),
-            index_of(found[0] for _, found in places),
-            index_of(found[1] for _, found in places),
+            index_of(slices[0] for _, slices in places),
+            index_of(slices[1] for _, slices in places),
         )
         for places in visited
     ]
@@ -143,11 +147,11 @@ def _by_dimension(
         strided = index_of(slice(None, None, w.stride if d == axis else 1) for d in range(rank))
         mask, *values = (s[strided] for s in slid)
         masks.append(mask)
-    held: Array = np.asarray(True)
+    is_held: Array = np.asarray(True)
     for mask in masks:
-        held = held & mask
+        is_held = is_held & mask
     combined = region(*accumulators, *values)
-    return [np.where(held, c, a) for c, a in zip(combined, accumulators, strict=True)]
+    return [np.where(is_held, c, a) for c, a in zip(combined, accumulators, strict=True)]
 
 
 def _skipping_holes(region: Region) -> Combine:

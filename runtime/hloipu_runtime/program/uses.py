@@ -54,7 +54,7 @@ class _First:
         self.functions: dict[str, tuple[set[VariableId], set[VariableId]]] = {}
 
     def of(self, step: Step) -> tuple[set[VariableId], set[VariableId]]:
-        """Return what a step reads first, and what it surely writes."""
+        """Return the variables that a step reads first, and those that it always writes."""
         if isinstance(step, Call) and step.function in self.program.functions:
             if step.function not in self.functions:
                 self.functions[step.function] = (set(), set())  # of one that calls itself

@@ -108,7 +108,7 @@ def _executions(costs: Costs, counts: BlockCounts) -> Iterator[tuple[int, int]]:
 
 
 def _sent(program: Program, costs: Costs, cost: StepCost, forms: Forms) -> _Sent | None:
-    """Return what one execution of a step sends; None where nothing of it is for links.
+    """Return what one execution of a step sends over links; None where it sends nothing.
 
     Collectives say what all participants send; of all else each participant sends the same.
     """

@@ -75,8 +75,12 @@ class PlainRuns:
         participants = meeting_participants(self.program) if several else [ALONE]
         share = len(participants) // len(given)
         hosts = [
-            Arrays(seen.into_pieces(seen.block_of(given[x.number // share], x.number)))
-            for x in participants
+            Arrays(
+                seen.into_pieces(
+                    seen.block_of(given[participant.number // share], participant.number)
+                )
+            )
+            for participant in participants
         ]
 
         def run_one(here: Participant) -> None:

@@ -101,7 +101,7 @@ class Draining:
         self.refuse(step)
 
     def take_all(self, most: int | None = None) -> list[Kept]:
-        """Return what is there, of it so many at most."""
+        """Return the waiting elements, at most `most` of them."""
         with self.changed:
             return self._taken(most)
 

@@ -26,7 +26,7 @@ class Filling:
         self.limit = capacity
         self.low = capacity // 2
         """So many are left when a thread that waits for room is woken: one switch for many."""
-        self.made = start
+        self.elements_made = start
         self.changed = threading.Condition()
         self.items: deque[Leaves] = deque()
         self.hungry = False
@@ -50,8 +50,8 @@ class Filling:
         """Return the source's next element, checked, or None at its end."""
         with Inside(self):
             for element in rows:
-                leaves = self.intake.to_storage(element, self.made)
-                self.made += 1
+                leaves = self.intake.to_storage(element, self.elements_made)
+                self.elements_made += 1
                 return leaves
         return None
 
@@ -61,14 +61,14 @@ class Filling:
             return
         with Inside(self):
             for element in islice(rows, max(1, count)):
-                self.items.append(self.intake.to_storage(element, self.made))
-                self.made += 1
+                self.items.append(self.intake.to_storage(element, self.elements_made))
+                self.elements_made += 1
 
     def failure_of(self, error: BaseException) -> StreamError:
         """Return what the program is told of an error in the source."""
         if isinstance(error, StreamError) and error.queue == self.name:
             return error
-        fault = faults.source_failed(self.name, self.made, error)
+        fault = faults.source_failed(self.name, self.elements_made, error)
         fault.__cause__ = error
         return fault
 

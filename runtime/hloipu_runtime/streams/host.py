@@ -313,7 +313,7 @@ def unique_names(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue
 
 
 def _by_stream(served: Iterable[tuple[str, T]]) -> dict[str, T]:
-    """Return what serves each stream; StreamError E2030 where two do."""
+    """Return the queue of each stream; StreamError E2030 where two queues carry one."""
     by_stream: dict[str, T] = {}
     for stream, server in served:
         if stream in by_stream:

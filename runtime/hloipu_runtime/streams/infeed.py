@@ -117,7 +117,7 @@ class InfeedQueue:
     @property
     def source_rate(self) -> float | None:
         """Elements per second of host time that the source made so far; None: none yet."""
-        elements, seconds = self._state.made - self._start, self.source_seconds
+        elements, seconds = self._state.elements_made - self._start, self.source_seconds
         return elements / seconds if elements and seconds else None
 
     def counted(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class InfeedQueue:
     def resume(self, state: InfeedState) -> None:
         """Go on where another queue over the same source was left; before the first element."""
         self.require_resumable(state)
-        self._start = self._handed = self._state.made = state.position
+        self._start = self._handed = self._state.elements_made = state.position
 
     def require_resumable(self, state: InfeedState) -> None:
         """Raise StreamError E2031 where `resume` could not go on from a state."""

@@ -188,7 +188,7 @@ class OutfeedQueue:
 
     @checked
     def drain(self, most: Number | None = None) -> list[Arrived]:
-        """Return what has arrived and was not read yet, of it so many at most; does not wait."""
+        """Return the elements that arrived and were not read yet, at most `most`; does not wait."""
         return [_arrived(kept, self._spec()) for kept in self._state.take_all(most)]
 
     def latest(self) -> Arrived | None:

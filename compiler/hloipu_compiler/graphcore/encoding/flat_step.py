@@ -126,9 +126,9 @@ class Ending:
 
     def _parameter_positions(self, counts: Sequence[object]) -> list[int]:
         """Return the parameters' positions in the order of their numbers."""
-        found = list(range(self.parameters))
-        found += [at for feed in self.writer.feeds for at in feed.positions]
-        return found + [count.parameter for count in counts]  # type: ignore[attr-defined]
+        positions = list(range(self.parameters))
+        positions += [at for feed in self.writer.feeds for at in feed.positions]
+        return positions + [count.parameter for count in counts]  # type: ignore[attr-defined]
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Ending:
         parameter.
         """
         writer = self.writer
-        found: dict[int, _State] = {}
+        state_by_parameter: dict[int, _State] = {}
         changed: list[int] = []
         for number, (old, new) in enumerate(zip(writer.inputs, writer.outputs, strict=False)):
             if not isinstance(old, int) or not isinstance(new, int) or old == new:
@@ -147,20 +147,20 @@ class Ending:
             if not _are_alike(self.made[old].shape, self.made[new].shape):
                 raise self._no_state(number, old)
             parameter = self._parameter(old)
-            if parameter is None or parameter in found:
+            if parameter is None or parameter in state_by_parameter:
                 if self.iterations > 1:
                     raise self._no_state(number, old)
                 continue
             varies = writer.traces.get(new) is not None and not self._is_late(new)
             role = "carry" if varies and self.is_encoded else ""
-            found[parameter] = _State(parameter, new, role)
+            state_by_parameter[parameter] = _State(parameter, new, role)
             changed.append(parameter)
         if self.iterations > 1:
             self._check_unchanged(changed)
         for at in self.results:
-            if at < self.parameters and at not in found:
-                found[at] = _State(at, at)
-        return [found[at] for at in sorted(found)]
+            if at < self.parameters and at not in state_by_parameter:
+                state_by_parameter[at] = _State(at, at)
+        return [state_by_parameter[at] for at in sorted(state_by_parameter)]
 
     def _is_late(self, position: int) -> bool:
         trace = self.writer.traces.get(position)
@@ -216,14 +216,14 @@ class Ending:
     # -- the module ----------------------------------------------------------------------------
 
     def _ancestors(self, goals: Sequence[int]) -> bytearray:
-        found = bytearray(len(self.made))
+        is_ancestor = bytearray(len(self.made))
         for at in goals:
-            found[at] = 1
+            is_ancestor[at] = 1
         for at in range(len(self.made) - 1, -1, -1):
-            if found[at]:
+            if is_ancestor[at]:
                 for i in self.made[at].operands:
-                    found[i] = 1
-        return found
+                    is_ancestor[i] = 1
+        return is_ancestor
 
     def _live(self, states: Sequence[_State]) -> bytearray:
         goals = [*self.results, *(s.new for s in states)]
@@ -248,13 +248,15 @@ class Ending:
                 for i in x.operands:
                     live[i] = 1
         place: dict[int, int] = {}
-        made: list[Instruction] = []
+        instructions: list[Instruction] = []
         for at, x in enumerate(whole):
             if live[at]:
-                place[at] = len(made)
+                place[at] = len(instructions)
                 operands = tuple(place[i] for i in x.operands)
-                made.append(x._replace(operands=operands, parameter_number=numbers.get(at, -1)))
-        entry = Computation(module.entry.name, tuple(made), len(made) - 1)
+                instructions.append(
+                    x._replace(operands=operands, parameter_number=numbers.get(at, -1))
+                )
+        entry = Computation(module.entry.name, tuple(instructions), len(instructions) - 1)
         others = [c for c in module.computations if c.name != module.entry.name]
         reached = reached_from(entry, [*others, *self.writer.loops.computations])
         said = read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))

@@ -89,7 +89,7 @@ class SummingWriter(TracedWriter):
         return Sunk(self.total(op.instruction, accumulator), accumulator.name)
 
     def total(self, instruction: Instruction, accumulator: Accumulator) -> int:
-        """Write what an accumulator holds: each place adds up what it adds, then all together."""
+        """Write an accumulator's total: sum each place's addends, then add the sums."""
         running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
         places: dict[Context, list[int]] = {}
         for number, each in enumerate(accumulator.addends):

@@ -92,9 +92,11 @@ def _reduce_scatter(call: Call) -> Sequence[Value]:
 def _within(call: Call) -> Sequence[Value]:
     """Return collectives over the IPUs of one replica: operand and result n are on the n-th."""
     given, count = call.operands, len(call.operands)
-    call.need(count > 0 and len({x.kind for x in given}) == 1, "its operands differ in type")
+    call.need(
+        count > 0 and len({value.kind for value in given}) == 1, "its operands differ in type"
+    )
     if call.target.startswith("AllGather"):
-        call.need(all(x.rank == 1 for x in given), "it takes arrays of one dimension")
+        call.need(all(value.rank == 1 for value in given), "it takes arrays of one dimension")
         return [given[0].joined(given[1:], 0)] * count
     call.alike(*given)
     operation = _operation(call)
@@ -111,8 +113,8 @@ def _within(call: Call) -> Sequence[Value]:
     call.need(given[0].rank == 1, "it takes arrays of one dimension")
     size = -(-given[0].dims[0] // count)
     padding = [count * size - given[0].dims[0]]
-    wholes = [x.padded([0], padding, [0]) if padding[0] else x for x in reduced]
-    return [x.sliced(0, n * size, (n + 1) * size) for n, x in enumerate(wholes)]
+    wholes = [value.padded([0], padding, [0]) if padding[0] else value for value in reduced]
+    return [value.sliced(0, n * size, (n + 1) * size) for n, value in enumerate(wholes)]
 
 
 def own_part(flat: Value, count: int, size: int) -> Value:

@@ -83,7 +83,11 @@ def _reverse(site: Site) -> Action:
 @lowers("slice")
 def _slice(site: Site) -> Action:
     given = site.attributes.get("slice", ())
-    ranges = [x for x in given if isinstance(x, SliceRange)] if isinstance(given, tuple) else []
+    ranges = (
+        [bounds for bounds in given if isinstance(bounds, SliceRange)]
+        if isinstance(given, tuple)
+        else []
+    )
     starts, limits = [r.start for r in ranges], [r.limit for r in ranges]
     strides = [r.stride for r in ranges]
     return lambda x: (movement.slice_(x[0], starts, limits, strides),)
@@ -99,7 +103,7 @@ def _concatenate(site: Site) -> Action:
 def _pad(site: Site) -> Action:
     given = site.attributes.get("padding", ())
     padding = (
-        [tuple(x) for x in given if isinstance(x, PaddingDimension)]
+        [tuple(edge) for edge in given if isinstance(edge, PaddingDimension)]
         if isinstance(given, tuple)
         else []
     )

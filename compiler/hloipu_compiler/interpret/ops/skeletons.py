@@ -34,13 +34,13 @@ def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
 def _skeleton(operands: Sequence[ArrayShape], results: Sequence[ArrayShape]) -> str:
     if not results or len(operands) + len(results) > _MOST_ARRAYS:
         return ""
-    lines = [f"p{n} = {_shape(x)} parameter({n})" for n, x in enumerate(operands)]
+    lines = [f"p{n} = {_shape(shape)} parameter({n})" for n, shape in enumerate(operands)]
     for n, x in enumerate(results):
         kind = x.element_type.name
         lines.append(f"zero{n} = {kind}[] constant({_ZEROS.get(kind, 0)})")
         lines.append(f"r{n} = {_shape(x)} broadcast(zero{n}), dimensions={{}}")
     names = ", ".join(f"r{n}" for n in range(len(results)))
-    shapes = ", ".join(_shape(x) for x in results)
+    shapes = ", ".join(_shape(shape) for shape in results)
     lines.append(f"ROOT results = ({shapes}) tuple({names})")
     body = "".join(f"  {line}\n" for line in lines)
     return f"HloModule definition\n\nENTRY main {{\n{body}}}\n"

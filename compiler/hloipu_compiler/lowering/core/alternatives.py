@@ -91,7 +91,10 @@ class _Moment(NamedTuple):
                 lengths[name] = len(value)
             else:
                 plain[name] = value
-        scopes = tuple((x, len(x.steps), frozenset(x.owned), len(x.copies)) for x in builder.scopes)
+        scopes = tuple(
+            (scope, len(scope.steps), frozenset(scope.owned), len(scope.copies))
+            for scope in builder.scopes
+        )
         return cls(plain, lengths, scopes)
 
     def restore(self, builder: Builder) -> None:

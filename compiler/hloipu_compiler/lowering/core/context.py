@@ -56,7 +56,10 @@ class LoweringContext:
     @property
     def results(self) -> list[tuple[str, Sizes]]:
         """Element type and sizes of each array of the result."""
-        return [(x.element_type.name, x.dimensions) for x in leaves_of(self.instruction.shape)]
+        return [
+            (shape.element_type.name, shape.dimensions)
+            for shape in leaves_of(self.instruction.shape)
+        ]
 
     def expression(self, computation: str) -> Expression:
         """Return a scalar computation as an expression."""

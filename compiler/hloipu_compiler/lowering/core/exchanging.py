@@ -210,8 +210,8 @@ class Exchanging(Numbering):
         """Return the block to copy a value in: before the loops in which it does not change."""
         depth = len(self.scopes) - 1
         constant = self.variables[leaf.variable].role is Role.CONSTANT
-        made = 0 if constant else self._depth_of[leaf.value]
-        while depth > made and self.scopes[depth].repeats:
+        depth_of_maker = 0 if constant else self._depth_of[leaf.value]
+        while depth > depth_of_maker and self.scopes[depth].repeats:
             depth -= 1
         return depth
 

@@ -29,8 +29,10 @@ class IoTiles:
     def mapping(self, port: Port) -> Mapping:
         """Return where a stream's buffer lies."""
         bits = ELEMENT_TYPES[port.element_type].bits
-        found = mapping_of(port.shape, bits, self.count)
-        return Mapping(replace(found.tiles, first=found.tiles.first + self.first), found.spans)
+        mapping = mapping_of(port.shape, bits, self.count)
+        return Mapping(
+            replace(mapping.tiles, first=mapping.tiles.first + self.first), mapping.spans
+        )
 
 
 def io_tiles_of(machine: Machine, count: int) -> IoTiles:

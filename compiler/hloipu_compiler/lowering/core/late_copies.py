@@ -25,8 +25,8 @@ def late_copies(
     moved = [x for x in steps if isinstance(x, RemoteCopy) and _is_large(x, variables, machine)]
     if not moved:
         return list(steps)
-    fetches = {id(x) for x in moved if variables[x.source].role is Role.REMOTE}
-    stores = {id(x) for x in moved} - fetches
+    fetches = {id(copy) for copy in moved if variables[copy.source].role is Role.REMOTE}
+    stores = {id(copy) for copy in moved} - fetches
     touched = {id(step): _touched(step) for step in steps}
     later = _before_use(list(steps), fetches, touched, barriers_lead=True)
     return _before_use(later[::-1], stores, touched, barriers_lead=False)[::-1]

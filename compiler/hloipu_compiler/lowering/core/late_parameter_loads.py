@@ -19,7 +19,7 @@ Assumed: small beside what there is, yet few round trips to the host."""
 
 class _Arrival(NamedTuple):
     stream: str
-    held: TileTensor
+    target: TileTensor
     first_use: int
 
 
@@ -34,7 +34,7 @@ class Arrivals:
     def wait(self, arrivals: Iterable[tuple[str, TileTensor, int]]) -> None:
         """Take up streams, their values and the positions at which these are read first."""
         ordered = sorted((_Arrival(*x) for x in arrivals), key=lambda x: x.first_use)
-        self.waiting = {x.held.value: x for x in ordered}
+        self.waiting = {x.target.value: x for x in ordered}
 
     def need(self, operands: Iterable[Sequence[Value]]) -> None:
         """Write the steps that bring in what is read now, and with it what is read next."""
@@ -59,23 +59,23 @@ class Arrivals:
             bytes_left -= self._come(other)
 
     def _size(self, value: ValueId) -> int:
-        return self.builder.variables[self.waiting[value].held.variable].bytes_per_tile
+        return self.builder.variables[self.waiting[value].target.variable].bytes_per_tile
 
     def _come(self, value: ValueId) -> int:
         """Write the step that brings one value in; return its bytes on a tile."""
         size = self._size(value)
-        stream, held, _ = self.waiting.pop(value)
+        stream, target, _ = self.waiting.pop(value)
         self.builder.emit(s.Sync())
-        self.builder.emit(s.StreamIn(stream, held.variable, held.value))
+        self.builder.emit(s.StreamIn(stream, target.variable, target.value))
         return size
 
 
 def first_uses(computation: Computation) -> dict[int, int]:
     """Return the position of the first instruction that reads each parameter, by its position."""
-    found: dict[int, int] = {}
+    first_use_by_parameter: dict[int, int] = {}
     parameters = frozenset(computation.parameters)
     for position, instruction in enumerate(computation.instructions):
         for operand in instruction.operands:
             if operand in parameters:
-                found.setdefault(operand, position)
-    return found
+                first_use_by_parameter.setdefault(operand, position)
+    return first_use_by_parameter

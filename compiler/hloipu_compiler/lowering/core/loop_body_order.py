@@ -40,7 +40,7 @@ def in_order(body: Computation, order: Sequence[int]) -> Computation:
 
 
 def _waiting(body: Computation) -> dict[int, set[int]]:
-    """Return, for positions of what makes new state, those of what must have read the old."""
+    """Return, for each op that makes new state, the ops that must have read the old state."""
     root = body.instructions[body.root]
     if root.opcode != "tuple" or len(body.parameters) != 1:
         return {}

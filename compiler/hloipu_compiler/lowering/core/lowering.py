@@ -154,11 +154,11 @@ def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
     """
     entry = module.entry
     times = Counter(op.attributes.called for op in entry.instructions if op.opcode == "call")
-    found: dict[int, int] = {}
+    bytes_by_ipu: dict[int, int] = {}
     inside: set[tuple[int, str]] = set()
     for instruction in entry.instructions:
         ipu = plan.ipus.get((entry.name, instruction.name), 0)
-        found[ipu] = found.get(ipu, 0) + code_bytes(instruction)
+        bytes_by_ipu[ipu] = bytes_by_ipu.get(ipu, 0) + code_bytes(instruction)
         counts = (
             instruction.opcode in RUNNING if whole else times[instruction.attributes.called] > 1
         )
@@ -169,9 +169,9 @@ def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
                 continue
             inside.add((ipu, name))
             within = module.computation[name].instructions
-            found[ipu] += summed_code_bytes(within)
+            bytes_by_ipu[ipu] += summed_code_bytes(within)
             waiting += [n for i in within if i.opcode in RUNNING for n in i.attributes.called]
-    return max(found.values(), default=0)
+    return max(bytes_by_ipu.values(), default=0)
 
 
 def _product_tunings(
@@ -212,14 +212,14 @@ def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
 
 
 def _lowering(instruction: Instruction) -> Lowering:
-    found = LOWERINGS.get(instruction.opcode)
-    if found is None:
+    lowering = LOWERINGS.get(instruction.opcode)
+    if lowering is None:
         raise CodegenError(
             "E0470",
             f"instruction {instruction.name!r}: {instruction.opcode!r} has no lowering to tiles",
             hint="evaluate the module with `hloipu eval`, or rewrite it without this op",
         )
-    return found
+    return lowering
 
 
 def _element(

@@ -95,20 +95,20 @@ class Blocks:
     def loops_between(self, block: int, place: Place) -> list[int]:
         """Return the loops around a place that are within a block, inner ones first."""
         end = OUTSIDE if block == OUTSIDE else self.blocks[block].loop
-        found = []
+        between = []
         loop = self.blocks[place.block].loop
         while loop != end:
-            found.append(loop)
+            between.append(loop)
             loop = self.loops[loop].around
-        return found
+        return between
 
     def within(self, loop: int) -> list[int]:
         """Return a loop and all loops within it."""
-        found = [loop]
+        within = [loop]
         for number, each in enumerate(self.loops):
-            if each.around in found and number != loop:
-                found.append(number)
-        return found
+            if each.around in within and number != loop:
+                within.append(number)
+        return within
 
 
 def _iterations(step: Step) -> int:

@@ -88,9 +88,9 @@ class _Uses:
                 defined = {definition.variable: definition for definition in step.definitions}
                 for transfer in step.transfers:
                     self._read(transfer.source, step.name, here)
-                    made = Exchanged(transfer, defined[transfer.destination])
-                    if _is_plain(made, program.variables):
-                        self.made[transfer.destination] = here, made
+                    exchanged = Exchanged(transfer, defined[transfer.destination])
+                    if _is_plain(exchanged, program.variables):
+                        self.made[transfer.destination] = here, exchanged
             case _:
                 self.others |= touched_by(step)
 
@@ -108,13 +108,15 @@ def copies_of(program: Program, machine: Machine, blocks: Blocks) -> list[Copy]:
     Left out are those between IPUs, and numbers.
     """
     uses = _Uses(program, blocks)
-    made = [
+    before_loops = [
         _before_loops(variable, program, machine, uses, blocks) for variable in sorted(uses.made)
     ]
-    found = [*filter(None, made), *_loaded(program, machine, uses)]
-    held = {copy.variable for copy in found}
+    copies = [*filter(None, before_loops), *_loaded(program, machine, uses)]
+    copied = {copy.variable for copy in copies}
     return [
-        copy for copy in found if not any(each.transfer.source in held for each in copy.exchanges)
+        copy
+        for copy in copies
+        if not any(each.transfer.source in copied for each in copy.exchanges)
     ]
 
 
@@ -125,7 +127,7 @@ def _before_loops(
     place, exchanged = uses.made[variable]
     readers = uses.readers_of(variable)
     steps = [blocks.place_in(place.block, reader) for reader in readers]
-    last = max((x.position for x in steps if x is not None), default=-1)
+    last = max((place.position for place in steps if place is not None), default=-1)
     if (
         not readers
         or variable in uses.others
@@ -149,8 +151,8 @@ def _before_loops(
     code_bytes = (len(readers) - 1) * price.code_bytes
     if to.bytes_per_tile <= code_bytes:
         return None
-    value, made = exchanged.transfer.value, tuple(exchanges)
-    return Copy(variable, value, place.block, made, readers, price.cycles, code_bytes)
+    value, in_order = exchanged.transfer.value, tuple(exchanges)
+    return Copy(variable, value, place.block, in_order, readers, price.cycles, code_bytes)
 
 
 def _is_only_for(variable: VariableId, source: VariableId, uses: _Uses) -> bool:
@@ -180,9 +182,9 @@ def _loaded(program: Program, machine: Machine, uses: _Uses) -> Iterator[Copy]:
             yield Copy(variable, value, OUTSIDE, (), readers, price.cycles, code_bytes)
 
 
-def _is_plain(made: Exchanged, variables: tuple[Variable, ...]) -> bool:
+def _is_plain(exchanged: Exchanged, variables: tuple[Variable, ...]) -> bool:
     """Whether a transfer brings a whole value to all tiles of a variable on the same IPU."""
-    transfer, definition = made
+    transfer, definition = exchanged
     source, to = variables[transfer.source], variables[transfer.destination]
     zeros = (0,) * len(to.shape)
     return (

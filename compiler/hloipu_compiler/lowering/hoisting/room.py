@@ -172,10 +172,10 @@ class Hoister:
 
     def with_kept(self, kept: Kept) -> Hoisting:
         """Return the program with copies before the loops that they are kept for."""
-        made = self._sunk(kept)
-        alone = frozenset(made.copies)
-        joined = self.join(made.program, alone)
-        return Hoisting(joined, kept, before=made.program, alone=alone)
+        sunk = self._sunk(kept)
+        alone = frozenset(sunk.copies)
+        joined = self.join(sunk.program, alone)
+        return Hoisting(joined, kept, before=sunk.program, alone=alone)
 
     def _sunk(self, kept: Kept) -> Sunk:
         return sunk(self.program, self.computing, self.blocks, self.copies, kept)
@@ -191,10 +191,10 @@ class Hoister:
 
         OUTSIDE, the last one, stands for the whole program, with which it is loaded.
         """
-        found = {
+        loops = {
             loop for place in copy.readers for loop in self.blocks.loops_between(copy.block, place)
         }
-        return sorted(found, reverse=True) + [OUTSIDE] * (copy.block == OUTSIDE)
+        return sorted(loops, reverse=True) + [OUTSIDE] * (copy.block == OUTSIDE)
 
     def _options(self, ipu: int) -> Iterator[_Kept]:
         """Yield what could be kept on an IPU, in an order in which inner loops come first."""
@@ -251,12 +251,12 @@ class Hoister:
         By moments and tile. `needed`: bytes of each tile in all; what is not live variables, that
         is code and gaps between variables, is never free.
         """
-        made = self._sunk(())
-        liveness = liveness_of(made.program)
-        spans = _spans(made.program, liveness)
+        sunk = self._sunk(())
+        liveness = liveness_of(sunk.program)
+        spans = _spans(sunk.program, liveness)
         rooms = []
         for ipu, taken in enumerate(needed):
-            fullest = _fullest(made, self.machine, ipu, liveness, spans)
+            fullest = _fullest(sunk, self.machine, ipu, liveness, spans)
             live = np.array(list(fullest.values()))
             free = self.available_bytes - live - np.maximum(0, taken - live.max(axis=0))
             rooms.append((list(fullest), free))
@@ -264,10 +264,10 @@ class Hoister:
 
     def records(self, hoisting: Hoisting) -> list[HoistedCopy]:
         """Return what was decided of each copy, for people."""
-        found = []
+        records = []
         for copy in self.copies:
             variable = self.program.variables[copy.variable]
-            found.append(
+            records.append(
                 HoistedCopy(
                     self.program.values[copy.value].origin,
                     variable.origin,
@@ -279,7 +279,7 @@ class Hoister:
                     not places_of(copy, self.blocks, hoisting.kept),
                 )
             )
-        return found
+        return records
 
     def summary(self, hoisting: Hoisting) -> dict[str, int]:
         """Return how much of the copies is made before loops; nothing where all of it is.
@@ -310,7 +310,7 @@ def _needed_bytes(hoisting: Hoisting) -> list[Numbers]:
 
 
 def _fullest(
-    made: Sunk,
+    sunk: Sunk,
     machine: Machine,
     ipu: int,
     liveness: Liveness,
@@ -318,7 +318,7 @@ def _fullest(
 ) -> dict[_Moments, Numbers]:
     """Return the most bytes of an IPU's variables that are live at once, by tile."""
     changes: dict[int, list[tuple[VariableId, int]]] = {0: []}
-    variables = made.program.variables
+    variables = sunk.program.variables
     for number, variable in enumerate(variables):
         if variable.ipu == ipu:
             for first, last in liveness.ranges[number]:
@@ -335,11 +335,11 @@ def _fullest(
         for number, sign in changes[point]:
             variable = variables[number]
             live[variable.mapping.tiles.numbers] += sign * kept_bytes(variable, machine)
-            if made.copies.get(number) is not None:
+            if sunk.copies.get(number) is not None:
                 copies ^= {number}
         if point < liveness.points:
-            held = frozenset(made.copies[x] for x in copies)
-            at = _Moments(innermost.at(point), held)
+            kept_copies = frozenset(sunk.copies[x] for x in copies)
+            at = _Moments(innermost.at(point), kept_copies)
             most[at] = np.maximum(most[at], live) if at in most else live.copy()
     return most if len(most) <= _MOST_MOMENTS else _by_loop(most)
 

@@ -130,7 +130,7 @@ class _Writer:
                 stages[stage] = self._own(exchanges, stage) if stages else exchanges
             self.made[place].append(stages[stage])
         for each in stages.values():
-            self.copies.update((x.transfer.destination, copy) for x in each)
+            self.copies.update((exchanged.transfer.destination, copy) for exchanged in each)
 
     def _own(self, exchanges: Sequence[Exchanged], stage: int) -> list[Exchanged]:
         """Return exchanges with the same results in variables of a position of a pipeline."""
@@ -174,50 +174,57 @@ class _Writer:
 
     def _without(self, step: s.Exchange) -> s.Exchange | None:
         """Return an exchange without the copies that are gone; None: nothing is left of it."""
-        transfers = tuple(x for x in step.transfers if x.destination not in self.gone)
+        transfers = tuple(
+            transfer for transfer in step.transfers if transfer.destination not in self.gone
+        )
         if len(transfers) == len(step.transfers):
             return step
-        definitions = tuple(x for x in step.definitions if x.variable not in self.gone)
+        definitions = tuple(
+            definition for definition in step.definitions if definition.variable not in self.gone
+        )
         return replace(step, transfers=transfers, definitions=definitions) if transfers else None
 
     def _together(self, copies: Sequence[Sequence[Exchanged]]) -> list[list[s.Step]]:
         """Return steps that make copies: those that are gathered first in one exchange before."""
-        found = []
+        steps = []
         for last in (2, 1):
             ready = [copy[-last] for copy in copies if len(copy) >= last]
             if ready:
                 self.builder.origin = self.builder.variables[ready[0].transfer.destination].origin
-                found.append(
+                steps.append(
                     self.builder.exchange_steps(
-                        [x.transfer for x in ready],
-                        [x.definition for x in ready],
+                        [exchanged.transfer for exchanged in ready],
+                        [exchanged.definition for exchanged in ready],
                         self.builder.scope,
                     )
                 )
-        return found
+        return steps
 
 
 def _renamed(step: s.Step, names: Mapping[VariableId, VariableId]) -> s.Step:
     """Return a step that reads other variables; the same one where it reads none of these."""
     match step:
-        case s.ComputeSet() if any(x.variable in names for g in step.groups for x in g.inputs):
+        case s.ComputeSet() if any(
+            operand.variable in names for g in step.groups for operand in g.inputs
+        ):
             return s.ComputeSet(
                 tuple(
                     replace(
                         group,
                         inputs=tuple(
-                            x._replace(variable=names.get(x.variable, x.variable))
-                            for x in group.inputs
+                            operand._replace(variable=names.get(operand.variable, operand.variable))
+                            for operand in group.inputs
                         ),
                     )
                     for group in step.groups
                 )
             )
-        case s.Exchange() if any(x.source in names for x in step.transfers):
+        case s.Exchange() if any(transfer.source in names for transfer in step.transfers):
             return replace(
                 step,
                 transfers=tuple(
-                    replace(x, source=names.get(x.source, x.source)) for x in step.transfers
+                    replace(transfer, source=names.get(transfer.source, transfer.source))
+                    for transfer in step.transfers
                 ),
             )
         case _:

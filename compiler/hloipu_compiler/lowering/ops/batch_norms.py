@@ -165,8 +165,8 @@ class _Norm:
         formula = _Formula([s.element_type for s in operands], self.wide)
         a, b, times, plus = formula.operands
         product = formula.op("multiply", formula.op("subtract", a, b), times)
-        made = formula.converted(formula.op("add", product, plus), self.kind)
-        return self._large(formula.whole(made), operands)
+        result = formula.converted(formula.op("add", product, plus), self.kind)
+        return self._large(formula.whole(result), operands)
 
     def of_features(
         self, expression: Expression, results: int, operands: Sequence[TileTensor]
@@ -181,8 +181,8 @@ class _Norm:
     ) -> list[TileTensor]:
         """Compute several results, those that are one number only once."""
         distinct = tuple(dict.fromkeys(results))
-        made = self.of_features(formula.whole(*distinct), len(distinct), operands)
-        return [made[distinct.index(number)] for number in results]
+        tensors = self.of_features(formula.whole(*distinct), len(distinct), operands)
+        return [tensors[distinct.index(number)] for number in results]
 
     def _large(self, expression: Expression, operands: Sequence[TileTensor]) -> TileTensor:
         """Compute on all elements; operands of one dimension follow the features."""

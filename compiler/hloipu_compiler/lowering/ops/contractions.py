@@ -72,13 +72,13 @@ def _once(
     context: LoweringContext, placed: PlacedDot, lhs: TileTensor, rhs: TileTensor, result: Tensor
 ) -> TileTensor:
     kind, shape = result.element_type, result.shape
-    made = (placed.codelet.element_type, shape)
+    kind_and_shape = (placed.codelet.element_type, shape)
     if placed.codelet.part:
-        made = (placed.codelet.element_type, (placed.result.shape[0], *shape))
-    (found,) = context.builder.compute(
-        placed.codelet, [lhs, rhs], [made], placement=placed.placement
+        kind_and_shape = (placed.codelet.element_type, (placed.result.shape[0], *shape))
+    (product,) = context.builder.compute(
+        placed.codelet, [lhs, rhs], [kind_and_shape], placement=placed.placement
     )
-    return combined(context, found, kind, shape) if placed.codelet.part else found
+    return combined(context, product, kind, shape) if placed.codelet.part else product
 
 
 def _in_slices(
@@ -124,13 +124,13 @@ def _added_up(
     builder, n = context.builder, placed.plan.sliced_depth
     dimensions = {0: codelet.lhs_contracting[n], 1: codelet.rhs_contracting[n]}
     kind = placed.codelet.element_type
-    made = (kind, placed.result.shape)
+    kind_and_shape = (kind, placed.result.shape)
     sums: list[TileTensor] = []
     for _, pair in _slices_of(context, placed, operands, dimensions):
         sums = builder.compute(
             AddedDot(placed.codelet) if sums else placed.codelet,
             [*pair, *sums],
-            [made],
+            [kind_and_shape],
             last_uses=(False, False, True) if sums else (),
             placement=placed.placement,
         )
@@ -167,13 +167,13 @@ def _slices_of(
         tensors = [
             Tensor(tensor.element_type, y) for tensor, y in zip(operands, shapes, strict=True)
         ]
-        made = placed.result
+        piece_result = placed.result
         if along is not None:
             at, result = along
-            made = _pieces(
+            piece_result = _pieces(
                 placed, Tensor(result.element_type, resized(result.shape, at, high - low))
             )
-        indexing = placed.codelet.indexing(tensors, [made])
+        indexing = placed.codelet.indexing(tensors, [piece_result])
         pair = list(operands)
         for number, dimension in dimensions.items():
             shape = shapes[number]
@@ -189,11 +189,11 @@ def _slices_of(
         yield low, (pair[0], pair[1])
 
 
-def _pieces(placed: PlacedDot, made: Tensor) -> Tensor:
+def _pieces(placed: PlacedDot, slice_result: Tensor) -> Tensor:
     """Return what the codelet makes of a slice."""
     if not placed.codelet.part:
-        return made
-    return Tensor(placed.result.element_type, (placed.result.shape[0], *made.shape))
+        return slice_result
+    return Tensor(placed.result.element_type, (placed.result.shape[0], *slice_result.shape))
 
 
 def combined(

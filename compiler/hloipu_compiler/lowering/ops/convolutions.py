@@ -58,16 +58,16 @@ def _once(
     plan: ConvolutionGrid,
     codelet: Convolution,
     operands: Sequence[TileTensor],
-    made: Tensor,
+    result: Tensor,
 ) -> TileTensor:
     """Compute a convolution, or a slice of it."""
-    builder, kind = context.builder, made.element_type
+    builder, kind = context.builder, result.element_type
     cut = _cut(context, plan, codelet, kind)
     if not plan.cut.parts:
-        return builder.compute(cut, operands, [(kind, made.shape)], placement=plan.placement)[0]
-    pieces = (cut.element_type, (*plan.cut.counts, *made.shape))
+        return builder.compute(cut, operands, [(kind, result.shape)], placement=plan.placement)[0]
+    pieces = (cut.element_type, (*plan.cut.counts, *result.shape))
     (partials,) = builder.compute(cut, operands, [pieces], placement=plan.placement)
-    return combined(context, partials, kind, made.shape, of_convolution=True)
+    return combined(context, partials, kind, result.shape, of_convolution=True)
 
 
 def _cut(
@@ -99,10 +99,10 @@ def _in_slices(
         high = min(size, low + step)
         shape = resized(whole.shape, dimension, high - low)
         starts = resized((0,) * len(shape), dimension, low)
-        made = Tensor(result.element_type, resized(result.shape, at, high - low))
+        slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
         tensors = [Tensor(tensor.element_type, tensor.shape) for tensor in operands]
         tensors[number] = Tensor(whole.element_type, shape)
-        counted = (*plan.cut.counts, *made.shape)
+        counted = (*plan.cut.counts, *slice_result.shape)
         indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
         spans = plan.placement.spans(indexing.operands[number], shape)
         mapping = Mapping(plan.placement.tiles, spans)
@@ -111,7 +111,7 @@ def _in_slices(
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         slice_value = _once(
-            context, plan, codelet, (other, part) if number else (part, other), made
+            context, plan, codelet, (other, part) if number else (part, other), slice_result
         )
         into = written(builder, into, slice_value, low, at, result)
     if into is None:

@@ -45,7 +45,9 @@ def apply(
             places.append((True, len(constants)))
             constants.append(source)
             continue
-        known = [n for n, x in enumerate(operands) if x == source and labels[n] == dimensions]
+        known = [
+            n for n, tensor in enumerate(operands) if tensor == source and labels[n] == dimensions
+        ]
         if known:
             places.append((False, known[0]))
             dies[known[0]] = dies[known[0]] and last
@@ -55,11 +57,11 @@ def apply(
         labels.append(dimensions)
         dies.append(last)
     count = len(operands)
-    nodes = [text_node(x.text, x.element_type) for x in constants]
+    nodes = [text_node(scalar.text, scalar.element_type) for scalar in constants]
     arguments = tuple(n + count if constant else n for constant, n in places)
     nodes.append(node._replace(arguments=arguments))
     expression = Expression(
-        tuple(x.element_type for x in operands), tuple(nodes), (count + len(nodes) - 1,)
+        tuple(tensor.element_type for tensor in operands), tuple(nodes), (count + len(nodes) - 1,)
     )
     codelet = Elementwise(expression, tuple(labels), len(shape))
     (result,) = context.builder.compute(

@@ -23,10 +23,10 @@ def _infeed(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
     kinds = [kind for kind in context.results if kind[0] != "token"]
     queue = _queue(context, "infeed", kinds)
-    made: list[Value] = [
+    values: list[Value] = [
         streamed_in(builder, port.stream, port.element_type, port.shape) for port in queue.streams
     ]
-    return [*made, Token()] if len(kinds) < len(context.results) else made
+    return [*values, Token()] if len(kinds) < len(context.results) else values
 
 
 @lowers("outfeed")

@@ -202,12 +202,12 @@ def reshaped_value(builder: Builder, source: TileTensor, shape: Sizes) -> TileTe
     value = builder.value(source.element_type, shape)
     box, zeros = whole_box(shape), (0,) * len(shape)
     transfer = builder.transfer(source, variable, shape, box, zeros)
-    made = s.Definition(variable, value, None, (s.Piece(source.value, shape, box, zeros),))
+    definition = s.Definition(variable, value, None, (s.Piece(source.value, shape, box, zeros),))
     if mapping == staying:
         # Nothing crosses tiles, so that none waits for another.
-        builder.emit(s.Exchange((transfer,), (made,), builder.origin))
+        builder.emit(s.Exchange((transfer,), (definition,), builder.origin))
     else:
-        builder.exchange([transfer], [made])
+        builder.exchange([transfer], [definition])
     return TileTensor(value, variable, source.element_type, shape)
 
 
@@ -216,16 +216,16 @@ def _cheapest(
 ) -> Mapping | None:
     """Return where the reshaped value costs least, its way to those who wish it included."""
     preferences = [demand for demand in builder.preferences if len(demand.born.spans) == len(shape)]
-    found = [
+    wished = [
         demand.place(shape) if len(preferences) == 1 else demand.born for demand in preferences
     ]
     if staying is None:
         # What exchanges into each of them costs is alike: the first comes most often.
-        return found[0] if found else None
+        return wished[0] if wished else None
     if not preferences:
         return staying
     costs = {staying: _copy_cycles(builder, source, staying)}
-    for mapping in found:
+    for mapping in wished:
         costs.setdefault(mapping, _cycles(builder, source, shape, staying, mapping))
     for mapping in costs:
         costs[mapping] += sum(

@@ -94,7 +94,7 @@ def in_stages(
         arrays = builder.compute(
             stage.codelet,
             arrays if number + 1 < len(stages) else [*arrays, *inits],
-            [(x.element_type, x.shape) for x in stage.results],
+            [(tensor.element_type, tensor.shape) for tensor in stage.results],
             placement=_shifted(stage.placement, delta),
         )
     return arrays

@@ -79,13 +79,13 @@ def _is_neutral(init: Value, monoid: str) -> bool:
 def _options(machine: Machine, row: _Row) -> dict[int, Cycles]:
     """Return numbers of pieces of a row, with predicted cycles; 1: whole rows."""
     tiles = machine.chip.tiles_per_ipu
-    found = {1: _cycles(machine, row, 1)}
+    cycles_by_pieces = {1: _cycles(machine, row, 1)}
     most = min(tiles // max(1, row.rows), row.length // 2)
     divisors = [n for n in range(2, most + 1) if row.length % n == 0]
     step = over(len(divisors), _LONGEST_SEARCH) if divisors else 1
     for pieces in divisors[::-1][:: max(1, step)]:
-        found[pieces] = _cycles(machine, row, pieces)
-    return found
+        cycles_by_pieces[pieces] = _cycles(machine, row, pieces)
+    return cycles_by_pieces
 
 
 def _cycles(machine: Machine, row: _Row, pieces: int) -> Cycles:

@@ -107,11 +107,13 @@ def _of_one_operand(expression: Expression, kept: int) -> Expression:
     for number, node in enumerate(expression.nodes, count):
         if number in needed:
             numbers[number] = 1 + len(nodes)
-            nodes.append(node._replace(arguments=tuple(numbers[x] for x in node.arguments)))
+            nodes.append(
+                node._replace(arguments=tuple(numbers[number] for number in node.arguments))
+            )
     return Expression(
         (expression.operand_types[kept],),
         tuple(nodes),
-        tuple(numbers[x] for x in expression.results),
+        tuple(numbers[number] for number in expression.results),
     )
 
 

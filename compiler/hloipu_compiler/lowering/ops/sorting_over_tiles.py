@@ -114,13 +114,15 @@ def _planned(
             (("blocks", cut.parts),) if cut.parts > 1 else (),
             min(builder.tile_count, rows * cut.parts),
             Cycles(together=option.cycles),
-            elements_per_tile * _element_bytes([x.element_type for x in operands]),
+            elements_per_tile * _element_bytes([tensor.element_type for tensor in operands]),
             (("radix", cut.radix),) if cut.parts > 1 else (),
         )
 
     texts = shape_texts(operands)
     chosen = choice(options[0])
-    others = [choice(x) for x in options if not x.is_too_much or options[0].is_too_much]
+    others = [
+        choice(priced) for priced in options if not priced.is_too_much or options[0].is_too_much
+    ]
     return PlannedOp(builder.origin, "sort", texts, texts, chosen, losers(chosen, others))
 
 
@@ -149,7 +151,7 @@ def sort_over_tiles(
         sort = replace(sort, places=at, count=length)
     rows = prod(shape) // length
     for step in _steps(sort, long, cut):
-        tensors = [Tensor(x.element_type, step.shape) for x in leaves]
+        tensors = [Tensor(tensor.element_type, step.shape) for tensor in leaves]
         parts = min(builder.tile_count, max(1, rows) * cut.parts)
         placement = spread_out(step.codelet, tensors, tensors, parts)
         if leaves[0].shape != step.shape:
@@ -158,7 +160,7 @@ def sort_over_tiles(
         leaves = builder.compute(
             step.codelet,
             leaves,
-            [(x.element_type, x.shape) for x in tensors],
+            [(tensor.element_type, tensor.shape) for tensor in tensors],
             last_uses=[True] * len(leaves),
             placement=placement,
         )

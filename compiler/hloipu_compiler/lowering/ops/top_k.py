@@ -52,14 +52,14 @@ def top_k(builder: Builder, x: TileTensor, k: int, *, largest: bool) -> list[Til
     block = -(-x.shape[-1] // pieces)
     pieces = -(-x.shape[-1] // block)
     shape = (*x.shape[:-1], pieces, k)
-    made = [(x.element_type, shape), ("s32", shape)]
-    candidates = compute_spread(builder, TopKPieces(k, block, largest), [x], made)
+    piece_results = [(x.element_type, shape), ("s32", shape)]
+    candidates = compute_spread(builder, TopKPieces(k, block, largest), [x], piece_results)
     while pieces > 1:
         fan = min(most, pieces)
         pieces = -(-pieces // fan)
         shape = (*x.shape[:-1], pieces, k)
-        made = [(x.element_type, shape), ("s32", shape)]
-        candidates = compute_spread(builder, TopKMerge(k, fan, largest), candidates, made)
+        piece_results = [(x.element_type, shape), ("s32", shape)]
+        candidates = compute_spread(builder, TopKMerge(k, fan, largest), candidates, piece_results)
     return seen_as(builder, candidates, (*x.shape[:-1], k))
 
 
@@ -70,10 +70,10 @@ def _top_ofsorted_on_tiles(
     last = len(x.shape) - 1
     (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
     sort = Sort(last, (SortKey(0, descending=largest),))
-    made = sorted_on_tiles(builder, sort, [x, places], counting=1)
+    sorted_values = sorted_on_tiles(builder, sort, [x, places], counting=1)
     shape = (*x.shape[:-1], k)
     box = tuple((0, n) for n in shape)
-    return seen_as(builder, made, shape, ((x.shape, box, (0,) * len(shape)),))
+    return seen_as(builder, sorted_values, shape, ((x.shape, box, (0,) * len(shape)),))
 
 
 class _Merging(NamedTuple):

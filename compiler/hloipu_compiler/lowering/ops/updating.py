@@ -155,7 +155,7 @@ def _written(
     """Write into the first of `count` operands, or a copy of it; the others are copied."""
     builder = context.builder
     results = [Tensor(x.element_type, x.shape) for x in operands[:count]]
-    shapes = [(x.element_type, x.shape) for x in results]
+    shapes = [(tensor.element_type, tensor.shape) for tensor in results]
     if not results[0].elements:
         return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], shapes)
     given = tuple(lying(builder, x) for x in operands)
@@ -189,12 +189,12 @@ def _writings(
     code_price: CodePrice,
 ) -> tuple[Option, ...]:
     """Return grids: where the data lies, and splits of what updates follow and of what not."""
-    indexing = codelet.indexing([x.tensor for x in operands], results)
+    indexing = codelet.indexing([operand.tensor for operand in operands], results)
     options = [
         priced(machine, codelet, operands, results, placement, code_price, stays=True)
         for placement in where_it_lies(indexing, 0, operands[0])
     ]
-    tiles = tiles_worth(machine, [x.tensor for x in operands])
+    tiles = tiles_worth(machine, [operand.tensor for operand in operands])
     followed = {i.label for indices in indexing.operands[count:] for i in indices}
     labels = range(len(indexing.sizes))
     groups = [

@@ -120,7 +120,7 @@ def lower_wrapped(
     final = following
     if wrapping.loop is not None:
         moments = [(x.storage, x.in_loop) for x in kept] + [
-            (x.storage, x.in_loop) for x in step.sums
+            (running_sum.storage, running_sum.in_loop) for running_sum in step.sums
         ]
         final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
         carried = tuple(
@@ -176,14 +176,14 @@ def _ipus(entry: Computation, plan: Plan) -> list[int]:
 def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
     """Return variables for all state, that of random ops among it if the entry draws."""
     repeats = wrapping.loop is not None
-    builder, found = step.builder, []
+    builder, kept = step.builder, []
     for pair in wrapping.state:
         kind, builder.ipu = step.arrays[pair.parameter], step.ipus[pair.parameter]
-        found.append(_keep(builder, pair.name, kind, repeats, pair.parameter, pair.result))
+        kept.append(_keep(builder, pair.name, kind, repeats, pair.parameter, pair.result))
     builder.ipu = 0
     if draws(module, (step.entry.name,)):
-        found.append(_keep(builder, RANDOM_STATE, ("u64", (3,)), repeats, _NOWHERE, _NOWHERE))
-    return found
+        kept.append(_keep(builder, RANDOM_STATE, ("u64", (3,)), repeats, _NOWHERE, _NOWHERE))
+    return kept
 
 
 def _keep(
@@ -211,9 +211,9 @@ def _constant(step: _Step, number: int) -> Value:
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
     step.builder.ipu = step.ipus[number]
-    held = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
-    step.loaded.append(held.value)
-    return held
+    constant = step.builder.constant(not_given(*step.arrays[number]), step.arrays[number][0])
+    step.loaded.append(constant.value)
+    return constant
 
 
 def _given(step: _Step, number: int) -> Value:
@@ -301,10 +301,12 @@ def _begin_sums(step: _Step, wrapping: Wrapping, plan: Plan) -> None:
     """Write zeros for what outfeeds add up, and last results, each where its arrays are made."""
     entry = step.entry
     root = entry.instructions[entry.root]
-    shapes = [(x.element_type.name, x.dimensions) for x in leaves_of(root.shape)]
+    shapes = [(shape.element_type.name, shape.dimensions) for shape in leaves_of(root.shape)]
     makers = [entry.instructions[i] for i in root.operands] if root.opcode == "tuple" else []
     ipus = [
-        plan.ipus.get((entry.name, x.name), 0) for x in makers or [root] for _ in leaves_of(x.shape)
+        plan.ipus.get((entry.name, op.name), 0)
+        for op in makers or [root]
+        for _ in leaves_of(op.shape)
     ]
     final = [FeedBinding(f"result.{n}", (n,), LAST) for n in wrapping.results if wrapping.loop]
     for outfeed in (*wrapping.outfeeds, *final):
@@ -377,9 +379,9 @@ def _streamed_out(
 
 def _all_queues(step: _Step) -> tuple[Queue, ...]:
     """Return the queues of the wrapping and those of infeed and outfeed ops."""
-    found = (*step.queues, *step.builder.queues.values())
-    require_unique((*step.parameters, *step.results), found)
-    return found
+    queues = (*step.queues, *step.builder.queues.values())
+    require_unique((*step.parameters, *step.results), queues)
+    return queues
 
 
 def without_spare_constants(program: Program) -> Program:
@@ -390,12 +392,12 @@ def without_spare_constants(program: Program) -> Program:
     read = used(program.body, program).union(
         *(used(x, program) for x in program.functions.values())
     )
-    held = {value for number, (value, _) in program.constants.items() if number in read}
+    kept_values = {value for number, (value, _) in program.constants.items() if number in read}
     constants = {}
     for number, (value, array) in program.constants.items():
-        if number in read or (value in program.loaded and value not in held):
+        if number in read or (value in program.loaded and value not in kept_values):
             constants[number] = (value, array)
-            held.add(value)
+            kept_values.add(value)
     variables = list(program.variables)
     for number in program.constants.keys() - constants.keys():
         variables[number] = replace(variables[number], role=Role.TEMPORARY)

@@ -51,20 +51,20 @@ def order_by_results(update: Computation) -> Computation:
 
 def _fresh(update: Computation, position: int, known: set[int]) -> list[int]:
     """Return all that an instruction needs, itself included, that is not known; now it is."""
-    found: list[int] = []
+    fresh: list[int] = []
     waiting = [position]
     while waiting:
         number = waiting.pop()
         if number not in known:
             known.add(number)
-            found.append(number)
+            fresh.append(number)
             waiting += update.instructions[number].operands
-    return found
+    return fresh
 
 
 @dataclass
 class Making:
-    """The step, what was decided of it, and what of it is there so far."""
+    """The step that is lowered: its plan, and the variables and values written so far."""
 
     builder: Builder
     module: Module
@@ -97,7 +97,7 @@ class Making:
     @cached_property
     def in_pipeline(self) -> frozenset[str]:
         """Names of the calls that run for each micro-batch."""
-        return frozenset(x.call for x in self.pipelining.parts)
+        return frozenset(part.call for part in self.pipelining.parts)
 
     @cached_property
     def ipus(self) -> dict[str, int]:
@@ -153,21 +153,23 @@ class Making:
         What waits for positions that are not written yet is counted as if it lay evenly.
         """
         ipu = self.builder.ipu
-        waiting = (v for x in self.channels for v in x.places if v != x.destination)
+        waiting = (
+            v for channel in self.channels for v in channel.places if v != channel.destination
+        )
         there = (self.builder.variables[v] for v in (*self.standing, *waiting))
-        made = sum(
-            x.bytes_per_tile * x.mapping.tiles.count
-            for x in there
-            if x.ipu == ipu and x.role is not Role.REMOTE
+        bytes_there = sum(
+            variable.bytes_per_tile * variable.mapping.tiles.count
+            for variable in there
+            if variable.ipu == ipu and variable.role is not Role.REMOTE
         )
         later = [x for (reader, at), x in self._waiting.items() if at == ipu and reader > position]
-        return made + sum(later)
+        return bytes_there + sum(later)
 
     @cached_property
     def _waiting(self) -> dict[tuple[int, int], int]:
         """Bytes of what waits on tiles for several micro-batches, by its reader and the IPU."""
         positions, timetable = self.pipelining.positions, self.pipelining.schedule.timetable
-        number = {x.call: n for n, position in enumerate(positions) for x in position.parts}
+        number = {part.call: n for n, position in enumerate(positions) for part in position.parts}
         read = {
             (self.calls.element(i), reader, self.ipu_for(part, i)): self.calls.array_at(i)
             for reader, position in enumerate(positions)
@@ -175,13 +177,15 @@ class Making:
             for i in self.calls[part.call].operands
             if self.calls.parameter(i) is None
         }
-        found: dict[tuple[int, int], int] = {}
+        waiting_bytes: dict[tuple[int, int], int] = {}
         for ((call, _), reader, ipu), kind in read.items():
             maker = number.get(call, reader)
             count = timetable.micro_batches_waiting(maker, reader) if maker != reader else 1
             if count > 1 and not (self.offloads.activations and is_large(kind)):
-                found[reader, ipu] = found.get((reader, ipu), 0) + count * bytes_of(kind)
-        return found
+                waiting_bytes[reader, ipu] = waiting_bytes.get((reader, ipu), 0) + count * bytes_of(
+                    kind
+                )
+        return waiting_bytes
 
     def result_leaves(self) -> list[Value | None]:
         """Return each result of the entry, as far as it is made."""

@@ -47,8 +47,8 @@ class Feeds:
         making = self.making
         if number not in making.fed:
             making.builder.origin, stream = self.streams[number]
-            held = streamed_in(making.builder, stream, *making.calls.arrays[number])
-            self._found(number, held, position)
+            fed = streamed_in(making.builder, stream, *making.calls.arrays[number])
+            self._found(number, fed, position)
         return making.fed[number]
 
     def _handed_over(
@@ -58,11 +58,11 @@ class Feeds:
         ports = [Port(self.streams[n][1], *self.making.calls.arrays[n]) for n in numbers]
         return taken_in(builder, apart, ports, [None] * len(ports))
 
-    def _found(self, number: int, held: TileTensor, position: int) -> None:
-        self.making.builder.scope.owned.discard(held.variable)
-        self.making.fed[number] = held
-        ipu = self.making.builder.variables[held.variable].ipu
-        self.making.maker[held.value, ipu] = (position, held)
+    def _found(self, number: int, fed: TileTensor, position: int) -> None:
+        self.making.builder.scope.owned.discard(fed.variable)
+        self.making.fed[number] = fed
+        ipu = self.making.builder.variables[fed.variable].ipu
+        self.making.maker[fed.value, ipu] = (position, fed)
 
     def _read_by(self, part: Part) -> Iterator[int]:
         """Yield what a call reads of feeds that no position has taken in."""

@@ -141,7 +141,7 @@ def mean_over_replicas(
     """
     alike = tuple(tuple(range(p, replicas * partitions, partitions)) for p in range(partitions))
     form = CollectiveForm(ALL_REDUCE, alike, monoid="add")
-    found: dict[int, TileTensor] = {}
+    mean_by_number: dict[int, TileTensor] = {}
     for kind in dict.fromkeys(x.element_type for x in gradients):
         places = [n for n, x in enumerate(gradients) if x.element_type == kind]
         mine = [gradients[n] for n in places]
@@ -149,8 +149,8 @@ def mean_over_replicas(
         kinds = [(x.element_type, x.shape) for x in mine]
         summed = met(builder, form, mine, kinds, [True] * len(mine))
         for n, total in zip(places, summed, strict=True):
-            found[n] = _divided(builder, total, replicas)
-    return [found[n] for n in range(len(gradients))]
+            mean_by_number[n] = _divided(builder, total, replicas)
+    return [mean_by_number[n] for n in range(len(gradients))]
 
 
 def _divided(builder: Builder, total: TileTensor, replicas: int) -> TileTensor:

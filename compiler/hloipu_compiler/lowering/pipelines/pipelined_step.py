@@ -151,9 +151,9 @@ class _PipelinedStep:
 
     def _constant(self, number: int) -> Value:
         kind = self._parameter(number)
-        held = self.builder.constant(not_given(*kind), kind[0])
-        self.making.loaded.append(held.value)
-        return held
+        constant = self.builder.constant(not_given(*kind), kind[0])
+        self.making.loaded.append(constant.value)
+        return constant
 
     def _streamed(self, number: int) -> Value:
         kind = self._parameter(number)

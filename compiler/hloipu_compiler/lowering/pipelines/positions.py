@@ -149,11 +149,11 @@ class Positions:
 
     def _operands(self, part: Part, place: _Place) -> list[list[Value]]:
         """Return what a call reads, where its ops take it from."""
-        found: list[list[Value]] = []
+        operands: list[list[Value]] = []
         for i in self.making.calls[part.call].operands:
             self.builder.ipu = self.making.ipu_for(part, i)
-            found.append([self._read(i, place)])
-        return found
+            operands.append([self._read(i, place)])
+        return operands
 
     def _part(self, part: Part, operands: Sequence[Sequence[Value]], place: _Place) -> None:
         """Write a call, and what of it goes out or on to the next micro-batch."""
@@ -222,8 +222,8 @@ class Positions:
     def _kept_by(self, part: Part) -> list[Key]:
         """Return what a call leaves for the next micro-batch."""
         state = self.making.pipelining.per_micro_batch
-        found = [key for key in self.carried if key.call == part.call]
-        return found + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
+        keys = [key for key in self.carried if key.call == part.call]
+        return keys + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
 
     def _read(self, position: int, place: _Place) -> Value:
         """Return a value of the entry where a position of the pipeline reads it."""

@@ -72,10 +72,10 @@ class Results:
     def queues(self) -> tuple[Queue, ...]:
         """Return all queues of the step, when everything is written."""
         wrapping = self.making.wrapping
-        found = [self._feed(feed) for feed in wrapping.feeds]
+        queues = [self._feed(feed) for feed in wrapping.feeds]
         for number, outfeed in enumerate(wrapping.outfeeds):
             ports = tuple(port for _, port in sorted(self.streamed[number], key=lambda x: x[0]))
-            found.append(
+            queues.append(
                 Queue(
                     outfeed.name,
                     False,
@@ -86,7 +86,7 @@ class Results:
                     outfeed.names,
                 )
             )
-        return tuple(found)
+        return tuple(queues)
 
     def _outfeeds(self, leaf_of: Callable[[int], Value | None], makers: frozenset[str]) -> None:
         for number, outfeed in enumerate(self.making.wrapping.outfeeds):

@@ -107,8 +107,11 @@ def _unchanged(body: Computation) -> frozenset[int]:
 
 def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:
     """Return the IPU of each of some leaves of a loop's or branch's result, where it is settled."""
-    held, where = context.plan.held_ipus, (context.computation.name, context.instruction.name)
-    return [held.get((*where, n)) for n in leaves]
+    ipu_by_place, where = (
+        context.plan.held_ipus,
+        (context.computation.name, context.instruction.name),
+    )
+    return [ipu_by_place.get((*where, n)) for n in leaves]
 
 
 def _storages(
@@ -200,18 +203,23 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
             if not number:
                 array_numbers = [n for n, token in enumerate(tokens) if not token]
                 shared = _shared(builder, tensors, _ipus(context, array_numbers))
-            scope.owned.update(x.variable for x in shared)
+            scope.owned.update(tensor.variable for tensor in shared)
             branch_values.append(
                 copied_to_storage(builder, list(zip(tensors, shared, strict=True)))
             )
         blocks.append(s.Sequence(tuple(scope.steps)))
     results = [
-        TileTensor(builder.value(x.element_type, x.shape), x.variable, x.element_type, x.shape)
-        for x in shared
+        TileTensor(
+            builder.value(tensor.element_type, tensor.shape),
+            tensor.variable,
+            tensor.element_type,
+            tensor.shape,
+        )
+        for tensor in shared
     ]
     merged = tuple(
-        s.Merged(x.variable, tuple(values[n] for values in branch_values), x.value)
-        for n, x in enumerate(results)
+        s.Merged(tensor.variable, tuple(values[n] for values in branch_values), tensor.value)
+        for n, tensor in enumerate(results)
     )
     name = context.instruction.name
     if selector.element_type == "pred":
@@ -225,13 +233,13 @@ def _conditional(context: LoweringContext) -> Sequence[Value]:
 
 
 def _shared(
-    builder: Builder, made: Sequence[TileTensor], ipus: Sequence[int | None]
+    builder: Builder, results: Sequence[TileTensor], ipus: Sequence[int | None]
 ) -> list[TileTensor]:
     """Return variables of the enclosing block for the results of all branches."""
     inner = builder.scopes.pop()
     shared = []
     here = builder.ipu
-    for leaf, ipu in zip(made, ipus, strict=True):
+    for leaf, ipu in zip(results, ipus, strict=True):
         mapping = builder.variables[leaf.variable].mapping
         builder.ipu = builder.variables[leaf.variable].ipu if ipu is None else ipu
         variable = builder.variable(leaf.element_type, leaf.shape, mapping)

@@ -78,13 +78,13 @@ def _calls_of(module: Module) -> dict[str, dict[str, list[str]]]:
 
     Not their positions: some computations are lowered in another order.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    calls_by_callee: dict[str, dict[str, list[str]]] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "call":
-                here = found.setdefault(instruction.attributes.called[0], {})
+                here = calls_by_callee.setdefault(instruction.attributes.called[0], {})
                 here.setdefault(computation.name, []).append(instruction.name)
-    return found
+    return calls_by_callee
 
 
 def _positions(computation: Computation, calls: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
@@ -123,8 +123,10 @@ def _lowered(site: _CallSite, callee: Computation) -> Function:
                 else:
                     inner.append(argument)
             given.append(inner)
-        owned = frozenset(x for x in arguments if x is not None and x.variable not in in_place)
-        scope.owned.update(x.variable for x in owned)
+        owned = frozenset(
+            tensor for tensor in arguments if tensor is not None and tensor.variable not in in_place
+        )
+        scope.owned.update(tensor.variable for tensor in owned)
         # Plans must fit into what is left at the call that has least.
         fullest = max(alive[at] for at in site.calls)
         builder.alive_bytes = outside + max(fullest, _alive_elsewhere(site)) - alive[site.position]
@@ -203,7 +205,11 @@ def _passed(site: _CallSite, function: Function, name: str) -> Sequence[Value]:
     _copy(builder, moved)
     back: dict[int, s.Passed] = {}
     results: list[Value] = []
-    arguments = {x.value: leaf for leaf, x in zip(operands, function.arguments, strict=True) if x}
+    arguments = {
+        tensor.value: leaf
+        for leaf, tensor in zip(operands, function.arguments, strict=True)
+        if tensor
+    }
     for leaf in function.results:
         if not isinstance(leaf, TileTensor) or leaf.variable in builder.constants:
             results.append(leaf)
@@ -269,8 +275,10 @@ def _is_taken_in_time(
         if at in inside:
             places.append(function.arguments[first + inside[at]])
         first += len(leaves_of(computation.instructions[at].shape))
-    taken = {x.variable for x in function.arguments if x is not None}
-    return variable not in taken or all(x is not None and x.variable == variable for x in places)
+    taken = {tensor.variable for tensor in function.arguments if tensor is not None}
+    return variable not in taken or all(
+        tensor is not None and tensor.variable == variable for tensor in places
+    )
 
 
 def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, int]]:
@@ -279,15 +287,15 @@ def _parts(computation: Computation, call: int, leaf: int) -> list[tuple[int, in
     The call's own where it is no tuple, or is read as a whole.
     """
     shape = computation.instructions[call].shape
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     for user in computation.users[call]:
         instruction = computation.instructions[user]
         if instruction.opcode != "get-tuple-element" or not isinstance(shape, TupleShape):
             return [(call, leaf)]
         places = leaf_range(shape, instruction.attributes.integer("index"))
         if places.start <= leaf < places.stop:
-            found.append((user, leaf - places.start))
-    return found
+            parts.append((user, leaf - places.start))
+    return parts
 
 
 def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
@@ -308,4 +316,4 @@ def _copy(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> N
 
 def _copy_at_once(builder: Builder, moved: Sequence[tuple[TileTensor, VariableId]]) -> None:
     copies = [builder.plain_copy(leaf, variable) for leaf, variable in moved]
-    builder.exchange([x for x, _ in copies], [x for _, x in copies])
+    builder.exchange([transfer for transfer, _ in copies], [definition for _, definition in copies])

@@ -139,12 +139,12 @@ class _Fusion:
     def _number(self, position: int, numbers: dict[int, int]) -> int:
         if position in numbers:
             return numbers[position]
-        found = self.known[position]
-        if isinstance(found, Scalar):
-            node = text_node(found.text, found.element_type)
+        known = self.known[position]
+        if isinstance(known, Scalar):
+            node = text_node(known.text, known.element_type)
             numbers[position] = self._add(node)
             return numbers[position]
-        return found
+        return known
 
     def _add(self, node: Node) -> int:
         self.nodes.append(node)
@@ -174,9 +174,9 @@ def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
     for number, op in enumerate(rows.ops):
         what: Hashable = op.what
         if isinstance(op.what, Operand):
-            held, labels = op.what
-            mapping = builder.variables[held.variable].mapping
-            what = labels, held.shape, mapping, rows.last_uses[number]
+            tensor, labels = op.what
+            mapping = builder.variables[tensor.variable].mapping
+            what = labels, tensor.shape, mapping, rows.last_uses[number]
         ops.append((what, op.element_type, op.is_full))
     preferences = tuple(
         (demand.born, demand.need) for demand in (*builder.preferences, *builder.region_preferences)
@@ -187,10 +187,10 @@ def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
 
 def _whole_rows(context: LoweringContext, rows: FlatRows) -> Sequence[Value] | None:
     """Compute all of it row by row, each row whole on one tile."""
-    found = row_region(rows)
-    if found is None:
+    region = row_region(rows)
+    if region is None:
         return None
-    codelet, operands, last_uses = found
+    codelet, operands, last_uses = region
     return context.builder.compute(codelet, operands, context.results, last_uses=last_uses)
 
 
@@ -230,16 +230,16 @@ def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] 
 
     fused = FusedReduce(
         expression,
-        tuple(x.labels for _, x in operands),
+        tuple(operand.labels for _, operand in operands),
         len(rows.space),
         stage.dimensions,
         stage.monoid,
         stage.element_types,
         stage.part,
     )
-    held: list[TileTensor] = [x.held for _, x in operands]
+    tensors: list[TileTensor] = [operand.held for _, operand in operands]
     init = builder.scalar(Scalar(kind, reduction.init))
-    return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), held, [init])
+    return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), tensors, [init])
 
 
 def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Expression:
@@ -249,7 +249,7 @@ def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Express
     for number, op in enumerate(rows.ops):
         match op.what:
             case Node():
-                arguments = tuple(local[x] for x in op.what.arguments)
+                arguments = tuple(local[number] for number in op.what.arguments)
                 node = op.what._replace(arguments=arguments)
             case Scalar():
                 node = text_node(op.what.text, op.element_type)

@@ -177,7 +177,9 @@ class _Steps:
                 stack.pop()
                 continue
             waiting = [
-                x for x in self._arguments(top) if x not in done and not self._outside(step, at, x)
+                number
+                for number in self._arguments(top)
+                if number not in done and not self._outside(step, at, number)
             ]
             if waiting:
                 stack += waiting
@@ -217,27 +219,31 @@ class _Steps:
             step = steps[at]
             expressions.append(self._expression(step))
             sources.append(tuple(value[n] for n in step.reads))
-            made = {n: count + k for k, n in enumerate(step.results)}
-            value.update({n: number for n, number in made.items() if n not in value})
-            count += len(made)
+            value_by_result = {n: count + k for k, n in enumerate(step.results)}
+            value.update({n: number for n, number in value_by_result.items() if n not in value})
+            count += len(value_by_result)
             for number in sorted(n for n, s in self.step.items() if s == at):
                 what = self.ops[number].what
                 if isinstance(what, Reduction):
-                    reductions.append((place, made[what.value], what.monoid, what.init))
+                    reductions.append((place, value_by_result[what.value], what.monoid, what.init))
                     value[number] = count
                     count += 1
         row_operands = [what for n in operands if isinstance(what := self.ops[n].what, Operand)]
         codelet = RowRegion(
-            labels=tuple(x.labels for x in row_operands),
+            labels=tuple(operand.labels for operand in row_operands),
             rank=len(rows.space),
             dimensions=rows.dimensions,
-            operand_types=tuple(x.held.element_type for x in row_operands),
+            operand_types=tuple(operand.held.element_type for operand in row_operands),
             expressions=tuple(expressions),
             sources=tuple(sources),
             reductions=tuple(reductions),
             results=tuple(value[n] for n in rows.results),
         )
-        return codelet, [x.held for x in row_operands], [rows.last_uses[n] for n in operands]
+        return (
+            codelet,
+            [operand.held for operand in row_operands],
+            [rows.last_uses[n] for n in operands],
+        )
 
     def _expression(self, step: _Step) -> Expression:
         local = {n: k for k, n in enumerate(step.reads)}
@@ -245,7 +251,7 @@ class _Steps:
         for number in step.order:
             what = self.ops[number].what
             if isinstance(what, Node):
-                node = what._replace(arguments=tuple(local[x] for x in what.arguments))
+                node = what._replace(arguments=tuple(local[number] for number in what.arguments))
             elif isinstance(what, Scalar):
                 node = text_node(what.text, what.element_type)
             else:

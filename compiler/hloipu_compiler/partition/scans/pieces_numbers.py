@@ -196,13 +196,15 @@ def with_stacks(program: Program, stacks: Sequence[Stack]) -> Program:
         return name + origin[match.end() :]
 
     variables = tuple(
-        replace(x, name=shown(x.name), origin=shown(x.origin))
-        if x.origin.startswith("parameter.")
-        else x
-        for x in program.variables
+        replace(variable, name=shown(variable.name), origin=shown(variable.origin))
+        if variable.origin.startswith("parameter.")
+        else variable
+        for variable in program.variables
     )
     values = tuple(
-        replace(x, origin=shown(x.origin)) if x.origin.startswith("parameter.") else x
-        for x in program.values
+        replace(value, origin=shown(value.origin))
+        if value.origin.startswith("parameter.")
+        else value
+        for value in program.values
     )
     return replace(program, variables=variables, values=values, stacks=tuple(stacks))

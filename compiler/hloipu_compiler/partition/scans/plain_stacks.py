@@ -29,13 +29,13 @@ def with_plain_stacks(module: Module, loops: Sequence[LayerLoop]) -> Module:
 
     The same one where none are.
     """
-    turned = {x.loop.position: _turned(module.entry, x.loop) for x in loops}
+    turned = {loop.loop.position: _turned(module.entry, loop.loop) for loop in loops}
     turned = {position: stacks for position, stacks in turned.items() if stacks}
     if not turned:
         return module
     computations = dict(module.computation)
     entry = module.entry
-    names = Names(x.name for x in entry.instructions)
+    names = Names(op.name for op in entry.instructions)
     instructions: list[Instruction] = []
     place: list[int] = []
     for position, x in enumerate(entry.instructions):
@@ -120,7 +120,7 @@ def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape
 
 
 def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
-    """Return what takes of the stack as it is what `op` takes of the turned one."""
+    """Return the op that reads from the stack the rows that `op` reads from its transpose."""
     sizes = op.attributes.integers("dynamic_slice_sizes")
     at = [order.index(n) for n in range(len(order))]
     own = tuple(sizes[n] for n in at)

@@ -282,7 +282,9 @@ def _shared(loops: Sequence[LayerLoop], own: Mapping[str, Boundaries]) -> dict[s
 
     A stack that one loop takes whole could not be in pieces for others.
     """
-    boundaries_by_loop = {x.loop.name: {0, x.loop.trips, *own[x.loop.name]} for x in loops}
+    boundaries_by_loop = {
+        loop.loop.name: {0, loop.loop.trips, *own[loop.loop.name]} for loop in loops
+    }
     readers: dict[Source, list[LayerLoop]] = {}
     for each in loops:
         for source in each.reads:

@@ -46,17 +46,19 @@ def layer_loops(module: Module, wrapping: Wrapping) -> list[LayerLoop]:
     entry = module.entry
     loops = [
         _layer_loop(entry, loop)
-        for position, x in enumerate(entry.instructions)
-        if x.opcode == "while" and (loop := stacked_loop(module, entry, position)) is not None
+        for position, op in enumerate(entry.instructions)
+        if op.opcode == "while" and (loop := stacked_loop(module, entry, position)) is not None
     ]
     if not loops:
         return []
     weights = _weights(entry, wrapping)
-    chosen = [x for x in loops if _is_over_weights(entry, x, weights)]
+    chosen = [loop for loop in loops if _is_over_weights(entry, loop, weights)]
     known: set[Source] = set()
-    while new := {at for x in chosen for at in x.stacks if at[1] >= 0 or weights[at[0]]} - known:
+    while (
+        new := {at for loop in chosen for at in loop.stacks if at[1] >= 0 or weights[at[0]]} - known
+    ):
         known |= new
-        chosen = [x for x in loops if not known.isdisjoint(x.stacks)]
+        chosen = [loop for loop in loops if not known.isdisjoint(loop.stacks)]
     return _few(module, chosen)
 
 

@@ -54,7 +54,7 @@ class Given:
 
 
 def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Candidate]:
-    """Return the candidates to look at on up to so many IPUs, with what is given as it is."""
+    """Return the candidates on up to `ipus` IPUs; settings that are given stay fixed."""
     given = given or Given()
     trains = step.loads.trains
     candidates: list[Candidate] = []
@@ -168,9 +168,9 @@ def _with_more(candidate: Candidate, kinds: Sequence[str], given: Given) -> list
     ):
         groups = [n for n in _GROUPS if n <= candidate.micro_batches]
         candidates += [
-            replace(x, batch_serialization=n)
-            for x in candidates
-            if x.offload_weights
+            replace(candidate, batch_serialization=n)
+            for candidate in candidates
+            if candidate.offload_weights
             for n in groups
         ]
     return candidates

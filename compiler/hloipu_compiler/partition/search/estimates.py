@@ -138,11 +138,11 @@ class Step:
         `efficiency`: with which micro-batches are computed, host and update apart.
         """
         copies = Candidate(micro_batches=micro_batches, replicas=ipus)
-        found = self.estimate(copies)
+        estimate = self.estimate(copies)
         cut = self._cut(copies, self._schedule(copies))
-        alone = found.update_cycles - self._together(copies, cut)
+        alone = estimate.update_cycles - self._together(copies, cut)
         alone += (1 / efficiency - 1) * micro_batches * float(cut.parts.cycles.sum())
-        return found.per_second * found.update_cycles / max(alone, 1.0)
+        return estimate.per_second * estimate.update_cycles / max(alone, 1.0)
 
     def _schedule(self, candidate: Candidate) -> Schedule:
         return Schedule(
@@ -178,11 +178,11 @@ class Step:
                 self.known.cuts[key] = self._cuts(schedule, budget, recompute, ipus)
             cuts = self.known.cuts[key]
         apart = candidate.ipus if self.partitions > 1 else 1
-        made = (stages, cuts, candidate.recompute, apart)
-        if made not in self.known.made:
+        key_of_cut = (stages, cuts, candidate.recompute, apart)
+        if key_of_cut not in self.known.made:
             ahead = self.marked or by_cuts(self.loads.ahead, cuts)
-            self.known.made[made] = self._made(candidate, schedule, ahead, apart)
-        return self.known.made[made]
+            self.known.made[key_of_cut] = self._made(candidate, schedule, ahead, apart)
+        return self.known.made[key_of_cut]
 
     def _cuts(
         self, schedule: Schedule, budget: Budget, recompute: str, ipus: tuple[int, ...]
@@ -338,8 +338,8 @@ class Step:
             of_ipu = np.zeros(candidate.ipus)
             np.add.at(of_ipu, np.array(candidate.ipu_of_stage), each)
             self.known.updates[key] = float(of_ipu.sum() if parts else of_ipu.max())
-        found = cut.common_cycles + self.known.updates[key]
-        return found + self._together(candidate, cut)
+        cycles = cut.common_cycles + self.known.updates[key]
+        return cycles + self._together(candidate, cut)
 
     def _bytes(self, candidate: Candidate, schedule: Schedule, cut: Cut) -> NeededBytes:
         """Return what `bytes_of` does, which how many micro-batches there are does not change."""
@@ -382,8 +382,8 @@ class Step:
             self._ring_phase(ring, sizes.tolist(), apart=candidate.shard_optimizer)
             for ring in (range(count), folded(range(count)))
         )
-        found = self.known.together[key] = float(2 * (count - 1) * each)
-        return found
+        cycles = self.known.together[key] = float(2 * (count - 1) * each)
+        return cycles
 
     def _ring_phase(self, ring: Sequence[int], sizes: Sequence[float], *, apart: bool) -> int:
         """Return the cycles in which each replica hands its part of gradients on to the next.
@@ -411,15 +411,19 @@ def priced_step(module: Module, request: CompileRequest) -> tuple[Step, Wrapping
     raises, UsageError E3150 to E3152 for its wrapping.
     """
     asked = replace(request.pipelining, stages=request.pipelining.stages or 1)
-    made = compile_module(
+    compilation = compile_module(
         module, replace(request, pipeline="front", pipelining=asked, replicas=None), Phase.FLAT
     )
-    flat, wrapped, pipelining = made.module, made.wrapped, made.request.pipelining
+    flat, wrapped, pipelining = (
+        compilation.module,
+        compilation.wrapped,
+        compilation.request.pipelining,
+    )
     machine, tuning = request.computing, request.tuning
     marked = annotated(flat.entry)
     peeled = peeled_step(flat, wrapped, pipelining)
     entry, phases = peeled.pieces.module.entry, peeled.phases
-    plan = Plan(replicas=made.plan.replicas, partitions=made.plan.partitions)
+    plan = Plan(replicas=compilation.plan.replicas, partitions=compilation.plan.partitions)
     prices = op_prices(peeled.pieces.module, machine, tuning, plan)
     priced = PricedOps(peeled.pieces.module, machine, tuning, prices, plan)
     cycles = [price.cycles for price in prices]

@@ -80,7 +80,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A flat step as it was given, before it was in pieces, and what is asked of it."""
+    """A flat step before its arrays were cut into pieces, and the request for its pipeline."""
 
     module: Module
     wrapping: Wrapping
@@ -124,15 +124,15 @@ class Forms:
             form = self._whole()
             return form, dict.fromkeys(form.loads.ahead, 0)
         entry = peeled.pieces.module
-        found = Cutting(entry, peeled.phases, peeled.trains, stages, ahead, self.cycles)
-        cuts = loop_cuts(peeled, found)
+        cutting = Cutting(entry, peeled.phases, peeled.trains, stages, ahead, self.cycles)
+        cuts = loop_cuts(peeled, cutting)
         if cuts.is_written_out:
             return self._written_out(), ahead
         if cuts.key not in self._in_parts and not self._may_look_at(cuts):
             return self._scaled(cuts), ahead
         split, pieces = self._parts(cuts)
         form = self._form(cuts.key, pieces, split)
-        known = known_stages(found, cuts, split)
+        known = known_stages(cutting, cuts, split)
         instructions = form.module.entry.instructions
         return form, {
             n: known[instructions[n].name]

@@ -37,7 +37,7 @@ def looked_at(
     estimates: list[Estimate] = []
 
     def estimate(some: Iterable[Candidate]) -> None:
-        known = {x.candidate for x in estimates}
+        known = {estimate.candidate for estimate in estimates}
         new = [candidate for candidate in dict.fromkeys(some) if candidate not in known]
         for number, candidate in enumerate(new):
             with doing(f"cut {number} of {len(new)}, {len(estimates)} in all"):
@@ -53,16 +53,16 @@ def looked_at(
     with search.improving():
         estimate(first)
         promising = _promising(estimates)
-        room = {_way(x.candidate) for x in estimates if x.fits}
+        room = {_way(estimate.candidate) for estimate in estimates if estimate.fits}
         estimate(
-            x
-            for x in candidates
-            if _system(x) in promising
-            and (x.offload != OFF or _way(x) in room or given.offload == OFF)
+            candidate
+            for candidate in candidates
+            if _system(candidate) in promising
+            and (candidate.offload != OFF or _way(candidate) in room or given.offload == OFF)
         )
         # These are told by estimates of their own.
         estimate(search.tried(lambda: offloading_candidates(step, estimates, given)) or ())
-        if not any(x.fits for x in estimates):
+        if not any(estimate.fits for estimate in estimates):
             estimate(candidates_sharing_ipus(step, ipus, given))
     return estimates
 

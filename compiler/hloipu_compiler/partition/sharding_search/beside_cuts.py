@@ -80,11 +80,17 @@ def _counts(ipus: int) -> list[int]:
 
 def _fastest(searched: Found, most_stages: int) -> Iterator[Candidate]:
     """Yield the fastest that has room on one stage, on two and so on, or else the leanest."""
-    divided: Sequence[Candidate] = [x for x in searched.front if x.is_divided] or [searched.best]
+    divided: Sequence[Candidate] = [
+        candidate for candidate in searched.front if candidate.is_divided
+    ] or [searched.best]
     seen: set[int] = set()
     stages = 1
     while stages <= most_stages:
-        room = [x for x in divided if x.needed_bytes <= stages * x.budget_bytes]
+        room = [
+            candidate
+            for candidate in divided
+            if candidate.needed_bytes <= stages * candidate.budget_bytes
+        ]
         each = min(room, key=lambda x: x.spent.cycles) if room else divided[-1]
         if id(each) not in seen:
             seen.add(id(each))

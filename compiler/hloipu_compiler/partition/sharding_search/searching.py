@@ -258,15 +258,15 @@ class _Searching:
 
 def _with(choice: Choice, tactic: _Tactic, axis: str, space: Space) -> Choice | None:
     """Return a choice with a tactic on an axis; None where that changes nothing or is used."""
-    made = list(choice)
+    new = list(choice)
     for number, d in zip(*tactic, strict=True):
-        spec = made[number] or ((),) * len(space.shapes[number].dimensions)
+        spec = new[number] or ((),) * len(space.shapes[number].dimensions)
         if any(axis in axes for axes in spec):
             if len(tactic.classes) == 1:
                 return None
             continue
-        made[number] = (*spec[:d], (*spec[d], axis), *spec[d + 1 :])
-    return tuple(made) if tuple(made) != choice else None
+        new[number] = (*spec[:d], (*spec[d], axis), *spec[d + 1 :])
+    return tuple(new) if tuple(new) != choice else None
 
 
 def _narrow(beam: Iterable[tuple[Candidate, Choice]]) -> list[tuple[Candidate, Choice]]:
@@ -277,13 +277,13 @@ def _narrow(beam: Iterable[tuple[Candidate, Choice]]) -> list[tuple[Candidate, C
 
 def _distinct(order: Sequence[T], worth: Callable[[T], Candidate], count: int) -> list[T]:
     """Return the first few of different cycles or bytes."""
-    found: dict[tuple[int, int], T] = {}
+    first_by_worth: dict[tuple[int, int], T] = {}
     for each in order:
         candidate = worth(each)
-        found.setdefault((candidate.spent.cycles, candidate.needed_bytes), each)
-        if len(found) == count:
+        first_by_worth.setdefault((candidate.spent.cycles, candidate.needed_bytes), each)
+        if len(first_by_worth) == count:
             break
-    return list(found.values())
+    return list(first_by_worth.values())
 
 
 def _longest(sizes: Sequence[int]) -> int:

@@ -101,17 +101,17 @@ class Cut:
     @cached_property
     def splits(self) -> list[Split]:
         """The split of each operand and result, leaf by leaf."""
-        opcode, found = self.x.opcode, []
+        opcode, splits = self.x.opcode, []
         for array, dimensions in enumerate((*self.rule.operands, *self.rule.results)):
             bare = opcode in _WHOLE_RESULTS and array >= self.first_result
             split = []
             for numbers in dimensions:
                 kept = (f for f in numbers if not bare or self.rule.kind(f) is PASS_THROUGH)
                 split.append(tuple(p for f in kept for p in self.parts.get(f, ())))
-            found.append(tuple(split))
+            splits.append(tuple(split))
         if opcode == "select-and-scatter":  # windows are divided as what they look at
-            found[1] = found[0]
-        return found
+            splits[1] = splits[0]
+        return splits
 
     @property
     def work(self) -> float:
@@ -148,14 +148,14 @@ class Cut:
     def along(self, array: int, *kinds: FactorKind) -> list[Along]:
         """Return an array's dimensions that are divided along a factor of some kinds."""
         dimensions = (*self.rule.operands, *self.rule.results)[array]
-        found = []
+        along = []
         for d, numbers in enumerate(dimensions):
             for f in numbers:
                 if f in self.parts and self.rule.kind(f) in kinds:
                     parts = self.parts[f]
                     size = self.shapes[array].dimensions[d]
-                    found.append(Along(d, size, parts, self.axes.extent(parts)))
-        return found
+                    along.append(Along(d, size, parts, self.axes.extent(parts)))
+        return along
 
 
 Cuts = dict[tuple[str, int, tuple[State, ...]], Cut]
@@ -233,8 +233,8 @@ def _chosen(
             if i < cut.first_result:
                 sent += paths.sent_bytes(cut.shapes[i], state, split)
             else:
-                made = State(split, divided.partial)
-                sent += paths.sent_bytes(cut.shapes[i], made, state.split)
+                result = State(split, divided.partial)
+                sent += paths.sent_bytes(cut.shapes[i], result, state.split)
         return sent, work
 
     reduced = {f for f in usable if rule.kind(f) in (REDUCTION, INDEXED)}
@@ -360,10 +360,10 @@ def _begins_often(module: Module, computation: Computation, x: Instruction) -> b
     from hloipu_compiler.interpret.evaluator import Evaluator
 
     evaluate = Evaluator(replace(module, computations=(reducer,), entry_position=0))
-    found = evaluate.run_stored([v.copy() for v in (*values, *values) if v is not None])
+    combined = evaluate.run_stored([v.copy() for v in (*values, *values) if v is not None])
     return all(
         np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
-        for a, b in zip(found, values, strict=True)
+        for a, b in zip(combined, values, strict=True)
         if b is not None
     )
 

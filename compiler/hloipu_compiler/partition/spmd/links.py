@@ -116,10 +116,10 @@ class _Linking:
                 self._walk(computation, position, x)
         self._groups()
         entry = self.module.entry
-        given, made = self._parameters(entry.name), self._root(entry.name)
+        given, results = self._parameters(entry.name), self._root(entry.name)
         for parameter, result in state:
             key = (entry.name, entry.root)
-            self._hand_on(key, given[parameter], made[result], _EDGE)
+            self._hand_on(key, given[parameter], results[result], _EDGE)
         self.found.links[:] = self._in_order()
         return self.found
 

@@ -155,10 +155,12 @@ class Localizing:
         key = (name, given, results)
         if key not in self.made:
             telling("computations on blocks")
-            made = Writer(self, self.module.computation[name], given).written(results)
+            on_blocks = Writer(self, self.module.computation[name], given).written(results)
             is_first = name not in self.written
             self.written.add(name)
-            self.made[key] = made if is_first else replace(made, name=self.names.fresh(name))
+            self.made[key] = (
+                on_blocks if is_first else replace(on_blocks, name=self.names.fresh(name))
+            )
         return self.made[key]
 
     def splits(self, name: str, position: int) -> Splits:
@@ -168,14 +170,14 @@ class Localizing:
         """
         arrays = leaves_of(self.module.computation[name].instructions[position].shape)
         numbers = self.known.links.results.get((name, position), ())
-        found = []
+        splits = []
         for number, shape in zip(numbers, arrays, strict=True):
             parts = self.known.shardings[number].dimensions
             if number not in self.known.stated:
                 pairs = zip(parts, shape.dimensions, strict=True)
                 parts = tuple(self._useful(own, n) for own, n in pairs)
-            found.append(parts)
-        return tuple(found)
+            splits.append(parts)
+        return tuple(splits)
 
     def _useful(self, parts: Axes, size: int) -> Axes:
         return fitting(self.known.axes, parts, size)

@@ -74,19 +74,19 @@ def matched_arrays(
     """
     arrays = entry_arrays(module)
     names = names_of_arrays(module)
-    found: dict[int, Rule] = {}
+    rule_by_array: dict[int, Rule] = {}
     for rule in rules:
         pattern = rule[0]
         _check_axes(rule, sizes)
         each = matching(pattern, names)
-        new = [number for number in each if number not in found]
+        new = [number for number in each if number not in rule_by_array]
         if not new:
             raise _nothing(pattern, arrays, bool(each))
         for number in new:
             if arrays[number].shape:
                 _check_fits(rule, arrays[number], sizes)
-            found[number] = rule if arrays[number].shape else (pattern, ())
-    return found
+            rule_by_array[number] = rule if arrays[number].shape else (pattern, ())
+    return rule_by_array
 
 
 def entry_arrays(module: Module) -> list[EntryArray]:
@@ -109,11 +109,11 @@ def names_of_arrays(module: Module) -> list[list[str]]:
         for leaf in leaves_of(entry.instructions[position].shape)
         if leaf.element_type.name != "token"
     ]
-    found = []
+    names = []
     for n, x in enumerate(entry_arrays(module)):
         more = [_BRACKET.sub(r"/\1", x.name).replace("//", "/"), x.group, *owners[n : n + 1]]
-        found.append([x.name, *more] if n < len(owners) else [x.name])
-    return found
+        names.append([x.name, *more] if n < len(owners) else [x.name])
+    return names
 
 
 def matching(pattern: str, names: Sequence[Sequence[str]]) -> list[int]:

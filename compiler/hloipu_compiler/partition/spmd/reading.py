@@ -171,8 +171,8 @@ class _Reader:
         if not self.is_shardy:
             text = x.attributes.text("sharding")
             if text:
-                self.given[key] = found = self._cached(text, x)
-                group = next((s.shard_group for s in found if isinstance(s, Sharding)), "")
+                self.given[key] = shardings = self._cached(text, x)
+                group = next((s.shard_group for s in shardings if isinstance(s, Sharding)), "")
                 if group:
                     self.groups[key] = group.split()[-1]
             return
@@ -215,7 +215,7 @@ class _Reader:
             return self._common_axes()
 
     def _common_axes(self) -> DeviceAxes:
-        each = [s for found in self.texts.values() for s in found]
+        each = [s for shardings in self.texts.values() for s in shardings]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
         meshes = [*self.meshes.values(), *(n.mesh for n in named)]
         meshes = list(dict.fromkeys(m for m in meshes if not m.is_maximal and m.device_count > 1))
@@ -228,12 +228,12 @@ class _Reader:
         devices = _base_order(meshes, tiles, count)
         if devices and sorted(devices) != list(range(count)):
             raise AxisFault(f"the devices {list(devices)[:8]} are not 0 to {count - 1}, each once")
-        found = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
+        common = device_axes(_all_digits(meshes, named, tiles, devices), count, devices)
         names: dict[str, tuple[int, ...]] = {}
         for mesh in meshes:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
-                names.setdefault(name, found.parts(own))
-        return replace(found, names=tuple(names.items()))
+                names.setdefault(name, common.parts(own))
+        return replace(common, names=tuple(names.items()))
 
     def _reorder(self) -> int:
         """Give orders of devices that no mesh of numbered devices has that of their numbers.
@@ -242,7 +242,7 @@ class _Reader:
         that has a block is nothing that a value depends on.
         """
         each = [x for c in self.module.computations for x in c.instructions]
-        shardings = dict.fromkeys(s for found in self.texts.values() for s in found)
+        shardings = dict.fromkeys(s for several in self.texts.values() for s in several)
         if any(map(is_border, each)) or any(
             isinstance(s, Sharding) and ShardingKind.MANUAL in s.subgroups for s in shardings
         ):
@@ -250,11 +250,11 @@ class _Reader:
         changed = {s: new for s in shardings if (new := _in_one_order(s)) != s}
         self.reordered = len(changed)
 
-        def own(found: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
-            return tuple(changed.get(s, s) for s in found)
+        def own(several: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
+            return tuple(changed.get(s, s) for s in several)
 
-        self.texts = {text: own(found) for text, found in self.texts.items()}
-        self.given = {key: own(found) for key, found in self.given.items()}
+        self.texts = {text: own(several) for text, several in self.texts.items()}
+        self.given = {key: own(several) for key, several in self.given.items()}
         self.meshes = {name: _numbered(mesh) for name, mesh in self.meshes.items()}
         return self.reordered
 
@@ -274,18 +274,18 @@ class _Reader:
 
         shardings: dict[Key, tuple[AxisSharding | None, ...]] = {}
         borders: dict[Key, Border] = {}
-        for (name, position), found in self.given.items():
+        for (name, position), stated in self.given.items():
             computation = self.module.computation[name]
             x = computation.instructions[position]
             enters = x.attributes.text("custom_call_target") == SHARDY_IN
             shapes = [computation.instructions[i].shape for i in x.operands]
             arrays = [a for s in (shapes if enters else [x.shape]) for a in leaves_of(s)]
-            if len(found) == 1:
-                found = found * len(arrays)
-            if len(found) != len(arrays):
-                raise self._fault(f"{len(found)} stand for {len(arrays)} arrays", x)
+            if len(stated) == 1:
+                stated = stated * len(arrays)
+            if len(stated) != len(arrays):
+                raise self._fault(f"{len(stated)} stand for {len(arrays)} arrays", x)
             each = tuple(
-                converted(s, len(a.dimensions)) for s, a in zip(found, arrays, strict=True)
+                converted(s, len(a.dimensions)) for s, a in zip(stated, arrays, strict=True)
             )
             if any(
                 len(s.dimensions) != len(a.dimensions) for s, a in zip(each, arrays, strict=True)

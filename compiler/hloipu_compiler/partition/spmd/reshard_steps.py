@@ -120,7 +120,7 @@ def cheapest_steps(axes: DeviceAxes, sizes: Sequence[int], old: State, new: Spli
     def apart(parts: Axes) -> Axes:
         return tuple(part for n in parts for part in groups[n])
 
-    found = _searched(
+    searched = _searched(
         DeviceAxes(tuple(map(axes.extent, groups))),
         tuple(sizes),
         State(tuple(map(grouped, old.split)), grouped(old.partial)),
@@ -131,9 +131,9 @@ def cheapest_steps(axes: DeviceAxes, sizes: Sequence[int], old: State, new: Spli
             parts=apart(step.parts),
             after=State(tuple(map(apart, step.after.split)), apart(step.after.partial)),
         )
-        for step in found.steps
+        for step in searched.steps
     )
-    return Steps(tuple(steps), found.share)
+    return Steps(tuple(steps), searched.share)
 
 
 def _groups(count: int, old: State, new: Split) -> list[Axes]:
@@ -194,18 +194,18 @@ def _back(came: dict[State, tuple[State, Step]], old: State, new: State) -> list
 
 def _joined(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Return steps in which what is cut or scattered along one dimension goes at once."""
-    made: list[Step] = []
+    joined: list[Step] = []
     for step in steps:
-        last = made[-1] if made else None
+        last = joined[-1] if joined else None
         if (
             last is not None
             and step.kind in (Move.CUT, Move.SCATTER)
             and (step.kind, step.dimension) == (last.kind, last.dimension)
         ):
-            made[-1] = step._replace(parts=last.parts + step.parts)
+            joined[-1] = step._replace(parts=last.parts + step.parts)
         else:
-            made.append(step)
-    return tuple(made)
+            joined.append(step)
+    return tuple(joined)
 
 
 class _Search:

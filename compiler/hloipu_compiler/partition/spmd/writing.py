@@ -84,9 +84,9 @@ class Writer:
             return
         marks = frontend_attributes_text(words)
         for position in range(first, len(self.draft.made)):
-            made = self.draft.made[position]
-            attributes = made.attributes.replaced(frontend_attributes=marks)
-            self.draft.made[position] = made._replace(attributes=attributes)
+            written = self.draft.made[position]
+            attributes = written.attributes.replaced(frontend_attributes=marks)
+            self.draft.made[position] = written._replace(attributes=attributes)
 
     def _moved(
         self,
@@ -196,7 +196,7 @@ class Writer:
         return list(self.blocks[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
-        """Leave out what is said of shardings, keep what is said of anything else."""
+        """Remove attributes that state shardings, keep all others."""
         count = len(leaves_of(x.shape))
         target = x.attributes.text("custom_call_target")
         if target.startswith(_SAYS_NOTHING) or count != 1 or len(given) != 1:
@@ -285,8 +285,8 @@ class Writer:
         packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
         at = _handler(cut)(self.on, cut, packed)
         if cut.partial or waits:
-            found = partial_results(self.on, cut, at)
-            return [replace(b, partial=tuple(sorted((*b.partial, *waits)))) for b in found]
+            blocks = partial_results(self.on, cut, at)
+            return [replace(b, partial=tuple(sorted((*b.partial, *waits)))) for b in blocks]
         pairs = zip(self._unpacked(x, at, self.draft.shape(at)), cut.splits[len(given) :],
                     strict=True)  # fmt: skip
         return [Block(i, split) for i, split in pairs]
@@ -298,20 +298,20 @@ class Writer:
         if not isinstance(shape, TupleShape):
             return next(leaves)
         elements = [self._packed(x, e, leaves) for e in shape.elements]
-        made = TupleShape(tuple(map(self.draft.shape, elements)))
-        return self.draft.add(x, "tuple", made, elements)
+        packed_shape = TupleShape(tuple(map(self.draft.shape, elements)))
+        return self.draft.add(x, "tuple", packed_shape, elements)
 
     def _unpacked(self, x: Instruction, at: int, shape: Shape) -> list[int]:
         """Return the leaves of one value."""
         if not isinstance(shape, TupleShape):
             return [at]
-        found: list[int] = []
+        leaves: list[int] = []
         for index, element in enumerate(shape.elements):
             part = self.draft.add(
                 x, "get-tuple-element", element, (at,), Attributes({"index": index})
             )
-            found += self._unpacked(x, part, element)
-        return found
+            leaves += self._unpacked(x, part, element)
+        return leaves
 
 
 def _handler(cut: Cut) -> Handler:

@@ -141,7 +141,7 @@ class _Forming:
         for position in self.entry.parameters:
             at[position] = len(instructions)
             instructions.append(self.entry.instructions[position])
-        entry_names = Names(x.name for x in instructions)
+        entry_names = Names(op.name for op in instructions)
         computations, calls, element_by_position = [], [], {}
         passed: dict[tuple[int, int], int] = {}
         for number, place in enumerate(order):
@@ -228,15 +228,18 @@ class _Forming:
 
     def _handing(self, order: Sequence[Place], members: Mapping[Place, list[int]]) -> Handing:
         number = {place: n for n, place in enumerate(order)}
-        place = [-1 if x is None else number[x] for x in self.place]
+        place = [-1 if place is None else number[place] for place in self.place]
         bodies = [self._with_again(place, members[place]) for place in order]
         runs = (FORWARD, BACKWARD)
-        ipus = [self.ipus[x.stage][max(x.spot.branch, 0)] if x.phase in runs else -1 for x in order]
-        stages = [(x.phase, x.stage) for x in order]
+        ipus = [
+            self.ipus[place.stage][max(place.spot.branch, 0)] if place.phase in runs else -1
+            for place in order
+        ]
+        stages = [(place.phase, place.stage) for place in order]
         return Handing(self.entry, self.phases, self.cheap, place, bodies, ipus, stages)
 
     def _with_again(self, place: Place, members: Sequence[int]) -> list[int]:
-        """Return what a call computes: its own members, and what it makes again.
+        """Return the ops that a call computes: its own members, and those that it recomputes.
 
         Of a stage with branches that is what the call needs of its own branch.
         """
@@ -277,7 +280,7 @@ class _Forming:
         results: Sequence[int],
         relayed: Sequence[int],
     ) -> Computation:
-        """Return a call's computation: what it computes, hands out and passes on as it came."""
+        """Return a call's computation, with the operands that it passes on among its results."""
         copied, _ = closure(self.entry, self.cheap, whole)
         names = Names(self.entry.instructions[i].name for i in (*whole, *copied))
         instructions: list[Instruction] = []

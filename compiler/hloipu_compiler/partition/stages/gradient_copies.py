@@ -24,13 +24,13 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
         g.position for g in phases.gradients if entry.instructions[g.position].parameter_number >= 0
     }
     results = result_positions(entry)
-    updated = {results[x.result] for x in phases.updated}
+    updated = {results[pair.result] for pair in phases.updated}
     handed = {g.position for g in phases.gradients} & updated
     if not fed and not handed:
         return module
     if handed:
-        return _with_handed_copies(module, handed, [x.result for x in phases.updated])
-    names = Names(x.name for x in entry.instructions)
+        return _with_handed_copies(module, handed, [pair.result for pair in phases.updated])
+    names = Names(op.name for op in entry.instructions)
     instructions: list[Instruction] = []
     place: list[int] = []
     copies: dict[int, int] = {}

@@ -69,7 +69,7 @@ class Handing:
     def live(
         self, remade: Sequence[frozenset[int]], results: Iterable[int]
     ) -> list[tuple[list[int], list[int]]]:
-        """Return what each place computes that is of use, and what of it it hands out.
+        """Return the ops that each place has to compute, and those whose results it hands out.
 
         `results`: what is handed out in the end.
         """

@@ -17,7 +17,7 @@ def placed(module: Module, pipelining: Pipelining) -> dict[tuple[str, str], int]
     if len(frozenset(pipelining.ipus)) == 1 and pipelining.ipu_count == 1:
         return {}
     entry = module.entry
-    ipu_of = {x.call: x.ipu for x in pipelining.parts}
+    ipu_of = {part.call: part.ipu for part in pipelining.parts}
     ipu_by_op: dict[tuple[str, str], int] = {}
     if pipelining.update:
         computation = _called(module, pipelining.update)

@@ -136,7 +136,7 @@ def _optimizer(entry: Computation, phases: Phases, weights: Set[int]) -> str:
     """Return the optimizer that an update is like."""
     parameters = parameter_positions(entry)
     learned = {i for number in weights for i in parameters[number]}
-    kept = [x.parameter for x in phases.updated if x.parameter not in weights]
+    kept = [pair.parameter for pair in phases.updated if pair.parameter not in weights]
     floats = [n for n in kept if _is_float_parameter(entry, n)]
     # Factors of moments have the shapes of vectors, so that matrices tell better.
     shapes = [_dimensions(entry, n) for n in weights]
@@ -145,16 +145,16 @@ def _optimizer(entry: Computation, phases: Phases, weights: Set[int]) -> str:
     each = round(slots / max(sum(dims in matrices for dims in shapes), 1))
     has_factors = any(_dimensions(entry, n) for n in floats)
     opcodes = {
-        x.opcode
-        for at, x in enumerate(entry.instructions)
-        if phases.phase[at] == UPDATE and not is_number(x)
+        op.opcode
+        for at, op in enumerate(entry.instructions)
+        if phases.phase[at] == UPDATE and not is_number(op)
     }
     decays = any(
-        x.opcode == "multiply"
+        op.opcode == "multiply"
         and phases.phase[at] in (UPDATE, FREE)
-        and _scales(x, learned, entry)
+        and _scales(op, learned, entry)
         and any(phases.phase[user] == UPDATE for user in entry.users[at])
-        for at, x in enumerate(entry.instructions)
+        for at, op in enumerate(entry.instructions)
     )
     with_decay = " with weight decay" if decays else ""
     if opcodes & {"dot", "while"}:

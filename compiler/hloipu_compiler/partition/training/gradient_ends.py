@@ -51,13 +51,13 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
 
 def _made_forward(entry: Computation, walk: GradientWalk) -> Mask:
     """Return what is made of the forward pass's values element by element."""
-    found = Mask(len(entry.instructions))
+    is_made = Mask(len(entry.instructions))
     for position, op in enumerate(entry.instructions):
         if walk.forward[position]:
-            found[position] = 1
+            is_made[position] = 1
         elif walk.varying[position] and op.opcode in _ELEMENTWISE | _MOVING:
-            found[position] = all(found[i] or not walk.varying[i] for i in op.operands)
-    return found
+            is_made[position] = all(is_made[i] or not walk.varying[i] for i in op.operands)
+    return is_made
 
 
 def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:

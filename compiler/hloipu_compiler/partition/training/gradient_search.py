@@ -64,14 +64,14 @@ def walked(
 
 def _terms_of_state(entry: Computation, varying: Mask, forward: Mask, sloped: Mask) -> Mask:
     """Return what has state that does not vary as a term, element by element."""
-    found = Mask(len(entry.instructions))
+    has_term = Mask(len(entry.instructions))
     for position, op in enumerate(entry.instructions):
         if varying[position] and not forward[position] and op.opcode in UPDATING:
             is_term = op.opcode in ("add", "subtract", "select")
-            found[position] = any(
-                found[i] or (is_term and sloped[i] and not varying[i]) for i in op.operands
+            has_term[position] = any(
+                has_term[i] or (is_term and sloped[i] and not varying[i]) for i in op.operands
             )
-    return found
+    return has_term
 
 
 def walk_on(walk: GradientWalk, ends: Sequence[int], sloped: Mask) -> None:
@@ -110,14 +110,16 @@ def _made_of_gradients(walk: GradientWalk) -> Mask:
 
     Gradients that the loss is made of are values like others, and do not count.
     """
-    found = Mask(len(walk.computation.instructions))
+    kind_by_position = Mask(len(walk.computation.instructions))
     for position, op in enumerate(walk.computation.instructions):
         if walk.varying[position] and not walk.forward[position] and op.operands:
-            if op.opcode in SHRINKING and all(found[i] or not walk.varying[i] for i in op.operands):
-                found[position] = 2
+            if op.opcode in SHRINKING and all(
+                kind_by_position[i] or not walk.varying[i] for i in op.operands
+            ):
+                kind_by_position[position] = 2
             elif position in walk.gradients:
-                found[position] = 1
-    return found
+                kind_by_position[position] = 1
+    return kind_by_position
 
 
 def _spread_out(walk: GradientWalk, ends: Sequence[int]) -> frozenset[int]:
@@ -128,17 +130,17 @@ def _spread_out(walk: GradientWalk, ends: Sequence[int]) -> frozenset[int]:
     alone is not meant.
     """
     late = _made_of_gradients(walk)
-    found: set[int] = set()
+    spread_out: set[int] = set()
     for position in walk.update:
         op = walk.computation.instructions[position]
         varying = {i for i in op.operands if walk.varying[i]}
         if _is_outer_product(walk, position, op, varying) and not late[position]:
-            found.add(position)
+            spread_out.add(position)
         if op.opcode == "add" and len(varying) == 2 and not walk.optimizing[position]:
-            found |= {i for i in varying if _is_spread_array(walk, i, late)}
+            spread_out |= {i for i in varying if _is_spread_array(walk, i, late)}
     for end in walk.sourceless.intersection(ends):
-        found |= _spread_out_behind(walk, end, late)
-    return frozenset(found)
+        spread_out |= _spread_out_behind(walk, end, late)
+    return frozenset(spread_out)
 
 
 def _is_spread_array(walk: GradientWalk, position: int, late: Mask) -> bool:
@@ -199,22 +201,22 @@ def _gradient_within(walk: GradientWalk, end: int) -> int:
     shape = instructions[end].shape
     if walk.forward[end] or not _has_axes(shape) or walk.marks.get(end) == "bwd":
         return -1
-    found, squares = -1, False
+    product, squares = -1, False
     waiting = {end}
     for _ in range(_MOST_STEPS):
         position = max(waiting)
         op = instructions[position]
         if len(waiting) == 1 and squares and op.opcode in _PRODUCTS and _is_alike(op.shape, shape):
-            found = position
+            product = position
         waiting.discard(position)
         varying = {i for i in op.operands if walk.varying[i]}
         if any(walk.forward[i] or instructions[i].parameter_number >= 0 for i in varying):
-            return found
+            return product
         squares |= op.opcode == "dot" and all(walk.varying[i] for i in op.operands)
         waiting |= varying
         if not waiting:
-            return found
-    return found
+            return product
+    return product
 
 
 def _is_alike(shape: Shape, other: Shape) -> bool:

@@ -178,7 +178,7 @@ def _only_copied(computation: Computation, bodies: "Sequence[_Body]") -> set[int
 
 
 class _Body:
-    """One region: what it reads, what it copies, what others read of it."""
+    """One region: its operands, the ops that it copies, and the results that others read."""
 
     def __init__(self, computation: Computation, members: list[int]) -> None:
         self.computation = computation

@@ -123,8 +123,8 @@ class Codelet:
 
     def code_size(self, types: Sequence[str]) -> CodeSize:
         """Return the bytes of its code for the element types of operands and results, in order."""
-        found = counted_code(self.code_kind, types[0], types[-1]) if types else None
-        return found or CodeSize(self.code_bytes)
+        counted = counted_code(self.code_kind, types[0], types[-1]) if types else None
+        return counted or CodeSize(self.code_bytes)
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return how the work splits; the shapes are those of the whole tensors."""

@@ -54,7 +54,7 @@ def monoid_of(expression: Expression) -> str | None:
     if number < 2:
         return None
     node = expression.nodes[number - 2]
-    reached = sorted(_behind_converts(expression, x) for x in node.arguments)
+    reached = sorted(_behind_converts(expression, number) for number in node.arguments)
     return node.op if node.op in MONOIDS and reached == [0, 1] else None
 
 

@@ -32,8 +32,8 @@ def plan_of(expression: Expression) -> Plan:
     count = len(expression.operand_types)
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
-    first_result = {x: n for n, x in reversed(list(enumerate(expression.results)))}
-    later: set[int] = {x for x in expression.results if x < count}
+    first_result = {number: n for n, number in reversed(list(enumerate(expression.results)))}
+    later: set[int] = {number for number in expression.results if number < count}
     moves: list[Move] = []
     for position in range(len(steps) - 1, -1, -1):
         node, number = expression.nodes[position], count + position
@@ -52,7 +52,7 @@ def plan_of(expression: Expression) -> Plan:
                 read_later=tuple(sorted(later)) if number in first_result else (),
             )
         )
-        later |= {x for x in node.arguments if x < count}
+        later |= {number for number in node.arguments if number < count}
     return Plan(
         operands=count,
         fixed=tuple(
@@ -63,7 +63,11 @@ def plan_of(expression: Expression) -> Plan:
         results=expression.results,
         dtypes=tuple(storage_dtype(t) for t in expression.result_types),
         warns=not all(
-            never_warns(node.op, [expression.type_of(x) for x in node.arguments], node.element_type)
+            never_warns(
+                node.op,
+                [expression.type_of(number) for number in node.arguments],
+                node.element_type,
+            )
             for node in expression.nodes
         ),
         walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
@@ -84,13 +88,13 @@ def saving(expression: Expression) -> float:
     An op that takes no rounding takes numpy about a sixteenth of one: 0.08 ns for an element in
     cache against 1.2 ns.
     """
-    found = 0.0
+    saved = 0.0
     for node in expression.nodes:
         if is_narrow(node.element_type) and node.op not in _NEVER_ROUNDED:
-            found += 1
+            saved += 1
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
-            found += _UNROUNDED
-    return found
+            saved += _UNROUNDED
+    return saved
 
 
 _UNROUNDED = 1 / 16
@@ -117,7 +121,7 @@ def _check(expression: Expression) -> None:
                 f"node {number} of an expression is {node.op!r} of {node.arguments}",
                 hint="nodes are elementwise ops on operands and earlier nodes",
             )
-    if any(not 0 <= x < count + len(expression.nodes) for x in expression.results):
+    if any(not 0 <= number < count + len(expression.nodes) for number in expression.results):
         raise UsageError(
             "E3091",
             f"results {expression.results} of an expression name none of its values",
@@ -127,9 +131,9 @@ def _check(expression: Expression) -> None:
 
 def _step(expression: Expression, node: Node) -> Step:
     """Bind a node, by a faster step where a constant argument allows one."""
-    types = [expression.type_of(x) for x in node.arguments]
+    types = [expression.type_of(number) for number in node.arguments]
     if node.op == "select":
-        chosen = or_zero(node, [_constant(expression, x) for x in node.arguments])
+        chosen = or_zero(node, [_constant(expression, number) for number in node.arguments])
         if chosen is not None:
             return chosen
     if node.op in ("maximum", "minimum"):
@@ -169,7 +173,7 @@ def _buffers(expression: Expression) -> list[int]:
     free: dict[np.dtype[Any], list[int]] = {}
     ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
     chosen: list[int] = []
-    made = 0
+    buffer_count = 0
     for position, node in enumerate(expression.nodes):
         for x in ends[position]:
             free.setdefault(storage_dtype(expression.nodes[x].element_type), []).append(chosen[x])
@@ -180,8 +184,8 @@ def _buffers(expression: Expression) -> list[int]:
         if free.get(dtype):
             chosen.append(free[dtype].pop())
         else:
-            chosen.append(made)
-            made += 1
+            chosen.append(buffer_count)
+            buffer_count += 1
         if last[count + position] >= 0:
             ends[last[count + position]].append(position)
     return chosen

@@ -62,29 +62,29 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
         if len(arguments) == 1:
             return lambda values, out: array(ufunc(values[first], out=out))
         return lambda values, out: array(ufunc(values[first], values[last], out=out))
-    return lambda values, out: step([values[x] for x in arguments], out)
+    return lambda values, out: step([values[number] for number in arguments], out)
 
 
 def in_blocks(
     walk: Walk, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Shape
 ) -> list[Array]:
     """Run all nodes on one block after the other; results are whole arrays."""
-    made = [
+    wholes = [
         result_like(arrays, shape, dtype) if out is None else out
         for out, dtype in zip(outs, walk.dtypes, strict=True)
     ]
-    if not made:
+    if not wholes:
         return []
-    count = len(made)
-    aligned = [made[0], *arrays]
+    count = len(wholes)
+    aligned = [wholes[0], *arrays]
     align(aligned, len(aligned))
-    calls = _calls(walk, made, arrays)
+    calls = _calls(walk, wholes, arrays)
     spread = _spread(walk)
     fixed = list(walk.fixed)
     buffered = {move.buffer: move.dtype for move in walk.moves if move.buffer >= 0}
     buffers: dict[int, Array] = {}
     part: Shape = ()
-    for pieces in blocks(made[0], *made[1:], *aligned[1:]):
+    for pieces in blocks(wholes[0], *wholes[1:], *aligned[1:]):
         if pieces[0].shape != part:
             part = pieces[0].shape
             buffers = {x: aligned_empty(part, dtype) for x, dtype in buffered.items()}
@@ -101,11 +101,11 @@ def in_blocks(
         for target, number in zip(pieces, walk.results, strict=False):
             if values[number] is not target:
                 np.copyto(target, values[number])
-    return made
+    return wholes
 
 
 def _calls(
-    walk: Walk, made: Sequence[Array], arrays: Sequence[Array]
+    walk: Walk, wholes: Sequence[Array], arrays: Sequence[Array]
 ) -> list[tuple[Operation, int, int, int]]:
     """Return for each node what computes it, its number, and where its value may be written.
 
@@ -115,9 +115,9 @@ def _calls(
     full = [True] * walk.operands + [False] * len(walk.fixed)
     calls = []
     for move in walk.moves:
-        full[move.number] = any(full[x] for x in move.arguments)
+        full[move.number] = any(full[number] for number in move.arguments)
         result, buffer = move.result, move.buffer
-        if result >= 0 and not untouched(made[result], arrays, move.read_later):
+        if result >= 0 and not untouched(wholes[result], arrays, move.read_later):
             result = -1
         if not full[move.number]:
             result = buffer = -1
@@ -130,22 +130,22 @@ def _spread(walk: Walk) -> list[int]:
 
     numpy's extrema of arrays take half the time of those of an array and a number.
     """
-    found = set()
+    constants = set()
     for move in walk.moves:
         if isinstance(move.step, Plain) and move.step.ufunc in (np.maximum, np.minimum):
-            nodes = [x - walk.operands for x in move.arguments]
+            nodes = [number - walk.operands for number in move.arguments]
             constant = [n for n in nodes if n >= 0 and walk.fixed[n] is not None]
             if len(constant) < len(nodes):
-                found.update(constant)
-    return sorted(found)
+                constants.update(constant)
+    return sorted(constants)
 
 
 def _filled(shape: Shape, value: Array | None) -> Array | None:
     if value is None:
         return None
-    made = aligned_empty(shape, value.dtype)
-    made.fill(value)
-    return made
+    filled = aligned_empty(shape, value.dtype)
+    filled.fill(value)
+    return filled
 
 
 def untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:

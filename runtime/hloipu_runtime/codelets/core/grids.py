@@ -109,12 +109,12 @@ def one_of(block: Block) -> Callable[[Array], Array | None]:
     if not array.ndim:
         return lambda x: x
     start = (0,) * array.ndim
-    held = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
-    is_one = array[held].size <= 1
+    stored_once = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)
+    is_one = array[stored_once].size <= 1
 
     def value(x: Array) -> Array | None:
         first = np.array(x[start])
-        return first if is_one or _same_bytes(x[held], first) else None
+        return first if is_one or _same_bytes(x[stored_once], first) else None
 
     return value
 
@@ -132,15 +132,15 @@ def one_by_one(
 ) -> list[Array]:
     """Run on one tile after the other: for what cannot be computed on a grid."""
     grid = results[0].grid
-    made = [np.empty((*grid, *r.part), dtype) for r, dtype in zip(results, dtypes, strict=True)]
+    wholes = [np.empty((*grid, *r.part), dtype) for r, dtype in zip(results, dtypes, strict=True)]
     for place in product(*map(range, grid)):
         parts = run(
             [_at(block, place)._replace(array=np.asarray(block.data[place])) for block in operands],
             [_at(r, place) for r in results],
         )
-        for whole, part in zip(made, parts, strict=True):
+        for whole, part in zip(wholes, parts, strict=True):
             whole[place] = part
-    return made
+    return wholes
 
 
 def _at(block: Block, place: tuple[int, ...]) -> Block:

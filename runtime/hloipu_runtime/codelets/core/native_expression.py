@@ -68,14 +68,14 @@ class NativeExpression:
             self._staged = staged(lowered(self._expression, halves=compiler.halves))
         if not self._staged.instructions:
             return None
-        made = [
+        computed = [
             result_like(arrays, shape, dtype) if out is None else out
             for dtype, out in zip(self._dtypes, outs, strict=True)
         ]
-        whole = [made[0], *map(np.asarray, arrays)]  # numbers become arrays
+        whole = [computed[0], *map(np.asarray, arrays)]  # numbers become arrays
         if not all(x.flags.c_contiguous for x in whole):
             align(whole, len(whole))
-        whole = [*whole[1:], *made]
+        whole = [*whole[1:], *computed]
         key = tuple([(x.shape, x.strides) for x in whole])
         idle = self._idle.get(key)
         if idle is None:
@@ -92,19 +92,19 @@ class NativeExpression:
             prepared = fresh
         prepared.run(whole, shape)
         idle.append(prepared)
-        return made
+        return computed
 
     def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
         """Return the stages for operands and results as they lie; None: kernels cannot yet."""
         assert self._staged is not None
-        found = layout_of(shape, arrays, len(self._dtypes))
-        if found is None:
+        layout = layout_of(shape, arrays, len(self._dtypes))
+        if layout is None:
             return None
-        prepared = Prepared(self._staged, found, self._code_of)
+        prepared = Prepared(self._staged, layout, self._code_of)
         if not prepared.is_ready:
             return None
         if prepared.kept_bytes:
-            kept_buffers().made(self, prepared.kept_bytes)
+            kept_buffers().count_bytes(self, prepared.kept_bytes)
         return prepared
 
     def let_go(self) -> None:
@@ -143,7 +143,7 @@ class _KeptBuffers:
         """Of each, the one that made some last at the end."""
         self._lock = Lock()
 
-    def made(self, expression: NativeExpression, size: int) -> None:
+    def count_bytes(self, expression: NativeExpression, size: int) -> None:
         """Count buffers that were made; too many make others let go of theirs, or this one."""
         with self._lock:
             self._bytes[expression] = self._bytes.pop(expression, 0) + size
@@ -177,9 +177,9 @@ def natively(expression: Expression, gain: float, plain: Bound, shape: Sizes) ->
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         if settings().compiles:
-            made = native.run(arrays, outs, shape)
-            if made is not None:
-                return made
+            computed = native.run(arrays, outs, shape)
+            if computed is not None:
+                return computed
         return plain(arrays, outs)
 
     return run
@@ -196,10 +196,10 @@ def one_call_by_kernels(
         return None
 
     def run(*arrays: Array, out: Array | None = None) -> Array:
-        made = np.asarray(bound(arrays, [out])[0])
-        if out is None or made is out:
-            return made
-        np.copyto(out, made)
+        computed = np.asarray(bound(arrays, [out])[0])
+        if out is None or computed is out:
+            return computed
+        np.copyto(out, computed)
         return out
 
     call = Call(run, tuple(range(operands)), operands, shape, dtype,

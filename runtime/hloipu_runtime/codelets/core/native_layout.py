@@ -58,22 +58,22 @@ def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) 
     first = results[0].strides
     order = tuple(sorted(range(len(shape)), key=lambda axis: -abs(first[axis])))
     sizes = tuple(shape[axis] for axis in order)
-    dense = [_dense(sizes, x.item_bytes) for x in results]
+    dense = [_dense(sizes, form.item_bytes) for form in results]
     for form, strides in zip(results, dense, strict=True):
         if any(
             form.strides[d] != s for d, s, n in zip(order, strides, sizes, strict=True) if n > 1
         ):
             return None
-    spread = [_spread(x, shape, order) for x in operands]
-    split = _split(sizes, spread, [x.item_bytes for x in operands])
+    spread = [_spread(form, shape, order) for form in operands]
+    split = _split(sizes, spread, [form.item_bytes for form in operands])
     columns = prod(sizes[split:])
     places = [
-        _place(sizes, strides, split, x.item_bytes)
-        for strides, x in zip(spread, operands, strict=True)
+        _place(sizes, strides, split, form.item_bytes)
+        for strides, form in zip(spread, operands, strict=True)
     ]
-    places += [Place(columns * x.item_bytes, x.item_bytes) for x in results]
+    places += [Place(columns * form.item_bytes, form.item_bytes) for form in results]
     moved = None if order == tuple(range(len(shape))) else order
-    copies = any(x.is_copied for x in places)
+    copies = any(place.is_copied for place in places)
     return Layout(prod(sizes[:split]), columns, split, moved, tuple(places), copies)
 
 
@@ -136,14 +136,14 @@ def _runs(sizes: Sizes, strides: Sizes, item_bytes: int) -> bool:
     return all(s == d for s, d, n in pairs if n > 1)
 
 
-def laid_out(x: Array, shape: Sizes, found: Layout, place: Place) -> Array:
+def laid_out(x: Array, shape: Sizes, layout: Layout, place: Place) -> Array:
     """Return an operand so that its rows lie as its place says."""
     if not place.is_copied:
         return x
     whole = np.broadcast_to(x, shape)
-    if found.order is not None:
-        whole = whole.transpose(found.order)
+    if layout.order is not None:
+        whole = whole.transpose(layout.order)
     if not place.column_bytes:
-        kept: list[slice | int] = [slice(None)] * found.split
-        whole = whole[(*kept, *[0] * (len(shape) - found.split))]
+        kept: list[slice | int] = [slice(None)] * layout.split
+        whole = whole[(*kept, *[0] * (len(shape) - layout.split))]
     return np.ascontiguousarray(whole)

@@ -65,9 +65,9 @@ class _Step:
 
     def __call__(self, arrays: list[Array], block: Block) -> None:
         target = self._target(arrays, block)
-        made = self._step([view(arrays, block) for view in self._views], target)
-        if made is not target:
-            np.copyto(target, made)
+        computed = self._step([view(arrays, block) for view in self._views], target)
+        if computed is not target:
+            np.copyto(target, computed)
 
 
 def _copy(x: list[Array], out: Array | None) -> Array:
@@ -78,8 +78,8 @@ def _copy(x: list[Array], out: Array | None) -> Array:
 class Prepared:
     """An expression's stages for arrays that lie in one way. One run at a time may have it."""
 
-    def __init__(self, staged: Staged, found: Layout, compile: Compile) -> None:
-        self._staged, self._layout = staged, found
+    def __init__(self, staged: Staged, layout: Layout, compile: Compile) -> None:
+        self._staged, self._layout = staged, layout
         self._calls: list[_Call | _Step] = []
         self._buffers: dict[int, Array] = {}
         self._viewed: set[int] = set()
@@ -87,7 +87,7 @@ class Prepared:
         lowered, count = staged.lowered, len(staged.lowered.operand_types)
         self._slots = {k: k for k in range(count)}
         """Of values that are arrays of a run: which one."""
-        elements = max(1, min(STAGED_ELEMENTS, found.rows * found.columns))
+        elements = max(1, min(STAGED_ELEMENTS, layout.rows * layout.columns))
         reading = max((staged.last_read.get(k, -1) for k in range(count)), default=-1)
         for position, stage in enumerate(staged.stages):
             for number in stage.results:
@@ -100,7 +100,7 @@ class Prepared:
                 views = [self._view(x) for x in stage.operands]
                 self._calls.append(_Step(stage.part.step, views, self._view(stage.number)))
                 continue
-            places = [self._place(x) for x in (*stage.operands, *stage.results)]
+            places = [self._place(number) for number in (*stage.operands, *stage.results)]
             shared = tuple(not x[0].column_bytes for x in places[: len(stage.operands)])
             code = compile(stage, shared)
             if code is None:
@@ -121,25 +121,25 @@ class Prepared:
 
     def run(self, arrays: list[Array], shape: Sizes) -> None:
         """Compute; `arrays`: operands that broadcast to the shape, then results."""
-        found = self._layout
-        if not found.rows * found.columns:
+        layout = self._layout
+        if not layout.rows * layout.columns:
             return
-        if found.copies:
+        if layout.copies:
             arrays = [
-                laid_out(x, shape, found, place)
-                for x, place in zip(arrays, found.places, strict=True)
+                laid_out(x, shape, layout, place)
+                for x, place in zip(arrays, layout.places, strict=True)
             ]
         addresses = [address_of(x) for x in arrays]
         for call in self._calls:
             if isinstance(call, _Call):
                 call.begin(addresses)
         if len(self._calls) == 1 and isinstance(self._calls[0], _Call):
-            self._calls[0](arrays, (0, 0, found.rows, found.columns))
+            self._calls[0](arrays, (0, 0, layout.rows, layout.columns))
             return
         rows = list(arrays)
         for k in self._viewed:
             rows[k] = self._as_rows(k, arrays[k])
-        for block in _blocks(found):
+        for block in _blocks(layout):
             for call in self._calls:
                 call(rows, block)
 
@@ -165,11 +165,11 @@ class Prepared:
         return lambda arrays, block: buffer[: block[2] * block[3]].reshape(block[2:])
 
     def _as_rows(self, k: int, x: Array) -> Array:
-        found, place = self._layout, self._layout.places[k]
-        if x.flags.c_contiguous and x.size == found.rows * found.columns:
-            return x.reshape(found.rows, found.columns)
+        layout, place = self._layout, self._layout.places[k]
+        if x.flags.c_contiguous and x.size == layout.rows * layout.columns:
+            return x.reshape(layout.rows, layout.columns)
         strides = (place.row_bytes, place.column_bytes)
-        return np.lib.stride_tricks.as_strided(x, (found.rows, found.columns), strides)
+        return np.lib.stride_tricks.as_strided(x, (layout.rows, layout.columns), strides)
 
 
 def _view_of(slot: int) -> View:
@@ -182,15 +182,15 @@ def _view_of(slot: int) -> View:
     return view
 
 
-def _blocks(found: Layout) -> Iterator[Block]:
-    if found.columns > STAGED_ELEMENTS:
-        for row in range(found.rows):
-            for column in range(0, found.columns, STAGED_ELEMENTS):
-                yield row, column, 1, min(STAGED_ELEMENTS, found.columns - column)
+def _blocks(layout: Layout) -> Iterator[Block]:
+    if layout.columns > STAGED_ELEMENTS:
+        for row in range(layout.rows):
+            for column in range(0, layout.columns, STAGED_ELEMENTS):
+                yield row, column, 1, min(STAGED_ELEMENTS, layout.columns - column)
         return
-    step = max(1, STAGED_ELEMENTS // found.columns)
-    for row in range(0, found.rows, step):
-        yield row, 0, min(step, found.rows - row), found.columns
+    step = max(1, STAGED_ELEMENTS // layout.columns)
+    for row in range(0, layout.rows, step):
+        yield row, 0, min(step, layout.rows - row), layout.columns
 
 
 def layout_of(shape: Sizes, arrays: Sequence[Array], results: int) -> Layout | None:

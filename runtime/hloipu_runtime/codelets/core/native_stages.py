@@ -28,15 +28,15 @@ class KernelStage(NamedTuple):
     def kernel(self, shared: Sequence[bool]) -> Kernel:
         """Return what to compile, where it is known which operands a row shares."""
         place = {number: k for k, number in enumerate(self.operands)}
-        made = [number for number, _ in self.instructions]
+        computed = [number for number, _ in self.instructions]
         known = [number for number, _, _ in self.literals]
-        place |= {number: k for k, number in enumerate((*known, *made), len(place))}
+        place |= {number: k for k, number in enumerate((*known, *computed), len(place))}
         return Kernel(
             tuple(Operand(*x) for x in zip(self.types, shared, strict=True)),
             tuple((place[number], kind, text) for number, kind, text in self.literals),
             tuple(
-                (place[n], x._replace(arguments=tuple(place[a] for a in x.arguments)))
-                for n, x in self.instructions
+                (place[n], op._replace(arguments=tuple(place[a] for a in op.arguments)))
+                for n, op in self.instructions
             ),
             tuple(place[number] for number in self.results),
         )
@@ -88,10 +88,16 @@ def staged(lowered: Lowered) -> Staged:
         if isinstance(part, NumpyStep):
             # Odd levels are numpy's: behind a kernel the next one, behind a step the same.
             numpy_made.add(number)
-            level.append(max((level[x] | 1 for x in arguments), default=1))
+            level.append(max((level[number] | 1 for number in arguments), default=1))
         else:
             level.append(
-                max((level[x] + 1 if x in numpy_made else level[x] for x in arguments), default=0)
+                max(
+                    (
+                        level[number] + 1 if number in numpy_made else level[number]
+                        for number in arguments
+                    ),
+                    default=0,
+                )
             )
     constants = {
         n: part.value for n, part in enumerate(lowered.parts, count) if isinstance(part, Constant)
@@ -135,14 +141,16 @@ def _kernel_stage(
     constants: dict[int, Array],
 ) -> KernelStage:
     inside = {number for number, _ in instructions}
-    reads = dict.fromkeys(x for _, part in instructions for x in part.arguments if x not in inside)
+    reads = dict.fromkeys(
+        number for _, part in instructions for number in part.arguments if number not in inside
+    )
     literals = tuple(
-        (x, lowered.type_of(x), _literal(constants[x]))
-        for x in reads
-        if x in constants and constants[x].dtype.kind in "iub"
+        (number, lowered.type_of(number), _literal(constants[number]))
+        for number in reads
+        if number in constants and constants[number].dtype.kind in "iub"
     )
     known = {x for x, _, _ in literals}
-    operands = tuple(x for x in reads if x not in known)
+    operands = tuple(number for number in reads if number not in known)
     return KernelStage(
         operands,
         tuple(map(lowered.type_of, operands)),

@@ -85,12 +85,12 @@ def run_calls(straight: Straight, operands: int) -> Callable[..., list[Array]]:
         values = [*arrays, *rest]
         with quietly():
             for function, arguments, number, shape, dtype, takes_out in calls:
-                given = [values[x] for x in arguments]
+                given = [values[number] for number in arguments]
                 if takes_out:
                     values[number] = function(*given, out=np.empty(shape, dtype))
                 else:
                     values[number] = function(*given)
-        return [values[x] for x in results]
+        return [values[number] for number in results]
 
     return run
 
@@ -123,7 +123,7 @@ def calls_in_buffers(straight: Straight, operands: int) -> Callable[..., list[Ar
         _give_back([x for x in dying if x in buffer_of], buffer_of, free)
         calls.append((call.function, call.arguments, call.number, place, out, read_later))
     results, constants = straight.results, straight.constants
-    count = 1 + max((operands - 1, *constants, *results, *(x.number for x in straight.calls)))
+    count = 1 + max((operands - 1, *constants, *results, *(call.number for call in straight.calls)))
     rest = [constants.get(number) for number in range(operands, count)]
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
@@ -136,10 +136,10 @@ def calls_in_buffers(straight: Straight, operands: int) -> Callable[..., list[Ar
                     if _takes(given, out, [arrays[k] for k in read_later]):
                         target = given
                 if target is None:
-                    values[number] = function(*[values[x] for x in arguments])
+                    values[number] = function(*[values[number] for number in arguments])
                 else:
-                    values[number] = function(*[values[x] for x in arguments], out=target)
-        return [values[x] for x in results]
+                    values[number] = function(*[values[number] for number in arguments], out=target)
+        return [values[number] for number in results]
 
     return run
 

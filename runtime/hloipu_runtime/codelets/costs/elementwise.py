@@ -92,7 +92,7 @@ def _single(
         supervisor = _SUPERVISOR + _UNARY_EXIT
         return _shared(machine, supervisor, Slots(prologue).plus(loop), argument_type, node, share)
     constant = Repeats(1, elements, 1)
-    arguments = [repeats[x] if x < count else constant for x in node.arguments]
+    arguments = [repeats[number] if number < count else constant for number in node.arguments]
     repeated = next((x for x in arguments if x is not None), None)
     slots = _binary_slots(op, node, argument_type, repeated, elements, contexts)
     return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
@@ -122,15 +122,17 @@ def _binary_slots(
     slices, rows, inner = repeated
     once = rate_of(op, argument_type, scalar=True)
     # Writing the repeated elements out first: two slots for each, by no source.
-    found = [full if repeated.is_full else full.plus(Slots(2 * share, 2 * share))]
+    slots_of_vertices = [full if repeated.is_full else full.plus(Slots(2 * share, 2 * share))]
     if repeated.is_scalar:
-        found.append(Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4)))
+        slots_of_vertices.append(
+            Slots(20).plus(_loop(once, argument_type, share, 1 if external else 4))
+        )
     if inner == 1:
         is_aligned = not rows % vector_elements(column_of(argument_type))
         around = Slots(_ALIGNED_ROW if is_aligned else _ROW)
         by_row = _loop(once, argument_type, rows, 1).plus(around)
         by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(around)
-        found += [
+        slots_of_vertices += [
             Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
             Slots(15).plus(by_column.times(slices, assumed=False)),
         ]
@@ -140,8 +142,8 @@ def _binary_slots(
         down = min(
             column * (8 + 2 * _over(rows, contexts)), _over(column, contexts) * (8 + 2 * rows)
         )
-        found.append(Slots(17 + slices * (17 + down)))
-    return min(found)
+        slots_of_vertices.append(Slots(17 + slices * (17 + down)))
+    return min(slots_of_vertices)
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
@@ -216,19 +218,19 @@ def _is_scaled_add(expression: Expression, nodes: Sequence[Node], scalars: froze
     if len(nodes) != 2 or len(expression.operand_types) != 3 or len(expression.nodes) != 2:
         return False
     product, total = nodes
-    made = len(expression.operand_types)
+    product_number = len(expression.operand_types)
     if product.op != "multiply" or total.op not in ("add", "subtract"):
         return False
     if total.element_type not in ("f32", "f16") or {*expression.operand_types} != {
         total.element_type
     }:
         return False
-    scales = [x for x in product.arguments if x in scalars]
-    added = [x for x in total.arguments if x != made]
-    if total.op == "subtract" and total.arguments[1] != made:
+    scales = [number for number in product.arguments if number in scalars]
+    added = [number for number in total.arguments if number != product_number]
+    if total.op == "subtract" and total.arguments[1] != product_number:
         return False
     return (
-        expression.results == (made + 1,)
+        expression.results == (product_number + 1,)
         and len(scales) == 1
         and len(added) == 1
         and added[0] not in scalars

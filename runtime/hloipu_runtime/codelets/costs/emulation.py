@@ -39,10 +39,10 @@ def widened(machine: Machine, slots: Slots, types: Collection[str]) -> Slots:
         (emulation.c64_factor, "c64"),
         (emulation.c128_factor, "c128"),
     ]
-    found = max(((f, t) for f, t in factors if t in types), default=None)
-    if found is None:
+    widest = max(((f, t) for f, t in factors if t in types), default=None)
+    if widest is None:
         return slots
-    factor, element_type = found
+    factor, element_type = widest
     assumed = machine.rests_on_assumption(f"emulation.{element_type}_factor")
     return slots.times(factor, assumed=assumed)
 
@@ -51,9 +51,9 @@ def conversion_slots(machine: Machine, types: Collection[str], share: int) -> Sl
     """Return the slots to bring elements of short types to those computed in, and back."""
     slots = Slots(0)
     for element_type in types:
-        found = _conversion(machine, element_type)
-        if found is not None:
-            price, key = found
+        conversion = _conversion(machine, element_type)
+        if conversion is not None:
+            price, key = conversion
             assumed = machine.rests_on_assumption(f"emulation.{key}")
             slots = slots.plus(Slots(price * share, price * share if assumed else 0))
     return slots

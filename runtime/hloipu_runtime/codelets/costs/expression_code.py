@@ -24,7 +24,7 @@ _REDUCTION_BYTES = 128
 
 def single_op(expression: Expression) -> str:
     """Return the op of an expression of one, else nothing."""
-    ops = [x.op for x in expression.nodes if x.op != "constant"]
+    ops = [node.op for node in expression.nodes if node.op != "constant"]
     return ops[0] if len(ops) == 1 and len(expression.results) == 1 else ""
 
 
@@ -33,7 +33,7 @@ def expression_bytes(
 ) -> int:
     """Return the code of expressions in one vertex, of so many operands and results."""
     slots = 2 * max(0, moved - _IN_FRAME) + sum(
-        _slots(x, n) for x in expressions for n in range(len(x.nodes))
+        _slots(expression, n) for expression in expressions for n in range(len(expression.nodes))
     )
     code_bytes = SHARED_FRAME_BYTES + _COPIES * _INSTRUCTION_BYTES * slots
     return code_bytes + loops * _LOOP_BYTES + reductions * _REDUCTION_BYTES

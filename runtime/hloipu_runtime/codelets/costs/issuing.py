@@ -106,7 +106,7 @@ def op_issue(
     argument_type = expression.type_of(node.arguments[0]) if node.arguments else node.element_type
     slots = _float_slots(expression, node, argument_type, share, numbers)
     if slots is None:
-        full = [x for x in node.arguments if x not in numbers]
+        full = [number for number in node.arguments if number not in numbers]
         scalar = len(full) < len(node.arguments) == 2
         rate = rate_inside(table_name(node), argument_type, len(full), scalar=scalar)
         turns = over(share, rate.elements or vector_elements(column_of(argument_type)))
@@ -216,7 +216,7 @@ def _mask_kinds(expression: Expression) -> dict[int, str]:
             if column in PACKING:
                 kinds[number] = column
         elif node.element_type == "pred" and node.op != "convert":
-            masks = [kinds[x] for x in node.arguments if x in kinds]
+            masks = [kinds[number] for number in node.arguments if number in kinds]
             if masks:
                 kinds[number] = masks[0]
     return kinds

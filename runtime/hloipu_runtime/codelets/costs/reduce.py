@@ -110,11 +110,11 @@ def _shared(
     partials = over(prod(shape), outputs)
     inner = not dimensions or max(dimensions) == len(shape) - 1
     runs = _runs(shape, dimensions)
-    found = _cut(machine, loop, outputs, partials, runs, contiguous=inner)
+    cheapest = _cut(machine, loop, outputs, partials, runs, contiguous=inner)
     if not inner and prod(shape[max(dimensions) + 1 :]) == 1:
         # What is kept behind takes no room: both vertices can do it.
-        found = min(found, _cut(machine, loop, outputs, partials, runs, contiguous=True))
-    return found
+        cheapest = min(cheapest, _cut(machine, loop, outputs, partials, runs, contiguous=True))
+    return cheapest
 
 
 def summing_cycles(
@@ -128,10 +128,10 @@ def summing_cycles(
     each = 3 + loop.step_slots * np.maximum(0, partials - 1)
     vectors = over(over(outputs, machine.tile.worker_contexts), loop.lanes)
     slots = 16 + vectors * (3 + loop.store_slots + each)
-    found: NDArray[np.int64] = (
+    cycles: NDArray[np.int64] = (
         machine.tile.supervisor_vertex_cycles + machine.tile.worker_contexts * slots
     )
-    return found
+    return cycles
 
 
 def convolution_summing_work(machine: Machine, partials: Tensor, result: Tensor) -> TileWork:

@@ -60,14 +60,14 @@ def row_work(machine: Machine, work: RowWork) -> TileWork:
     contexts, supervisor = machine.tile.worker_contexts, machine.tile.supervisor_vertex_cycles
     rows = over(work.rows, contexts)
     dealt = _slots(machine, work, rows, work.length)
-    found = [(shared_vertex_cycles(machine, supervisor, dealt.slots), dealt)]
+    cycles_and_slots = [(shared_vertex_cycles(machine, supervisor, dealt.slots), dealt)]
     if work.rows % contexts:
         shared = _slots(machine, work, work.rows, over(work.length, contexts))
         count = len(work.reductions)
         combined = shared.plus(Slots(*[count * work.rows * contexts * _COMBINING] * 2))
         calls = supervisor * (1 + count)
-        found.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
-    cycles, _ = min(found)
+        cycles_and_slots.append((shared_vertex_cycles(machine, calls, combined.slots), combined))
+    cycles, _ = min(cycles_and_slots)
     return TileWork(cycles, cycles)
 
 
@@ -75,16 +75,20 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
     """Return the slots of a worker that has `length` elements of each of `rows` rows."""
     elements = rows * length
     total = Slots(_PROLOGUE, _PROLOGUE)
-    made = len(work.types) - sum(len(x.results) for x in work.expressions) - len(work.reductions)
+    value_count = (
+        len(work.types)
+        - sum(len(expression.results) for expression in work.expressions)
+        - len(work.reductions)
+    )
     moved_types: set[str] = set()
     reductions = list(work.reductions)
     for step, (expression, sources) in enumerate(zip(work.expressions, work.sources, strict=True)):
-        results = range(made, made + len(expression.results))
-        made += len(results)
+        results = range(value_count, value_count + len(expression.results))
+        value_count += len(results)
         taken: list[tuple[int, str]] = []
         while reductions and reductions[0][0] == step:
             _, value, monoid = reductions.pop(0)
-            made += 1
+            value_count += 1
             taken.append((value, monoid))
         issue = Issue()
         for number in sources:
@@ -102,7 +106,7 @@ def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
         for value, monoid in taken:
             element_type = "f16" if value in narrow else work.types[value]
             issue = issue.plus(taking_issue(machine, element_type, monoid, rows, length))
-        is_long = any(work.is_full[x] or work.is_column[x] for x in sources)
+        is_long = any(work.is_full[number] or work.is_column[number] for number in sources)
         loops = rows * _ROW_LOOP * (len(taken) + is_long)
         total = total.plus(issue.slots).plus(Slots(loops, loops - rows * _ROW_LOOP * len(taken)))
     return total.plus(conversion_slots(machine, tuple(sorted(moved_types)), elements))
@@ -112,7 +116,7 @@ def _taken_in(
     work: RowWork, expression: Expression, results: range, taken: list[tuple[int, str]]
 ) -> tuple[frozenset[int], frozenset[int]]:
     """Return a step's ops that accumulators do by themselves, and the values taken in as f16."""
-    later = {x for sources in work.sources for x in sources} | work.kept
+    later = {number for sources in work.sources for number in sources} | work.kept
     sums = {
         expression.results[value - results.start]: value
         for value, monoid in taken
@@ -135,7 +139,7 @@ def _ops_issue(
 ) -> Issue:
     """Return a step's ops on rows and elements of each; on a row's number they take a vector's."""
     rows, length = sizes
-    is_long = [work.is_full[x] or work.is_column[x] for x in sources]
+    is_long = [work.is_full[number] or work.is_column[number] for number in sources]
     numbers = numbers_in(expression, [k for k, long in enumerate(is_long) if not long])
     total = Issue()
     for number, node in enumerate(expression.nodes, len(sources)):

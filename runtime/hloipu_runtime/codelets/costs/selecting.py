@@ -87,13 +87,13 @@ def _group_slots(floating: bool, length: int, k: int) -> int:
     """
     k = min(k, length)
     one, around = EXTREMUM_SLOTS[floating], _LOOK_SLOTS[floating]
-    found: list[int] = []
+    slots_by_size: list[int] = []
     size = 1
-    while not found or size < 2 * length:
+    while not slots_by_size or size < 2 * length:
         groups = over(length, size)
         first = groups * around + length * one
         best = groups * one + around
         next_best = 2 * min(size, length) * one + around
-        found.append(first + k * (best + _STORED_SLOTS) + (k - 1) * next_best)
+        slots_by_size.append(first + k * (best + _STORED_SLOTS) + (k - 1) * next_best)
         size *= 2
-    return _PROLOGUE + min(found)
+    return _PROLOGUE + min(slots_by_size)

@@ -73,14 +73,14 @@ class BatchNorm(Codelet):
             x = np.moveaxis(x, range(rank), range(at, at + rank))
             features = prod(x.shape[at : at + rank + 1])
             merged.append(x.reshape((*x.shape[:at], features, *x.shape[at + rank + 1 :])))
-        made = []
+        arrays = []
         for x, result in zip(self._whole(merged, self.feature), results, strict=True):
             at = self.feature if x.ndim > 1 else 0
             part = result.part
             x = x.reshape((*part[:at], *shared.grid, *part[at:]))
             x = np.moveaxis(x, range(at, at + rank), range(rank))
-            made.append(spread(x, result.grid, shared.grid))
-        return made
+            arrays.append(spread(x, result.grid, shared.grid))
+        return arrays
 
     def _whole(self, arrays: list[Array], feature: int) -> list[Array]:
         """Compute on whole tensors."""

@@ -71,7 +71,7 @@ class LapackCall(Codelet):
         batch = tuple(Index(d) for d in range(count))
 
         def each(tensors: Sequence[Tensor]) -> tuple[tuple[Index, ...], ...]:
-            return tuple(batch + (ALL,) * (len(x.shape) - count) for x in tensors)
+            return tuple(batch + (ALL,) * (len(tensor.shape) - count) for tensor in tensors)
 
         return Indexing(operands[0].shape[:count], each(operands), each(results))
 
@@ -79,9 +79,9 @@ class LapackCall(Codelet):
         """Call the routine on all matrices of all tiles."""
         shared = share(operands)
         count = self._batch_rank(operands[0].part)
-        matrices = [x.part[count:] for x in results]
-        made = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
-        return [spread(x, operands[0].grid, shared.grid) for x in made]
+        matrices = [block.part[count:] for block in results]
+        computed = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
+        return [spread(x, operands[0].grid, shared.grid) for x in computed]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -90,7 +90,7 @@ class LapackCall(Codelet):
         shape = operands[0].shape
         count = self._batch_rank(shape)
         batch, element_type = prod(shape[:count]), self.element_type
-        if batch == 0 or any(0 in x.shape for x in operands):
+        if batch == 0 or any(0 in tensor.shape for tensor in operands):
             return TileWork(0)
         if self.routine == "potrf":
             return cholesky_work(machine, batch, shape[-1], element_type)

@@ -85,8 +85,8 @@ class Dot(Codelet):
             product = self._pieces(a, b, folded.dimensions)
         else:
             product = dot_general(a, b, folded.dimensions, self.element_type)
-        found = product.transpose(folded.order)
-        return [repeat(found, varies, (*grid, *results[0].part))]
+        in_order = product.transpose(folded.order)
+        return [repeat(in_order, varies, (*grid, *results[0].part))]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`, what layouts decide decided once where blocks have arrays."""
@@ -103,10 +103,10 @@ class Dot(Codelet):
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
             with quietly():
-                made = function(arrays[0], arrays[1])
-            if outs[0] is None and made.shape != shape:
-                made = np.broadcast_to(made, shape)
-            return [made]
+                computed = function(arrays[0], arrays[1])
+            if outs[0] is None and computed.shape != shape:
+                computed = np.broadcast_to(computed, shape)
+            return [computed]
 
         return run
 
@@ -132,16 +132,16 @@ class Dot(Codelet):
             if out is not None and not repeats and out.dtype is dtype:
                 target = out if order is None else out.transpose(back)
             with quietly():
-                made = multiply(arrays[0][left], arrays[1][right], target)
-            if out is not None and made is target:
+                computed = multiply(arrays[0][left], arrays[1][right], target)
+            if out is not None and computed is target:
                 return [out]
             if order is not None:
-                made = made.transpose(order)
+                computed = computed.transpose(order)
             if repeats:
-                made = made[places]
-            if out is None and made.shape != shape:
-                made = np.broadcast_to(made, shape)
-            return [made]
+                computed = computed[places]
+            if out is None and computed.shape != shape:
+                computed = np.broadcast_to(computed, shape)
+            return [computed]
 
         return run
 
@@ -156,22 +156,22 @@ class Dot(Codelet):
             return dotting(a.shape, b.shape, dimensions, self.element_type)
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
         cut = _cut(dimensions)
-        made = []
+        pieces = []
         for run in piece_runs(a.shape[left], self.part):
             x, y = split(a, left, *run).shape, split(b, right, *run).shape
             taken = slice(run[0], run[1])
             first = (*(slice(None),) * left, taken)
             second = (*(slice(None),) * right, taken)
-            made.append((first, x, second, y, dotting(x, y, cut, self.element_type)))
+            pieces.append((first, x, second, y, dotting(x, y, cut, self.element_type)))
 
-        if len(made) == 1:
-            first, x, second, y, function = made[0]
+        if len(pieces) == 1:
+            first, x, second, y, function = pieces[0]
             return lambda a, b, out: function(a[first].reshape(x), b[second].reshape(y), out)
 
         def multiply(a: Array, b: Array, out: Array | None) -> Array:
             products = [
                 function(a[first].reshape(x), b[second].reshape(y))
-                for first, x, second, y, function in made
+                for first, x, second, y, function in pieces
             ]
             return np.concatenate(products)
 
@@ -218,11 +218,11 @@ class Dot(Codelet):
         """Contract piece by piece, the short last one apart; pieces are the first dimension."""
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
         cut = _cut(dimensions)
-        made = [
+        pieces = [
             dot_general(split(a, left, *run), split(b, right, *run), cut, self.element_type)
             for run in piece_runs(a.shape[left], self.part)
         ]
-        return made[0] if len(made) == 1 else np.concatenate(made)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]

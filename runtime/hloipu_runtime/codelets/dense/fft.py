@@ -51,14 +51,14 @@ class Fft(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Every other dimension may be split."""
-        given, made = list(operands[0].shape), list(results[0].shape)
+        given, wanted = list(operands[0].shape), list(results[0].shape)
         require(self.kind in KINDS, "no kind of transform")
         require(0 <= self.dimension < len(given), "a dimension that there is not")
         half = self.length // 2 + 1 if self.length else 0
         ends = {"RFFT": (self.length, half), "IRFFT": (half, self.length)}
-        given[self.dimension], made[self.dimension] = ends.get(self.kind, (self.length,) * 2)
+        given[self.dimension], wanted[self.dimension] = ends.get(self.kind, (self.length,) * 2)
         require(tuple(given) == operands[0].shape, "a length that the operand has not")
-        require(tuple(made) == results[0].shape, "a length that the result has not")
+        require(tuple(wanted) == results[0].shape, "a length that the result has not")
         sizes, each = batch_labels(operands[0].shape, (self.dimension,))
         return Indexing(sizes, (each,), (each,))
 
@@ -68,8 +68,8 @@ class Fft(Codelet):
         shared = share(operands)
         axis = len(grid) + self.dimension
         rows = np.moveaxis(shared.arrays[0], axis, -1)
-        made = np.moveaxis(fft(rows, self.kind, (self.length,)), -1, axis)
-        return [spread(made, grid, shared.grid)]
+        transformed = np.moveaxis(fft(rows, self.kind, (self.length,)), -1, axis)
+        return [spread(transformed, grid, shared.grid)]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

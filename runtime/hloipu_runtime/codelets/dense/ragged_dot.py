@@ -76,8 +76,8 @@ class RaggedDot(Codelet):
         )
         group = self.rhs_group if self.rhs_group >= 0 else None
         dims = RaggedDotDimensions(dot, self.lhs_ragged, group)
-        made = ragged_dot(lhs, rhs, group_sizes, dims, self.dot.element_type)
-        return [np.asarray(made)]
+        computed = ragged_dot(lhs, rhs, group_sizes, dims, self.dot.element_type)
+        return [np.asarray(computed)]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -43,7 +43,7 @@ class ScaledDot(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return labels of the result's dimensions, those of blocks counting blocks."""
         dot = self.dot
-        indices = [[ALL] * len(x.shape) for x in operands]
+        indices = [[ALL] * len(tensor.shape) for tensor in operands]
         result = [ALL] * len(results[0].shape)
         sizes: list[int] = []
         blocks = [_blocks(operands[0], operands[2]), _blocks(operands[1], operands[3])]
@@ -75,14 +75,14 @@ class ScaledDot(Codelet):
             scale[tuple(slice(None) if has[side] else 0 for has in varies)] if scale.ndim else scale
             for side, scale in enumerate((lhs_scale, rhs_scale))
         ]
-        made = scaled_dot(
+        computed = scaled_dot(
             ScaledOperand(a, self.types[0], scales[0], self.types[2]),
             ScaledOperand(b, self.types[1], scales[1], self.types[3]),
             folded.dimensions,
             self.dot.element_type,
         )
         shape = (*results[0].grid, *results[0].part)
-        return [repeat(made.transpose(folded.order), varies, shape)]
+        return [repeat(computed.transpose(folded.order), varies, shape)]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

@@ -217,11 +217,11 @@ def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array]], tuple[
     limits = tuple(map(sub, whole, window))
 
     def index(at: Sequence[Array]) -> tuple[slice, ...]:
-        found = []
+        slices = []
         for start, limit, size in zip(at, limits, window, strict=True):
             low = min(max(int(start), 0), limit) if limit else 0
-            found.append(slice(low, low + size))
-        return tuple(found)
+            slices.append(slice(low, low + size))
+        return tuple(slices)
 
     return index
 

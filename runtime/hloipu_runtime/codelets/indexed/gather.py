@@ -66,12 +66,12 @@ class Gather(Codelet):
         table, indices = operands
         (result,) = results
         if is_whole(result) and is_whole(table):
-            made = gather(table.data, indices.data, self.dims, self.slice_sizes)
-            return [delivered(made, result)]
+            gathered = gather(table.data, indices.data, self.dims, self.slice_sizes)
+            return [delivered(gathered, result)]
         places = places_of(self.dims, self.slice_sizes, indices, table.whole)
         sizes = _shift_to_parts(self.dims, self.slice_sizes, places, table, result)
-        made = _gather_at(table, places, self.dims, sizes)
-        return [delivered(np.broadcast_to(made, (*result.grid, *result.part)), result)]
+        gathered = _gather_at(table, places, self.dims, sizes)
+        return [delivered(np.broadcast_to(gathered, (*result.grid, *result.part)), result)]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; tiles that make up one box, each with what it takes, are as one."""
@@ -109,7 +109,7 @@ class Gather(Codelet):
         """
         (table, indices), dims, sizes = operands, self.dims, self.slice_sizes
         leaders = dict(batch_dimensions(dims, len(indices.part)))
-        reached = {x.table: x.result for x in offsets(dims, len(sizes))}
+        reached = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
         reached = {d: place for d, place in reached.items() if sizes[d] == table.whole[d]}
         batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
         reached |= {d: leaders[place] for d, place in batching}
@@ -331,9 +331,9 @@ def _slices_work(
             break
     pieces = Tensor("", slices).elements // run
     each = over(pieces, machine.tile.worker_contexts)
-    found = min(each, ceil(each * share))
-    slots = 30 + found * multi_slice_slots(machine, result.element_type, run)
-    slots += (each - found) * _SKIPPED_SLOTS
+    there = min(each, ceil(each * share))
+    slots = 30 + there * multi_slice_slots(machine, result.element_type, run)
+    slots += (each - there) * _SKIPPED_SLOTS
     count = min(pieces, machine.tile.worker_contexts)
     cycles = single_vertices_cycles(machine, [(count, slots)])
     one_piece = run == Tensor("", tuple(sizes)).elements

@@ -52,7 +52,7 @@ def gather_parts(
     axes = grid_axes(rank, operand, indices)
     before_table, before_places = len(axes.first), len(axes.second)
     windows = [axis for axis in axes.first if axis not in axes.second]
-    made = gather(
+    gathered = gather(
         stored_once(operand, rank, axes.first),
         stored_once(indices, rank, axes.second),
         GatherDimensions(
@@ -76,8 +76,8 @@ def gather_parts(
     )
     for axis in range(rank):
         if axis not in axes.kept:
-            made = np.expand_dims(made, axis)
-    return np.broadcast_to(made, (*grid, *made.shape[rank:]))
+            gathered = np.expand_dims(gathered, axis)
+    return np.broadcast_to(gathered, (*grid, *gathered.shape[rank:]))
 
 
 def behind(count: int, dimensions: Sequence[int]) -> tuple[int, ...]:
@@ -130,11 +130,11 @@ class Places(NamedTuple):
 
     def vectors(self) -> Array:
         """Return index vectors, last, of the columns in order of their dimensions."""
-        made = [self.columns[d] for d in sorted(self.columns)]
-        if not made:
+        columns = [self.columns[d] for d in sorted(self.columns)]
+        if not columns:
             return np.zeros((*self.shape, 0), np.int64)
-        shape = np.broadcast_shapes(self.shape, *(column.shape for column in made))
-        return np.stack([np.broadcast_to(column, shape) for column in made], axis=-1)
+        shape = np.broadcast_shapes(self.shape, *(column.shape for column in columns))
+        return np.stack([np.broadcast_to(column, shape) for column in columns], axis=-1)
 
 
 def places_of(

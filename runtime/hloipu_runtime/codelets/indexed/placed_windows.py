@@ -45,16 +45,16 @@ def _window_by_index(source: Block, result: Block, at: Sequence[int]) -> Array:
 def write_window(out: Array, source: Block, window: Block, at: Sequence[int]) -> None:
     """Write, on every tile, what of the window falls into its range of the data."""
     rank = len(source.grid)
-    axes, found = [], []
+    axes, stretches_by_dimension = [], []
     for d, place in enumerate(at):
         if window.whole[d] == source.whole[d]:
             axes.append(-1)
-            found.append([Stretch(slice(None), slice(None), 0, 0)])
+            stretches_by_dimension.append([Stretch(slice(None), slice(None), 0, 0)])
             continue
         axis, starts = line_of_starts(source, d)
         axes.append(axis)
-        found.append(stretches(starts, source.part[d], place, window.part[d]))
-    for chosen in product(*found):
+        stretches_by_dimension.append(stretches(starts, source.part[d], place, window.part[d]))
+    for chosen in product(*stretches_by_dimension):
         grid, walks = [slice(None)] * rank, []
         for d, (axis, stretch) in enumerate(zip(axes, chosen, strict=True)):
             if axis >= 0:
@@ -101,7 +101,7 @@ def by_place(
             scalar._replace(array=np.broadcast_to(at, grid))
             for scalar, at in zip(scalars, place, strict=True)
         ]
-        (made,) = run([*data, *agreed], [result._replace(array=None)])
+        (computed,) = run([*data, *agreed], [result._replace(array=None)])
         mine = (told == place).all(axis=-1)
-        out[mine] = made[mine]
+        out[mine] = computed[mine]
     return delivered(out, result)

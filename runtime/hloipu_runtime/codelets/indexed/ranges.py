@@ -37,7 +37,7 @@ def stretches(starts: Array, size: int, at: int, length: int) -> list[Stretch]:
         singles = (
             _stretch(n, n, int(start), 0, size, at, length) for n, start in enumerate(starts)
         )
-        return [x for x in singles if x.local.start < x.local.stop]
+        return [stretch for stretch in singles if stretch.local.start < stretch.local.stop]
     low = max(0, (at - size - first) // step + 1)
     high = min(count - 1, (at + length - 1 - first) // step)
     if low > high:
@@ -81,9 +81,9 @@ def moving_window(
     reach = [at + n for at, n in zip(first, shape, strict=True)]
     lowest = list(first)
     for walk in walks:
-        way = walk.step * (shape[walk.grid_axis] - 1)
-        reach[walk.axis] += max(0, way)
-        lowest[walk.axis] += min(0, way)
+        distance = walk.step * (shape[walk.grid_axis] - 1)
+        reach[walk.axis] += max(0, distance)
+        lowest[walk.axis] += min(0, distance)
     if min(lowest, default=0) < 0 or any(r > n for r, n in zip(reach, x.shape, strict=True)):
         raise ValueError(f"a window from {lowest} to {reach} in an array of {x.shape}")
     corner = x[index_of(slice(at, None) for at in first)]

@@ -105,27 +105,32 @@ class Scatter(Codelet):
         from hloipu_runtime.codelets.indexed.scatter_boxes import is_few, scatter_few
 
         if not is_whole(data[0]) and is_few(self.dims, indices):
-            held = [x._replace(array=owned_copy(x, r)) for x, r in zip(data, results, strict=True)]
-            if scatter_few(self.dims, held, indices, updates, self._combiner, self.element_types):
-                return [x.data for x in held]
-            data = held
+            own_blocks = [
+                block._replace(array=owned_copy(block, r))
+                for block, r in zip(data, results, strict=True)
+            ]
+            if scatter_few(
+                self.dims, own_blocks, indices, updates, self._combiner, self.element_types
+            ):
+                return [block.data for block in own_blocks]
+            data = own_blocks
         from hloipu_runtime.kernels.scatter import scatter
 
         if not is_whole(data[0]):
             call = scatter_parts(self.dims, data[0], indices, updates)
             dims, places, windows = call.dims, call.indices, call.updates
         elif not self._works_in_place(data[0], updates[0]):
-            made = scatter(
-                [x.data for x in data], places, windows, dims, self._combiner, self.element_types,
-                unique_indices=self.unique_indices,
+            scattered = scatter(
+                [block.data for block in data], places, windows, dims, self._combiner,
+                self.element_types, unique_indices=self.unique_indices,
             )  # fmt: skip
-            return [delivered(x, r) for x, r in zip(made, results, strict=True)]
-        owned = [owned_copy(x, r) for x, r in zip(data, results, strict=True)]
-        made = scatter(
+            return [delivered(x, r) for x, r in zip(scattered, results, strict=True)]
+        owned = [owned_copy(block, r) for block, r in zip(data, results, strict=True)]
+        scattered = scatter(
             owned, places, windows, dims, self._combiner, self.element_types,
             unique_indices=self.unique_indices, in_place=True,
         )  # fmt: skip
-        return [_kept(own, new) for own, new in zip(owned, made, strict=True)]
+        return [_kept(own, new) for own, new in zip(owned, scattered, strict=True)]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
@@ -135,7 +140,7 @@ class Scatter(Codelet):
         if any(block.array is None for block in (*operands, *results)):
             return general
         source, target = whole_of_parts(operands[0]), whole_of_parts(results[0])
-        places, windows = (whole_of_parts(x, shared=True) for x in operands[1:])
+        places, windows = (whole_of_parts(block, shared=True) for block in operands[1:])
         if source is None or target is None or places is None or windows is None:
             return general
         if not self._has_its_windows(*operands):

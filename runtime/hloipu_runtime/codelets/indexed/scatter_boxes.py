@@ -51,7 +51,7 @@ def scatter_few(
             continue
         low = [max(at, begin) for at, begin in zip(corner, first, strict=True)]
         ends = zip(corner, sizes, first, tables[0].shape, strict=True)
-        high = [min(at + size, begin + held) for at, size, begin, held in ends]
+        high = [min(at + size, begin + length) for at, size, begin, length in ends]
         if any(a >= b for a, b in zip(low, high, strict=True)):
             continue
         there = _cut(low, high, first)

@@ -66,7 +66,7 @@ def scatter_parts(
     dims: ScatterDimensions, operand: Block, indices: Block, updates: Sequence[Block]
 ) -> PartScatter:
     """Return the kernel's call for operands of shape grid + part, whatever their ranges are."""
-    return _Call(dims, operand, indices, updates).made()
+    return _Call(dims, operand, indices, updates).part_scatter()
 
 
 @dataclass
@@ -81,7 +81,7 @@ class _Call:
     columns: dict[int, Array] = field(default_factory=dict)
     """Place of each window along an axis of the operand array, grid axes included."""
 
-    def made(self) -> PartScatter:
+    def part_scatter(self) -> PartScatter:
         dims, rank = self.dims, len(self.operand.grid)
         windows = window_sizes(dims, len(self.operand.part), self.updates[0].whole)
         whole = self.operand.whole
@@ -199,11 +199,11 @@ class _Call:
         """Return index vectors, last, with those of skipped windows nowhere."""
         columns = [self.columns[key] for key in sorted(self.columns)]
         shape = np.broadcast_shapes(valid.shape, *(c.shape for c in columns))
-        made = np.empty((*shape, len(columns)), np.int64)
+        vectors = np.empty((*shape, len(columns)), np.int64)
         for k, column in enumerate(columns):
-            made[..., k] = column
-        made[~np.broadcast_to(valid, shape)] = NOWHERE
-        return made
+            vectors[..., k] = column
+        vectors[~np.broadcast_to(valid, shape)] = NOWHERE
+        return vectors
 
     def _windows(
         self,

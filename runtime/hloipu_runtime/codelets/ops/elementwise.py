@@ -105,10 +105,12 @@ class Elementwise(Codelet):
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the arrangements and the expression's nodes, unless large arrays are walked."""
         shapes, moved = self._arranged(operands, results[0])
-        found = self._plan.straight(shapes, results[0].part)
-        if found is None or not moved:
-            return found
-        last = max((*found.constants, *found.results, *(c.number for c in found.calls)), default=0)
+        straight = self._plan.straight(shapes, results[0].part)
+        if straight is None or not moved:
+            return straight
+        last = max(
+            (*straight.constants, *straight.results, *(c.number for c in straight.calls)), default=0
+        )
         arranged = {}
         calls = []
         for n, (k, order, index) in enumerate(moved, max(last, len(operands)) + 1):
@@ -117,10 +119,14 @@ class Elementwise(Codelet):
                 Call(_arranging(order, index), (k,), n, shapes[k], None,
                      is_fresh=False, takes_out=False, in_place=False)
             )  # fmt: skip
-        for call in found.calls:
-            calls.append(call._replace(arguments=tuple(arranged.get(x, x) for x in call.arguments)))
-        results_of = tuple(arranged.get(x, x) for x in found.results)
-        return found._replace(calls=tuple(calls), results=results_of)
+        for call in straight.calls:
+            calls.append(
+                call._replace(
+                    arguments=tuple(arranged.get(number, number) for number in call.arguments)
+                )
+            )
+        results_of = tuple(arranged.get(number, number) for number in straight.results)
+        return straight._replace(calls=tuple(calls), results=results_of)
 
     def _arranged(
         self, operands: Sequence[Block], target: Block
@@ -143,7 +149,11 @@ class Elementwise(Codelet):
     ) -> TileWork:
         """Return the cycles of one tile, by the tables of popops."""
         return elementwise_work(
-            machine, self.expression, self.labels, [x.shape for x in operands], results[0].shape
+            machine,
+            self.expression,
+            self.labels,
+            [tensor.shape for tensor in operands],
+            results[0].shape,
         )
 
     def may_overwrite(self, operand: int) -> bool:
@@ -171,12 +181,12 @@ class Elementwise(Codelet):
     def _rearranged(self) -> tuple[tuple[int, _Arrangement], ...]:
         """Operands whose dimensions are not simply those of the result."""
         every = tuple(range(self.rank))
-        found = []
+        rearranged = []
         for k, labels in enumerate(self.labels):
             if labels != every:
                 order = tuple(sorted(range(len(labels)), key=labels.__getitem__))
-                found.append((k, _Arrangement(order, tuple(d in labels for d in every))))
-        return tuple(found)
+                rearranged.append((k, _Arrangement(order, tuple(d in labels for d in every))))
+        return tuple(rearranged)
 
 
 def _arranging(order: Sizes, index: tuple[Any, ...]) -> Callable[[Array], Array]:

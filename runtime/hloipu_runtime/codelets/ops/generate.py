@@ -156,7 +156,7 @@ class OpaqueWork(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return no labels: numbers in, a number out."""
-        alone = all(x == Tensor("f32", ()) for x in (*operands, *results))
+        alone = all(tensor == Tensor("f32", ()) for tensor in (*operands, *results))
         require(alone and len(results) == 1 and self.cycles >= 0, "no cycles of one number")
         return Indexing((), ((),) * len(operands), ((),))
 

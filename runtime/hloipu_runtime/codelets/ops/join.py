@@ -53,11 +53,11 @@ class Concatenate(Codelet):
         works = [
             runs_work(
                 machine,
-                x.element_type,
-                x.elements,
-                Tensor("", x.shape[self.dimension :]).elements,
+                tensor.element_type,
+                tensor.elements,
+                Tensor("", tensor.shape[self.dimension :]).elements,
             )
-            for x in operands
+            for tensor in operands
         ]
         return total(works)
 

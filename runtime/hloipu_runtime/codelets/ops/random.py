@@ -80,8 +80,10 @@ class RngBits(Codelet):
         state, bits = states[0], results[1]
         words = np.ascontiguousarray(state).reshape(-1).view(np.uint64)
         width = ELEMENT_TYPES[self.element_type].bits
-        after, made = rng_bit_generator(words, bits.whole, width, cast(Algorithm, self.algorithm))
-        values = from_bits(_cut(made, bits), self.element_type)
+        after, words_drawn = rng_bit_generator(
+            words, bits.whole, width, cast(Algorithm, self.algorithm)
+        )
+        values = from_bits(_cut(words_drawn, bits), self.element_type)
         following = after.view(state.dtype).reshape(state.shape)
         return [np.broadcast_to(following, results[0].grid + state.shape), values]
 

@@ -109,7 +109,7 @@ class Reduce(Codelet):
         how: Any = self.monoid or self._region
         from hloipu_runtime.kernels.reduction import reduce
 
-        made = reduce(
+        reduced = reduce(
             shared.arrays,
             inits,
             dimensions,
@@ -117,7 +117,7 @@ class Reduce(Codelet):
             self.element_types,
             associative=self.associative,
         )
-        return [spread(x, grid, shared.grid) for x in made]
+        return [spread(x, grid, shared.grid) for x in reduced]
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
@@ -156,11 +156,11 @@ class Reduce(Codelet):
                 return general(arrays, outs)
             parts = [x[kept] for x in arrays[:count]]
             given: Any = inits
-            made = reduce(
+            reduced = reduce(
                 parts, given, dimensions, how, self.element_types,
                 associative=self.associative, out=outs[0] if in_place else None,
             )  # fmt: skip
-            return [spread(x, grid, computed) for x in made]
+            return [spread(x, grid, computed) for x in reduced]
 
         return run
 
@@ -225,22 +225,22 @@ class Reduce(Codelet):
                 if not x.flags.c_contiguous:
                     return general((x, init), _NOWHERE)[0]
                 x = x.reshape(shape)
-            found = reduce_along(x, axis)
+            reduced = reduce_along(x, axis)
             if sums:
-                return finish(np.asarray(monoid(init, found)), self._type)
-            if init.item() != start or count_nonzero(found) != found.size:
+                return finish(np.asarray(monoid(init, reduced)), self._type)
+            if init.item() != start or count_nonzero(reduced) != reduced.size:
                 return general((x, init), _NOWHERE)[0]
-            return np.asarray(found)
+            return np.asarray(reduced)
 
         return run
 
     def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
         """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
         length = arrays[0].shape[rank + self.dimensions[0]]
-        made = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
-        if len(made) == 1:
-            return made[0]
-        return [np.concatenate(parts, axis=rank) for parts in zip(*made, strict=True)]
+        pieces = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return [np.concatenate(parts, axis=rank) for parts in zip(*pieces, strict=True)]
 
     def _equal_pieces(
         self, arrays: list[Array], rank: int, start: int, stop: int, size: int
@@ -315,9 +315,9 @@ class Reduce(Codelet):
             return 0
         return sum(
             reduce_room_bytes(
-                machine, operands[0], x, self.dimensions, monoid=self.monoid, body=self.body
+                machine, operands[0], tensor, self.dimensions, monoid=self.monoid, body=self.body
             )
-            for x in results
+            for tensor in results
         )
 
 

@@ -109,8 +109,8 @@ class BitcastConvert(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Convert all parts at once: the last dimension is whole in each."""
-        made = bitcast_convert(operands[0].data, self.source_type, self.target_type)
-        return [delivered(made, results[0])]
+        converted = bitcast_convert(operands[0].data, self.source_type, self.target_type)
+        return [delivered(converted, results[0])]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

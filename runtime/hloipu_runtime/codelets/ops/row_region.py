@@ -80,7 +80,7 @@ class RowRegion(Codelet):
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension that is not reduced."""
         kept = self._kept
-        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         place = {d: Index(n) for n, d in enumerate(kept)}
         return Indexing(
             tuple(sizes[d] for d in kept),
@@ -99,18 +99,18 @@ class RowRegion(Codelet):
         """Compute; a few rows at a time where rows are what lies side by side."""
         axes = len(results[0].grid)
         grid = results[0].grid
-        sizes = sizes_of(self.labels, [x.part for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [block.part for block in operands], self.rank)
         whole = grid + sizes
         arrays = [
-            arranged(x.data, labels, self.rank, axes)
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(block.data, labels, self.rank, axes)
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         along = tuple(axes + d for d in self.dimensions)
-        made = self._places([block.array for block in results], whole, along)
+        wholes = self._places([block.array for block in results], whole, along)
         buffers: dict[int, Array] = {}
         for cut in self._cuts(whole, along):
             parts = [_taken(x, cut) for x in arrays]
-            targets = [_taken(x, cut) for x in made]
+            targets = [_taken(x, cut) for x in wholes]
             values = self._values(
                 parts,
                 tuple(part.stop - part.start for part in cut),
@@ -121,13 +121,13 @@ class RowRegion(Codelet):
             for target, number in zip(targets, self.results, strict=True):
                 if values[number] is not target:
                     np.copyto(target, values[number])
-        return self._reshaped(made, results)
+        return self._reshaped(wholes, results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`, as calls where there are few elements, or a few rows at a time."""
-        found = self.straight(operands, results)
-        if found is not None:
-            return run_calls(found, len(operands))
+        straight = self.straight(operands, results)
+        if straight is not None:
+            return run_calls(straight, len(operands))
         plain = self._row_by_row(operands, results) or super().bound(operands, results)
         return self._by_kernels(operands, results, plain) or plain
 
@@ -139,7 +139,7 @@ class RowRegion(Codelet):
 
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         kept, elements = len(whole) - len(along), prod(whole)
         if elements < NATIVE_ELEMENTS or not is_there():
@@ -149,8 +149,10 @@ class RowRegion(Codelet):
         if not are_kernels(whole, along):
             return None
         shapes = [
-            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(
+                np.broadcast_to(np.zeros(()), grid + block.part), labels, self.rank, axes
+            ).shape
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         long = frozenset(d for d, n in enumerate(whole) if n > 1)
         steps = Steps(
@@ -175,10 +177,10 @@ class RowRegion(Codelet):
                     return plain(arrays, outs)
                 given.append(laid)
             outs = [x if x is not None and x.flags.c_contiguous else None for x in outs]
-            made = self._places(outs, whole, along)
+            wholes = self._places(outs, whole, along)
             rows = prod(whole[:kept])
-            native.run(given, [x.reshape(rows, -1) for x in made], rows)
-            return self._reshaped(made, results)
+            native.run(given, [x.reshape(rows, -1) for x in wholes], rows)
+            return self._reshaped(wholes, results)
 
         return run
 
@@ -186,18 +188,18 @@ class RowRegion(Codelet):
         """Return the steps as calls, unless rows are computed a few at a time."""
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
         if not 0 < prod(whole) <= MOST_ELEMENTS:
             return None
-        writer = CallWriter([grid + x.part for x in operands])
+        writer = CallWriter([grid + block.part for block in operands])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
-        made = self._written(writer, values, whole)
-        if made is None:
+        written = self._written(writer, values, whole)
+        if written is None:
             return None
         shapes = [grid + block.part for block in results]
-        return writer.straight([writer.reshaped(*x) for x in zip(made, shapes, strict=True)])
+        return writer.straight([writer.reshaped(*x) for x in zip(written, shapes, strict=True)])
 
     def _written(self, writer: "CallWriter", values: list[int], whole: Sizes) -> list[int] | None:
         """Write all steps on some rows; return the results, reduced dimensions with size 1."""
@@ -207,10 +209,10 @@ class RowRegion(Codelet):
         for step, (expression, sources) in enumerate(
             zip(self.expressions, self.sources, strict=True)
         ):
-            made = writer.expression(expression, [values[x] for x in sources])
-            if made is None:
+            numbers = writer.expression(expression, [values[number] for number in sources])
+            if numbers is None:
                 return None
-            values += made
+            values += numbers
             while waiting and waiting[0].step == step:
                 value, monoid, init = waiting.pop(0)[1:]
                 kind = self._types[value]
@@ -218,7 +220,8 @@ class RowRegion(Codelet):
                 start = writer.constant(value_of(init, kind))
                 values.append(writer.reduction(monoid, kind, row, start, along))
         return [
-            writer.spread(values[x], whole if self.is_full(x) else single) for x in self.results
+            writer.spread(values[number], whole if self.is_full(number) else single)
+            for number in self.results
         ]
 
     def _row_by_row(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
@@ -227,14 +230,16 @@ class RowRegion(Codelet):
 
         grid = results[0].grid
         axes = len(grid)
-        whole = grid + sizes_of(self.labels, [x.part for x in operands], self.rank)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         cuts = list(self._cuts(whole, along))
         if len(cuts) == 1 and prod(whole) > BLOCK_ELEMENTS:
             return None
         shapes = [
-            arranged(np.broadcast_to(np.zeros(()), grid + x.part), labels, self.rank, axes).shape
-            for x, labels in zip(operands, self.labels, strict=True)
+            arranged(
+                np.broadcast_to(np.zeros(()), grid + block.part), labels, self.rank, axes
+            ).shape
+            for block, labels in zip(operands, self.labels, strict=True)
         ]
         known: dict[Sizes, Callable[..., list[Array]]] = {}
         for cut in cuts:
@@ -245,10 +250,10 @@ class RowRegion(Codelet):
                     for shape in shapes
                 ]
                 writer = CallWriter(parts, in_cache=True)
-                made = self._written(writer, list(range(len(parts))), rows)
-                if made is None:
+                written = self._written(writer, list(range(len(parts))), rows)
+                if written is None:
                     return None
-                known[rows] = calls_in_buffers(writer.straight(made), len(parts))
+                known[rows] = calls_in_buffers(writer.straight(written), len(parts))
         functions = [(known[tuple(part.stop - part.start for part in cut)], cut) for cut in cuts]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
@@ -256,14 +261,14 @@ class RowRegion(Codelet):
                 arranged(x, labels, self.rank, axes)
                 for x, labels in zip(arrays, self.labels, strict=True)
             ]
-            made = self._places(outs, whole, along)
+            wholes = self._places(outs, whole, along)
             for function, cut in functions:
-                targets = [_taken(x, cut) for x in made]
-                found = function([_taken(x, cut) for x in given], targets)
-                for target, value in zip(targets, found, strict=True):
+                targets = [_taken(x, cut) for x in wholes]
+                rows_computed = function([_taken(x, cut) for x in given], targets)
+                for target, value in zip(targets, rows_computed, strict=True):
                     if value is not target:
                         np.copyto(target, value)
-            return self._reshaped(made, results)
+            return self._reshaped(wholes, results)
 
         return run
 
@@ -279,10 +284,10 @@ class RowRegion(Codelet):
             for number, out in zip(self.results, outs, strict=True)
         ]
 
-    def _reshaped(self, made: Sequence[Array], results: Sequence[Block]) -> list[Array]:
+    def _reshaped(self, wholes: Sequence[Array], results: Sequence[Block]) -> list[Array]:
         return [
             x if self.is_full(number) else x.reshape(block.grid + block.part)
-            for x, number, block in zip(made, self.results, results, strict=True)
+            for x, number, block in zip(wholes, self.results, results, strict=True)
         ]
 
     def _values(
@@ -302,10 +307,10 @@ class RowRegion(Codelet):
         from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
-            given = [values[x] for x in sources]
+            given = [values[number] for number in sources]
             if plan.moves and any(x.shape == shape for x in given):
                 places: list[Array | None] = []
-                for number in self._known.made[step]:
+                for number in self._known.numbers_by_step[step]:
                     out = outs.get(number)
                     if out is None or out.shape != shape:
                         out = buffers[number] = aligned_empty(
@@ -320,8 +325,8 @@ class RowRegion(Codelet):
                 kind = self._types[value]
                 whole = np.broadcast_to(values[value], shape)
                 reduced = reduce_monoid(whole, monoid, along)
-                found = take_in(value_of(init, kind), reduced, monoid, kind)
-                values.append(np.expand_dims(found, along))
+                combined = take_in(value_of(init, kind), reduced, monoid, kind)
+                values.append(np.expand_dims(combined, along))
         return values
 
     def _cuts(self, whole: Sizes, along: Sizes) -> Iterator[tuple[slice, ...]]:
@@ -346,7 +351,7 @@ class RowRegion(Codelet):
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
         """Return the cycles of one tile; see `row_costs`."""
-        sizes = sizes_of(self.labels, [x.shape for x in operands], self.rank)
+        sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         reduced = set(self.dimensions)
         full = self._known.is_full
         columns = [
@@ -361,7 +366,10 @@ class RowRegion(Codelet):
             is_column=(*columns, *(False for _ in full[len(columns) :])),
             expressions=self.expressions,
             sources=self.sources,
-            reductions=tuple((x.step, x.value, x.monoid) for x in self._reductions),
+            reductions=tuple(
+                (reduction.step, reduction.value, reduction.monoid)
+                for reduction in self._reductions
+            ),
             kept=frozenset(self.results) | self._known.crossing,
         )
         return row_work(machine, work)
@@ -383,11 +391,21 @@ class RowRegion(Codelet):
             ELEMENT_TYPES[after].bits,
         ):
             return False
-        stored = {x for x in (*self._known.crossing, *self.results) if self.is_full(x)}
+        stored = {
+            number for number in (*self._known.crossing, *self.results) if self.is_full(number)
+        }
         begins = min(
-            (step for step, made in enumerate(self._known.made) if stored & set(made)), default=-1
+            (
+                step
+                for step, written in enumerate(self._known.numbers_by_step)
+                if stored & set(written)
+            ),
+            default=-1,
         )
-        if any(x.value == operand and x.step >= begins for x in self._reductions):
+        if any(
+            reduction.value == operand and reduction.step >= begins
+            for reduction in self._reductions
+        ):
             return False
         return all(operand not in sources for sources in self.sources[begins + 1 :])
 
@@ -409,7 +427,7 @@ class RowRegion(Codelet):
 
     @cached_property
     def _known(self) -> RowValues:
-        found = row_values(
+        known = row_values(
             self.labels,
             self.rank,
             self.dimensions,
@@ -417,9 +435,9 @@ class RowRegion(Codelet):
             tuple(zip(self.expressions, self.sources, strict=True)),
             self._reductions,
         )
-        if any(not 0 <= x < len(found.types) for x in self.results):
+        if any(not 0 <= number < len(known.types) for number in self.results):
             raise refused(f"its results are {self.results}")
-        return found
+        return known
 
     @property
     def _types(self) -> tuple[str, ...]:

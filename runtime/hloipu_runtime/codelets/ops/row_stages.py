@@ -97,17 +97,19 @@ def taken_apart(
         return number
 
     for step, (expression, sources) in enumerate(steps):
-        made = lowered(expression, halves=halves)
-        local = [values[x] for x in sources]
-        for part in made.parts:
+        lowered_step = lowered(expression, halves=halves)
+        local = [values[number] for number in sources]
+        for part in lowered_step.parts:
             if isinstance(part, Constant):
                 local.append(new(part.type))
                 constants[local[-1]] = part.value
                 continue
-            arguments = tuple(local[x] for x in part.arguments)
-            local.append(new(part.type, frozenset().union(*(covered[x] for x in arguments))))
+            arguments = tuple(local[number] for number in part.arguments)
+            local.append(
+                new(part.type, frozenset().union(*(covered[number] for number in arguments)))
+            )
             parts.append((local[-1], part._replace(arguments=arguments)))
-        values += [local[x] for x in made.results]
+        values += [local[number] for number in lowered_step.results]
         elements += expression.result_types
         while waiting and waiting[0].step == step:
             _, value, monoid, init = waiting.pop(0)
@@ -117,26 +119,26 @@ def taken_apart(
             if kind not in ("f32", "f64") or covered[source] != dimensions[0] | along:
                 return None
             start = np.asarray(value_of(init, element))
-            found = new(kind, covered[source] - along)
-            parts.append((found, RowReduction(found, source, monoid)))
+            reduced = new(kind, covered[source] - along)
+            parts.append((reduced, RowReduction(reduced, source, monoid)))
             if monoid == "add":
                 begin = new(kind)
                 constants[begin] = start
-                total = new(kind, covered[found])
-                parts.append((total, Instruction("fadd", (begin, found), kind)))
-                found = total
+                total = new(kind, covered[reduced])
+                parts.append((total, Instruction("fadd", (begin, reduced), kind)))
+                reduced = total
                 if is_narrow(element):
                     how = ":half" if element == "f16" and halves else ""
-                    found = new(kind, covered[total])
-                    parts.append((found, Instruction(f"round:{element}{how}", (total,), kind)))
+                    reduced = new(kind, covered[total])
+                    parts.append((reduced, Instruction(f"round:{element}{how}", (total,), kind)))
             elif monoid not in ("maximum", "minimum") or start != identity(
                 monoid, storage_dtype(element)
             ):
                 return None
-            values.append(found)
+            values.append(reduced)
             elements.append(element)
     full = {x: bool(covers & along) for x, covers in covered.items()}
-    return Parts(tuple(parts), types, full, constants, tuple(values[x] for x in results))
+    return Parts(tuple(parts), types, full, constants, tuple(values[number] for number in results))
 
 
 def arguments_of(part: Part) -> tuple[int, ...]:
@@ -166,26 +168,26 @@ def stages_of(parts: Parts, operands: int, full_results: Sequence[bool]) -> RowS
     places |= {number for number, part in parts.parts if isinstance(part, NumpyStep)}
     places |= set(parts.results)
     last = max((read[x] for x in read if x < operands), default=(0, 0))
-    made = {number for number, _ in parts.parts}
+    computed = {number for number, _ in parts.parts}
     direct = tuple(
-        x in made and parts.is_full[x] == is_full and parts.results.index(x) == k
-        for k, (x, is_full) in enumerate(zip(parts.results, full_results, strict=True))
+        number in computed and parts.is_full[number] == is_full and parts.results.index(number) == k
+        for k, (number, is_full) in enumerate(zip(parts.results, full_results, strict=True))
     )
-    late = tuple(x in made and when[x] >= last for x in parts.results)
+    late = tuple(number in computed and when[number] >= last for number in parts.results)
     stages: list[RowKernel | NumpyStage] = []
     for number, group in enumerate(groups):
         if isinstance(group[0][1], NumpyStep):
             stages += [NumpyStage(part, x) for x, part in group if isinstance(part, NumpyStep)]
         else:
             stages.append(_kernel(parts, group, when, places, number))
-    own = {x for x, is_direct in zip(parts.results, direct, strict=True) if is_direct}
+    own = {number for number, is_direct in zip(parts.results, direct, strict=True) if is_direct}
     buffers = {
         x: parts.is_full[x]
         and x not in parts.results
         and x in read
         and when[x][0] == read[x][0]
         and not isinstance(groups[when[x][0]][0][1], NumpyStep)
-        for x in sorted(places & made - own)
+        for x in sorted(places & computed - own)
     }
     return RowStages(parts, tuple(stages), buffers, direct, late)
 
@@ -195,7 +197,7 @@ def _grouped(parts: Parts, operands: int) -> list[list[Numbered]]:
     level = dict.fromkeys((*range(operands), *parts.constants), 0)
     numpys: set[int] = set()
     for number, part in parts.parts:
-        before = [(level[x], x in numpys) for x in arguments_of(part)]
+        before = [(level[number], number in numpys) for number in arguments_of(part)]
         if isinstance(part, NumpyStep):
             level[number] = max((x | 1 for x, _ in before), default=1)
             numpys.add(number)
@@ -217,7 +219,7 @@ def _times(
     when = dict.fromkeys((*range(operands), *parts.constants), (-1, -1))
     for stage, group in enumerate(groups):
         for number, part in group:
-            here = [x for x in arguments_of(part) if when[x][0] == stage]
+            here = [number for number in arguments_of(part) if when[number][0] == stage]
             if not parts.is_full[number]:
                 loop = max((when[x][1] for x in here), default=-1)
                 loop = max(0, loop) if isinstance(part, RowReduction) else loop
@@ -235,24 +237,30 @@ def _kernel(
     stage: int,
 ) -> RowKernel:
     inside = {number for number, _ in group}
-    reads = dict.fromkeys(x for _, part in group for x in arguments_of(part) if x not in inside)
-    literals = tuple(
-        (x, parts.types[x], _literal(parts.constants[x]))
-        for x in reads
-        if x in parts.constants and parts.constants[x].dtype.kind in "iub"
+    reads = dict.fromkeys(
+        number for _, part in group for number in arguments_of(part) if number not in inside
     )
-    inputs = [x for x in reads if x not in {y for y, _, _ in literals}]
+    literals = tuple(
+        (number, parts.types[number], _literal(parts.constants[number]))
+        for number in reads
+        if number in parts.constants and parts.constants[number].dtype.kind in "iub"
+    )
+    inputs = [number for number in reads if number not in {y for y, _, _ in literals}]
     stored = [x for x in inside if x in places]
     loops = []
-    instructions = [(n, x) for n, x in group if isinstance(x, Instruction)]
+    instructions = [(n, reduction) for n, reduction in group if isinstance(reduction, Instruction)]
     for loop in range(max(when[x][1] for x in inside) + 1):
-        here = [(n, x) for n, x in instructions if when[n] == (stage, loop)]
+        here = [(n, op) for n, op in instructions if when[n] == (stage, loop)]
         loops.append(
             RowLoop(
-                tuple((n, x) for n, x in here if parts.is_full[n]),
+                tuple((n, op) for n, op in here if parts.is_full[n]),
                 tuple(x for x in sorted(stored) if parts.is_full[x] and when[x][1] == loop),
-                tuple(x for n, x in group if isinstance(x, RowReduction) and when[n][1] == loop),
-                tuple((n, x) for n, x in here if not parts.is_full[n]),
+                tuple(
+                    reduction
+                    for n, reduction in group
+                    if isinstance(reduction, RowReduction) and when[n][1] == loop
+                ),
+                tuple((n, op) for n, op in here if not parts.is_full[n]),
             )
         )
     return RowKernel(
@@ -262,7 +270,7 @@ def _kernel(
         frozenset(inputs),
         frozenset(x for x in stored if not parts.is_full[x]),
         literals,
-        tuple((n, x) for n, x in instructions if when[n][1] < 0),
+        tuple((n, op) for n, op in instructions if when[n][1] < 0),
         tuple(loops),
     )
 

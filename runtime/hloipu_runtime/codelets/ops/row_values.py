@@ -23,7 +23,7 @@ class RowValues(NamedTuple):
     types: tuple[str, ...]
     is_full: tuple[bool, ...]
     """Whether it has an element for each element of all rows."""
-    made: tuple[tuple[int, ...], ...]
+    numbers_by_step: tuple[tuple[int, ...], ...]
     """Of each step: the values of its expression."""
     crossing: frozenset[int]
     """Full values that a later step than their own reads."""
@@ -37,7 +37,7 @@ def row_values(
     steps: Sequence[tuple[Expression, Sequence[int]]],
     reductions: Sequence[Reduction],
 ) -> RowValues:
-    """Return what is known of the values of steps, each an expression and what it reads.
+    """Return type and extent of each value of some steps, each an expression and its operands.
 
     Raises UsageError E3091 where a step or a reduction reads what is not there.
     """
@@ -45,18 +45,18 @@ def row_values(
     reduced = set(dimensions)
     full = [len(numbers) == rank or (not reduced and bool(numbers)) for numbers in labels]
     long = [bool(reduced & set(numbers)) for numbers in labels]
-    made: list[tuple[int, ...]] = []
+    numbers_by_step: list[tuple[int, ...]] = []
     waiting = list(reversed(reductions))
     for step, (expression, sources) in enumerate(steps):
         begin = len(types)
-        if any(not 0 <= x < begin for x in sources):
+        if any(not 0 <= number < begin for number in sources):
             raise refused(f"step {step} reads {tuple(sources)}")
-        is_full = any(full[x] or long[x] for x in sources)
+        is_full = any(full[number] or long[number] for number in sources)
         count = len(expression.results)
         types += expression.result_types
         full += [is_full] * count
         long += [False] * count
-        made.append(tuple(range(begin, len(types))))
+        numbers_by_step.append(tuple(range(begin, len(types))))
         while waiting and waiting[-1].step == step:
             value = waiting.pop().value
             if not 0 <= value < len(types):
@@ -66,20 +66,20 @@ def row_values(
             long.append(False)
     if waiting:
         raise refused(f"a reduction belongs to step {waiting[-1].step}")
-    own = {value: step for step, values in enumerate(made) for value in values}
+    own = {value: step for step, values in enumerate(numbers_by_step) for value in values}
     crossing = frozenset(
         value
         for step, (_, sources) in enumerate(steps)
         for value in sources
         if full[value] and own.get(value, step) < step
     )
-    return RowValues(tuple(types), tuple(full), tuple(made), crossing)
+    return RowValues(tuple(types), tuple(full), tuple(numbers_by_step), crossing)
 
 
-def refused(found: str) -> UsageError:
+def refused(problem: str) -> UsageError:
     """Return the error of a region that reads, or gives, what is not there."""
     return UsageError(
         "E3091",
-        f"a region of rows: {found}",
+        f"a region of rows: {problem}",
         hint="steps, reductions and results name operands and what came before them",
     )

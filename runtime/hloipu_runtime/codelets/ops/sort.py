@@ -68,7 +68,7 @@ class Sort(Codelet):
         require(0 <= self.dimension < len(shape), "a sorted dimension that there is not")
         require(self.alternating < len(shape), "an alternating dimension that there is not")
         require(len(results) <= len(operands), "more results than operands")
-        require(all(x.shape == shape for x in (*operands, *results)), "different shapes")
+        require(all(tensor.shape == shape for tensor in (*operands, *results)), "different shapes")
         used = [*(k.operand for k in self.keys), max(self.places, 0)]
         require(all(0 <= k < len(operands) for k in used), "a key that there is not")
         require(bool(self.keys) or self.comparator is not None, "neither keys nor a comparator")
@@ -84,11 +84,11 @@ class Sort(Codelet):
         if self._packs(shared.arrays) and shared.grid == grid:
             key, count = self.keys[0], len(results)
             return sort_packed(shared.arrays, axis, key, self.places, self.count, count, backwards)
-        made = self._sorted(shared.arrays, axis, len(results))
-        made = [spread(x, grid, shared.grid) for x in made]
+        ordered = self._sorted(shared.arrays, axis, len(results))
+        ordered = [spread(x, grid, shared.grid) for x in ordered]
         if backwards is None:
-            return made
-        return [np.where(backwards, np.flip(x, axis), x) for x in made]
+            return ordered
+        return [np.where(backwards, np.flip(x, axis), x) for x in ordered]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -100,7 +100,7 @@ class Sort(Codelet):
         nodes = len(self.comparator.nodes) if self.comparator and not self.keys else 0
         keys = tuple(operands[k.operand].element_type for k in self.keys)
         if not keys:
-            keys = tuple(x.element_type for x in operands)
+            keys = tuple(tensor.element_type for tensor in operands)
         elif self.places >= 0 and len(operands) > 1:
             keys = (*keys, operands[self.places].element_type)
         return sort_work(

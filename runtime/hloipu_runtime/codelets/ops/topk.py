@@ -52,15 +52,18 @@ class TopK(Codelet):
         """Every dimension but the last may be split."""
         shape = operands[0].shape
         require(0 <= self.k <= shape[-1], "more than there are")
-        require(all(x.shape == (*shape[:-1], self.k) for x in results), "results of another shape")
+        require(
+            all(tensor.shape == (*shape[:-1], self.k) for tensor in results),
+            "results of another shape",
+        )
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         return Indexing(sizes, (each,), (each,) * len(results))
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Return values and s32 places."""
         shared = share(operands)
-        made = topk(shared.arrays[0], self.k, largest=self.largest)
-        return [spread(x, operands[0].grid, shared.grid) for x in made]
+        best = topk(shared.arrays[0], self.k, largest=self.largest)
+        return [spread(x, operands[0].grid, shared.grid) for x in best]
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -134,13 +137,13 @@ class TopKPieces(Codelet):
 
     def _filled(self, rows: Array) -> tuple[Array, Array]:
         """Return the k best of rows, filled up where there are fewer."""
-        found = min(self.k, rows.shape[-1])
-        values, places = topk(rows, found, largest=self.largest)
-        if found == self.k:
+        count = min(self.k, rows.shape[-1])
+        values, places = topk(rows, count, largest=self.largest)
+        if count == self.k:
             return values, places
         shape = (*rows.shape[:-1], self.k)
         filled, at = np.zeros(shape, rows.dtype), np.full(shape, NO_PLACE, np.int32)
-        filled[..., :found], at[..., :found] = values, places
+        filled[..., :count], at[..., :count] = values, places
         return filled, at
 
 
@@ -207,15 +210,15 @@ class TopKMerge(Codelet):
             places = (best & _LOW).astype(np.uint32).view(np.int32)
             chosen = values_of_keys((best >> _HIGH).astype(ranks.dtype), key, values)
             np.copyto(chosen, values.dtype.type(0), where=places == NO_PLACE)
-            made = [chosen, places]
+            best_of_each = [chosen, places]
         else:
             order = argsort_by_keys([filling.view(np.uint8), ranks, at])[..., : self.k]
-            made = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
-        found = made[0].shape[-1]
-        if found == self.k:
-            return made
+            best_of_each = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
+        count = best_of_each[0].shape[-1]
+        if count == self.k:
+            return best_of_each
         shape = (*values.shape[:-1], self.k)
         filled = [np.zeros(shape, values.dtype), np.full(shape, NO_PLACE, np.int32)]
-        for target, source in zip(filled, made, strict=True):
-            target[..., :found] = source
+        for target, source in zip(filled, best_of_each, strict=True):
+            target[..., :count] = source
         return filled

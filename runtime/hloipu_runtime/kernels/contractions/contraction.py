@@ -80,8 +80,8 @@ class _Matrices(NamedTuple):
 
     def of(self, x: Array) -> Array:
         """Return the matrices, copied in their own memory order where they must be."""
-        made = x.transpose(self.order).reshape(self.shape)
-        return made.swapaxes(-1, -2) if self.is_turned else made
+        matrices = x.transpose(self.order).reshape(self.shape)
+        return matrices.swapaxes(-1, -2) if self.is_turned else matrices
 
 
 class _Arranged(NamedTuple):

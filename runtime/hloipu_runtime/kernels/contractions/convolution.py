@@ -186,7 +186,7 @@ def _grouped(
 
 
 def _pieces(axes: tuple[Axis, ...], base_dilations: tuple[int, ...]) -> tuple[_Piece, ...]:
-    found = []
+    pieces = []
     every = [phases(axis, base) for axis, base in zip(axes, base_dilations, strict=True)]
     for combination in index_product(*every):
         cuts = [cut for phase in combination if (cut := trimmed(phase.axis)) is not None]
@@ -200,8 +200,8 @@ def _pieces(axes: tuple[Axis, ...], base_dilations: tuple[int, ...]) -> tuple[_P
             first = phase.first_out + cut.first_out * phase.out_step
             last = first + (cut.axis.out - 1) * phase.out_step
             outs.append(slice(first, last + 1, phase.out_step))
-        found.append(_Piece(tuple(taps), tuple(outs), tuple(cut.axis for cut in cuts)))
-    return tuple(found)
+        pieces.append(_Piece(tuple(taps), tuple(outs), tuple(cut.axis for cut in cuts)))
+    return tuple(pieces)
 
 
 def _convolve(

@@ -68,7 +68,7 @@ def phases(axis: Axis, base_dilation: int) -> list[Phase]:
         return [Phase(0, 1, 0, 1, axis)]
     out_step = base_dilation // gcd(base_dilation, axis.stride)
     tap_step = base_dilation // gcd(base_dilation, axis.dilation)
-    found = []
+    phases_of_axis = []
     common = gcd(base_dilation, axis.dilation)
     inverse = pow(axis.dilation // common, -1, tap_step) if tap_step > 1 else 0
     for first_out in range(min(out_step, axis.out)):
@@ -87,8 +87,8 @@ def phases(axis: Axis, base_dilation: int) -> list[Phase]:
                 tap_step * axis.dilation // base_dilation,
                 -(position // base_dilation),
             )
-            found.append(Phase(first_out, out_step, first_tap, tap_step, part))
-    return found
+            phases_of_axis.append(Phase(first_out, out_step, first_tap, tap_step, part))
+    return phases_of_axis
 
 
 class Trimmed(NamedTuple):

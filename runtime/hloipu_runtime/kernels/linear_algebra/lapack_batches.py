@@ -36,10 +36,10 @@ def flag(attributes: Mapping[str, object], name: str) -> bool:
 
 
 def _bad(name: str, value: object, expected: str) -> UsageError:
-    found = "is missing" if value is None else f"is {value!r}"
+    problem = "is missing" if value is None else f"is {value!r}"
     return UsageError(
         "E0458",
-        f"attribute {name} of a LAPACK custom call {found}; expected {expected}",
+        f"attribute {name} of a LAPACK custom call {problem}; expected {expected}",
         hint="the attributes come from backend_config; compare with a program printed by JAX",
     )
 

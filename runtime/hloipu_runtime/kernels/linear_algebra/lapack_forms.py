@@ -78,15 +78,15 @@ def require_lapack_form(
             hint="compare with a program printed by JAX",
         )
     batch = batch_rank(target, operands[0][1])
-    found = list(results)
-    if len(found) == len(wanted) and _makes_no_vectors(target, attributes):
+    declared = list(results)
+    if len(declared) == len(wanted) and _makes_no_vectors(target, attributes):
         m, n = operands[0][1][batch:]
         few = min(m, n)
         economy = {2: (*operands[0][1][:batch], m, few), 3: (*operands[0][1][:batch], few, n)}
         for number, sizes in economy.items():
-            if found[number][1] == sizes:
-                found[number] = wanted[number]
-    if found != wanted:
+            if declared[number][1] == sizes:
+                declared[number] = wanted[number]
+    if declared != wanted:
         raise UnsupportedError(
             "E0464",
             f"{target} of {', '.join(given)} gives ({', '.join(map(_plain, wanted))}), "
@@ -111,11 +111,11 @@ def _expected(
         return None
     empty = [np.zeros((0, *sizes[rank:]), storage_dtype(kind)) for kind, sizes in operands]
     try:
-        made = LAPACK_TARGETS[target](empty, attributes)
+        arrays = LAPACK_TARGETS[target](empty, attributes)
     except ValueError:  # of operands whose number or ranks are others
         return None
     names = {t.storage: t.name for t in ELEMENT_TYPES.values() if t.bits >= 32}
-    expected = [(names[x.dtype.name], (*batch, *x.shape[1:])) for x in made]
+    expected = [(names[x.dtype.name], (*batch, *x.shape[1:])) for x in arrays]
     return expected if _fit_together(target, operands, rank) else None
 
 

@@ -76,7 +76,7 @@ def text_of(kernel: Kernel, name: str) -> str:
         )
         types[number] = instruction.type
     count = len(kernel.operands)
-    places = [types[x] for x in range(count)] + [types[x] for x in kernel.results]
+    places = [types[x] for x in range(count)] + [types[number] for number in kernel.results]
     head: list[str] = []
     rows: list[str] = []
     loads: list[str] = []

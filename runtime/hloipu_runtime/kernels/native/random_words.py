@@ -70,11 +70,11 @@ def _text(method: ThreeFry | Philox, is_together: bool, name: str) -> str:
     keys = [body.new("trunc i64 %key to i32"), _upper(body, "%key")]
     counter = [body.new(f"trunc i64 {low} to i32"), _upper(body, low)]
     if isinstance(method, ThreeFry):
-        made = _three_fry(body, method, counter, keys)
+        words = _three_fry(body, method, counter, keys)
     else:
         counter += [body.new(f"trunc i64 {high} to i32"), _upper(body, high)]
-        made = _philox(body, method, counter, keys)
-    for k, word in enumerate(made):
+        words = _philox(body, method, counter, keys)
+    for k, word in enumerate(words):
         if is_together:
             place = body.new(f"add i64 {body.new(f'mul i64 %column, {method.words}')}, {k}")
         else:

@@ -107,8 +107,8 @@ class _Writing:
         if column is not None:
             row = self.body.new(f"getelementptr {memory}, ptr {row}, i64 {column}")
             access = ", !llvm.access.group !0"
-        made = self.body.new(f"load {memory}, ptr {row}{access}")
-        return made if memory == register else self.body.new(f"icmp ne {memory} {made}, 0")
+        loaded = self.body.new(f"load {memory}, ptr {row}{access}")
+        return loaded if memory == register else self.body.new(f"icmp ne {memory} {loaded}, 0")
 
     def store(self, value: int, name: str, row: str, column: str | None) -> None:
         memory, register = memory_type(self.types[value]), register_type(self.types[value])
@@ -131,10 +131,10 @@ class _Writing:
             column = f"%column{k}"
             self.line(f"  {column} = phi i64 [0, %{before}], [%following{k}, %inner{k}]")
             names = dict(self.names)
-            made = {value for value, _ in loop.columns}
-            reads = [x for _, instruction in loop.columns for x in instruction.arguments]
+            computed = {value for value, _ in loop.columns}
+            reads = [number for _, instruction in loop.columns for number in instruction.arguments]
             for x in dict.fromkeys((*reads, *loop.stored)):
-                if x not in names and x not in made:
+                if x not in names and x not in computed:
                     names[x] = self.load(x, rows[self.place[x]], column)
             self.instructions(loop.columns, names)
             for x in loop.stored:
@@ -275,11 +275,11 @@ def _sum(kind: str) -> list[str]:
 
 def _declared_by_extrema(kind: str) -> dict[str, str]:
     t, width = register_type(kind), kind[1:]
-    found = {f"llvm.canonicalize.{kind}": f"declare {t} @llvm.canonicalize.{kind}({t})"}
+    declarations = {f"llvm.canonicalize.{kind}": f"declare {t} @llvm.canonicalize.{kind}({t})"}
     for name in ("smax", "smin"):
         i = f"i{width}"
-        found[f"llvm.{name}.{i}"] = f"declare {i} @llvm.{name}.{i}({i}, {i})"
-    return found
+        declarations[f"llvm.{name}.{i}"] = f"declare {i} @llvm.{name}.{i}({i}, {i})"
+    return declarations
 
 
 def _extremum(monoid: str, kind: str) -> list[str]:

@@ -56,7 +56,7 @@ def _copy_faults(program: Program, step: RemoteCopy) -> Iterator[tuple[str, str]
 
 
 def _used_in_place(program: Program, step: Step) -> frozenset[int]:
-    """Return what a step reads or writes itself, what it only hands on to its blocks left out."""
+    """Return the variables that a step itself reads or writes, without those of its blocks."""
     match step:
         case Repeat() | RepeatWhile():
             return frozenset()

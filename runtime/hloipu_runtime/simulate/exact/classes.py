@@ -36,13 +36,13 @@ def size_classes(
     for unusual spans, and classes are products of runs.
     """
     runs = [_runs(axis, extent, operands, shapes) for axis, extent in enumerate(tiles.extents)]
-    found = []
+    classes = []
     for grid in product(*runs):
         parts = tuple(
             _part(spans, shape, grid) for spans, shape in zip(operands, shapes, strict=True)
         )
-        found.append(SizeClass(grid, parts))
-    return tuple(found)
+        classes.append(SizeClass(grid, parts))
+    return tuple(classes)
 
 
 def _runs(

@@ -132,11 +132,11 @@ def _tile_by_tile(
             low = max(start, 0, transfer.box[dimension][0])
             high = max(low, min(start + span.size, size, transfer.box[dimension][1]))
             shift = transfer.shift[dimension]
-            held = destination.mapping.spans[dimension].size
+            part_size = destination.mapping.spans[dimension].size
             if high > low and not (
                 low + shift >= 0
                 and high + shift <= transfer.view[dimension]
-                and high - start <= held
+                and high - start <= part_size
             ):
                 raise TileFault(name, f"dimension {dimension}: leaves a variable at tile {number}")
             local.append(slice(low - start, high - start))

@@ -133,17 +133,17 @@ class ExactEngine:
 
     def _actions_of(self, number: int, step: Step) -> list[Action]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
-        found = self._actions[number]
-        self.memories.may_share = found is None
-        if found is None:
+        actions = self._actions[number]
+        self.memories.may_share = actions is None
+        if actions is None:
             if not self.poison:
                 # Others must not have the memory that a branch not yet taken will need.
                 for variable in self._touched[number]:
                     self.memory(variable)
-            found = self._prepare(step, f"body/{number}", self._now, self._now)
+            actions = self._prepare(step, f"body/{number}", self._now, self._now)
             if not self.poison:
-                self._actions[number] = found
-        return found
+                self._actions[number] = actions
+        return actions
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
@@ -305,7 +305,7 @@ class ExactEngine:
                 ]
                 for n, stage in enumerate(step.stages)
             ]
-            fresh = [self._fresh(x.body, step.carried, x.paged) for x in step.stages]
+            fresh = [self._fresh(stage.body, step.carried, stage.paged) for stage in step.stages]
             bodies = [
                 self._by_step(stage.body, f"{place}/repeat/{position}", host, counts)
                 for position, stage in enumerate(step.stages)
@@ -384,7 +384,7 @@ def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
                 for operand, value in zip(group.outputs, group.writes, strict=True):
                     yield operand.variable, value
         case Exchange():
-            yield from ((made.variable, made.value) for made in step.definitions)
+            yield from ((definition.variable, definition.value) for definition in step.definitions)
         case StreamIn():
             yield step.variable, step.value
         case Collective():

@@ -11,13 +11,13 @@ def private_variables(program: Program) -> frozenset[VariableId]:
     Those that vertices write, and those that not every receiver of a transfer takes: all others
     hold the same on all replicas, whatever the program does.
     """
-    found: set[VariableId] = set()
+    private: set[VariableId] = set()
 
     def walk(step: Step) -> None:
         match step:
             case ComputeSet():
                 for group in step.groups:
-                    found.update(operand.variable for operand in group.outputs)
+                    private.update(operand.variable for operand in group.outputs)
             case Exchange():
                 for transfer in step.transfers:
                     mapping = program.variables[transfer.destination].mapping
@@ -25,7 +25,7 @@ def private_variables(program: Program) -> frozenset[VariableId]:
                     if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
                         transfer.receivers != everyone
                     ):
-                        found.add(transfer.destination)
+                        private.add(transfer.destination)
             case _:
                 for inner in inner_steps(step):
                     walk(inner)
@@ -33,4 +33,4 @@ def private_variables(program: Program) -> frozenset[VariableId]:
     walk(program.body)
     for body in program.functions.values():
         walk(body)
-    return frozenset(found)
+    return frozenset(private)

@@ -177,7 +177,7 @@ class _Order:
 
         They alone write the buffer, which is none of `kept`.
         """
-        found = []
+        unwritten = []
         # Later ones first: who reads a buffer's buffer reads the buffer.
         for number, block, transfer in reversed(self._filling):
             source, buffer = transfer.source, transfer.destination
@@ -191,9 +191,9 @@ class _Order:
                 bisect_left(at, number) < bisect_left(at, until)
                 for at in (self._writes[source], self._writes_of_calls[source])
             ):
-                found.append(transfer)
+                unwritten.append(transfer)
                 self._last[source] = max(self._last[source], last)
-        return found[::-1]
+        return unwritten[::-1]
 
     def _number(self, step: Step, block: _Block | None = None) -> None:
         """Give a step and all inside of it numbers; `block` is the sequence that it stands in."""

@@ -51,17 +51,17 @@ class TileStorage:
         if self.value is not None:
             return self.value
         first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
-        found: Array = self.merged[(*first, ...)]
+        whole: Array = self.merged[(*first, ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
             if span.axis < 0 or (span.step == span.size and span.offset == 0):
                 cut = (slice(None),) * dimension + (slice(-span.offset, size - span.offset),)
-                found = found[cut]
+                whole = whole[cut]
                 continue
             extent = self.mapping.tiles.extents[span.axis]
             index = np.arange(size)
             owner = np.clip((index - span.offset) // span.step, 0, extent - 1)
-            found = found.take(owner * (span.size - span.step) + index - span.offset, dimension)
-        return found
+            whole = whole.take(owner * (span.size - span.step) + index - span.offset, dimension)
+        return whole
 
 
 def allocate(

@@ -49,13 +49,13 @@ class TileMemories:
 
     def memory(self, variable: VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
-        found = self.alive.get(variable)
-        if found is None:
-            found = self._made.get(variable)
-            if found is None:
-                found = self._allocated(variable)
-            self.alive[variable] = found
-        return found
+        storage = self.alive.get(variable)
+        if storage is None:
+            storage = self._made.get(variable)
+            if storage is None:
+                storage = self._allocated(variable)
+            self.alive[variable] = storage
+        return storage
 
     def lies_in_another(self, variable: VariableId) -> bool:
         """Whether a variable has no memory of its own, and need not be written."""
@@ -99,14 +99,14 @@ class TileMemories:
         record, shared = self.program.variables[variable], variable not in self._private
         reach = self._shared.reaches.get(variable, (0, 0))
         if self.may_share and not self.poison and constant is None and variable not in self.state:
-            made = allocate(record, shared=shared, take=self._pool.take, reach=reach)
+            storage = allocate(record, shared=shared, take=self._pool.take, reach=reach)
         else:
-            made = allocate(record, shared=shared, reach=reach)
-            self._apart_bytes += made.merged.nbytes
+            storage = allocate(record, shared=shared, reach=reach)
+            self._apart_bytes += storage.merged.nbytes
         if constant is not None:
-            scatter_whole(made, constant[1])
+            scatter_whole(storage, constant[1])
         elif self.poison:
-            made.poison()
+            storage.poison()
         if not self.poison:
-            self._made[variable] = made
-        return made
+            self._made[variable] = storage
+        return storage

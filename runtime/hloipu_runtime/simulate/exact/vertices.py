@@ -38,7 +38,11 @@ def prepare_group(
             )
     if all(map(_reads_all_it_has, operands, storages)) and _may_be_whole(group.codelet, storages):
         return [_whole_action(group.codelet, inputs, outputs)]
-    classes = size_classes(group.tiles, [x.spans for x in operands], [x.shape for x in storages])
+    classes = size_classes(
+        group.tiles,
+        [operand.spans for operand in operands],
+        [storage.shape for storage in storages],
+    )
     return [_class_action(group, each, storages) for each in classes]
 
 
@@ -52,9 +56,9 @@ def _may_be_whole(codelet: Codelet, storages: Sequence[TileStorage]) -> bool:
         return True
     unused = [[_is_cut_off(storage, d) for d in range(len(storage.shape))] for storage in storages]
     return codelet.ignores(unused) and all(
-        prod(extent_of(x.mapping.tiles, span) * span.size for span in x.mapping.spans)
-        <= MOST_OF_WHOLE * prod(x.shape)
-        for x in storages
+        prod(extent_of(storage.mapping.tiles, span) * span.size for span in storage.mapping.spans)
+        <= MOST_OF_WHOLE * prod(storage.shape)
+        for storage in storages
     )
 
 
@@ -79,7 +83,9 @@ def _whole_action(
         )
         return Block(storage.tiles, mapping.tiles.extents, mapping.block, starts, storage.shape)
 
-    return _action(codelet, [block(x) for x in inputs], [block(x) for x in outputs])
+    return _action(
+        codelet, [block(storage) for storage in inputs], [block(storage) for storage in outputs]
+    )
 
 
 def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]) -> Action:
@@ -106,9 +112,9 @@ def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Acti
         place, copyto = targets[0], np.copyto
 
         def run_one() -> None:
-            made = compute()[0]
-            if made is not place:
-                copyto(place, made)
+            computed = compute()[0]
+            if computed is not place:
+                copyto(place, computed)
 
         return run_one
 
@@ -140,11 +146,11 @@ def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | 
     return (np.arange(low, high) * span.step + span.offset + cut).reshape(shape)
 
 
-def _slopes(read: Span, held: Span) -> list[tuple[int, int]]:
+def _slopes(read: Span, own: Span) -> list[tuple[int, int]]:
     """Return (grid axis, by how much the read part moves along it within the held one)."""
-    if read.axis == held.axis:
-        return [(read.axis, read.step - held.step)] if read.axis >= 0 else []
-    both = ((read.axis, read.step), (held.axis, -held.step))
+    if read.axis == own.axis:
+        return [(read.axis, read.step - own.step)] if read.axis >= 0 else []
+    both = ((read.axis, read.step), (own.axis, -own.step))
     return [(axis, slope) for axis, slope in both if axis >= 0]
 
 
@@ -157,24 +163,22 @@ def _block(
     array = storage.tiles[(*here, ...)]
     strides = list(array.strides)
     offset = [0] * len(operand.spans)
-    for dimension, (read, held) in enumerate(
-        zip(operand.spans, storage.mapping.spans, strict=True)
-    ):
+    for dimension, (read, own) in enumerate(zip(operand.spans, storage.mapping.spans, strict=True)):
         # Where the read part begins within the part that the tile holds: affine in the coordinates.
-        begin = read.offset - held.offset + part.cut[dimension]
+        begin = read.offset - own.offset + part.cut[dimension]
         low = high = 0
-        for axis, slope in _slopes(read, held):
+        for axis, slope in _slopes(read, own):
             first, last = grid[axis][0], grid[axis][1] - 1
             begin += first * slope
             low += min(0, (last - first) * slope)
             high += max(0, (last - first) * slope)
             strides[axis] += slope * strides[rank + dimension]
         size = part.sizes[dimension]
-        if size and (begin + low < 0 or begin + high + size > held.size):
+        if size and (begin + low < 0 or begin + high + size > own.size):
             raise TileFault(
                 group.name,
                 f"variable {operand.variable}, dimension {dimension}: elements {begin + low} to "
-                f"{begin + high + size} of a part of {held.size} on its tile",
+                f"{begin + high + size} of a part of {own.size} on its tile",
             )
         offset[dimension] = begin if size else 0
     origin: tuple[Any, ...] = tuple(slice(o, None) for o in offset)

@@ -196,7 +196,7 @@ class FunctionalEngine:
 def _telling(
     values: Values, counts: Counts, watch: Watch | None
 ) -> Callable[[tuple[ValueId, ...]], None]:
-    """Return what is called after each step of the outermost block, with what it wrote."""
+    """Return the function that is called after each outermost step, with the values it wrote."""
 
     def after(writes: tuple[ValueId, ...]) -> None:
         counts.advance()

@@ -110,11 +110,11 @@ def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
             for group in step.groups:
                 yield Node(group.codelet, place, group.reads, group.writes)
         case Exchange():
-            for made in step.definitions:
-                if not is_plain_copy(made, program.values[made.value].shape):
-                    reads = _unique(piece.value for piece in made.pieces)
-                    reads += () if made.base is None else (made.base,)
-                    yield Node(made, place, _unique(reads), (made.value,))
+            for definition in step.definitions:
+                if not is_plain_copy(definition, program.values[definition.value].shape):
+                    reads = _unique(piece.value for piece in definition.pieces)
+                    reads += () if definition.base is None else (definition.base,)
+                    yield Node(definition, place, _unique(reads), (definition.value,))
         case StreamIn():
             yield Node(step, place, (), (step.value,))
         case StreamOut():
@@ -208,13 +208,15 @@ def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) ->
     for node in nodes:
         for value in node.reads:
             readers[value] = readers.get(value, 0) + 1
-    made = {node.writes[0]: n for n, node in enumerate(nodes) if isinstance(node.what, Codelet)}
+    node_by_value = {
+        node.writes[0]: n for n, node in enumerate(nodes) if isinstance(node.what, Codelet)
+    }
     dropped: set[int] = set()
     for number in range(len(nodes)):
         while (
-            found := _joined(program, nodes, number, made, readers, results, constants)
+            joined := _joined(program, nodes, number, node_by_value, readers, results, constants)
         ) is not None:
-            nodes[number], origin = found
+            nodes[number], origin = joined
             dropped.add(origin)
     return [node for n, node in enumerate(nodes) if n not in dropped]
 
@@ -223,7 +225,7 @@ def _joined(
     program: Program,
     nodes: list[Node],
     number: int,
-    made: dict[ValueId, int],
+    node_by_value: dict[ValueId, int],
     readers: dict[ValueId, int],
     results: frozenset[ValueId],
     constants: dict[ValueId, Array],
@@ -232,7 +234,7 @@ def _joined(
     node = nodes[number]
     if not isinstance(node.what, Codelet) or not node.reads:
         return None
-    origin = made.get(node.reads[0])
+    origin = node_by_value.get(node.reads[0])
     if origin is None:
         return None
     source = nodes[origin]

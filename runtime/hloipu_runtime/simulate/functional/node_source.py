@@ -35,7 +35,7 @@ class _Writer:
     names: Naming
     buffers: Buffers
     private: set[ValueId]
-    held: dict[ValueId, Buffer]
+    buffer_by_value: dict[ValueId, Buffer]
     """Of values of the block."""
     within: dict[int, Buffer] = field(default_factory=dict)
     """Of values of the node, by number."""
@@ -48,18 +48,18 @@ class _Writer:
         lines = []
         for position, call in enumerate(calls):
             lines += self._call(position, call)
-        made = {call.number for call in calls}
+        computed = {call.number for call in calls}
         for v, number in zip(node.writes, self.straight.results, strict=True):
-            if number not in made:
+            if number not in computed:
                 lines.append(f"v[{v}] = {self._name(number)}")
         dropped = [f"v[{v}]" for v in node.frees if v not in self.gone]
         dropped += [*self.taken.values(), *(["o"] if self.has_out else [])]
-        dropped += [f"t{n}" for n in sorted(made - set(self.straight.results))]
+        dropped += [f"t{n}" for n in sorted(computed - set(self.straight.results))]
         if dropped:
             lines.append(" = ".join(dropped) + " = None")
         for v in node.frees:
-            if v in self.held:
-                self.buffers.give_back(self.held.pop(v))
+            if v in self.buffer_by_value:
+                self.buffers.give_back(self.buffer_by_value.pop(v))
         return lines
 
     @property
@@ -69,7 +69,7 @@ class _Writer:
 
     def _call(self, position: int, call: Call) -> list[str]:
         before, out = self._place(position, call)
-        arguments = [self._name(x) for x in call.arguments]
+        arguments = [self._name(number) for number in call.arguments]
         if out:
             arguments.append(f"out={out}")
         targets = [
@@ -104,7 +104,7 @@ class _Writer:
         if value is None:
             self.within[call.number] = buffer
         else:
-            self.held[value] = buffer
+            self.buffer_by_value[value] = buffer
         return [], self.names.of("b", buffer.array)
 
     def _over_an_operand(self, call: Call) -> tuple[list[str], str]:
@@ -137,19 +137,19 @@ class _Writer:
             value = self.node.reads[x] if x < len(self.node.reads) else None
             if self._last_read(x) != position:
                 continue
-            found = self.within.get(x) if value is None else self.held.get(value)
-            if found is None or (value is not None and value not in self.node.frees):
+            buffer = self.within.get(x) if value is None else self.buffer_by_value.get(value)
+            if buffer is None or (value is not None and value not in self.node.frees):
                 continue
-            if same_as is not None and (found.array.shape, found.array.dtype) != (
+            if same_as is not None and (buffer.array.shape, buffer.array.dtype) != (
                 same_as.shape,
                 same_as.dtype,
             ):
                 continue
-            self.buffers.give_back(found)
+            self.buffers.give_back(buffer)
             if value is None:
                 del self.within[x]
             else:
-                del self.held[value]
+                del self.buffer_by_value[value]
 
     def _last_read(self, number: int) -> int:
         """Return the last call that reads a value, by whatever number it goes."""
@@ -191,11 +191,11 @@ def node_lines(
     names: Naming,
     buffers: Buffers,
     private: set[ValueId],
-    held: dict[ValueId, Buffer],
+    buffer_by_value: dict[ValueId, Buffer],
 ) -> list[str]:
     """Return the lines of a node.
 
-    `private` are values that only this block sees; `held` says in which buffers values lie, and is
-    brought up to date.
+    `private` are values that only this block sees; `buffer_by_value` says in which buffers values
+    lie, and is brought up to date.
     """
-    return _Writer(node, straight, table, names, buffers, private, held).lines()
+    return _Writer(node, straight, table, names, buffers, private, buffer_by_value).lines()

@@ -42,8 +42,8 @@ def computing(codelet: Codelet, node: Node, table: Sequence[Value]) -> Run:
                 if is_held_alone(operands[number], _OPERAND_REFERENCES):
                     outs = (operands[number], *nowhere[1:])
                     break
-            for v, found in zip(writes, run(operands, outs), strict=True):
-                values[v] = found
+            for v, result in zip(writes, run(operands, outs), strict=True):
+                values[v] = result
 
         return step
 
@@ -91,29 +91,29 @@ _OPERAND_REFERENCES = _operand_references()
 def assembling(definition: Definition, node: Node, value: Value) -> Run:
     """Return the function that puts pieces of values together."""
     dtype, shape, frees = storage_dtype(value.element_type), value.shape, node.frees
-    made, base = definition.value, definition.base
-    pieces = [(x.value, x.view, *cuts_of(x)) for x in definition.pieces]
-    in_place = base in frees and all(x.value != base for x in definition.pieces)
+    assembled, base = definition.value, definition.base
+    pieces = [(piece.value, piece.view, *cuts_of(piece)) for piece in definition.pieces]
+    in_place = base in frees and all(piece.value != base for piece in definition.pieces)
 
     def begun(values: Values) -> Array:
         """Return the array to put pieces into, with what stays in it."""
         if base is None:
             return np.empty(shape, dtype)
-        held: list[Array] = [values[base]]
+        underneath: list[Array] = [values[base]]
         if in_place:
             values[base] = None
-            if is_held_alone(held[0], _OPERAND_REFERENCES):
-                return held[0]
-        return np.array(held[0])
+            if is_held_alone(underneath[0], _OPERAND_REFERENCES):
+                return underneath[0]
+        return np.array(underneath[0])
 
     def step(values: Values, host: Host, counts: Counts) -> None:
-        found = begun(values)
+        array = begun(values)
         for read, view, origin, target in pieces:
             source = _viewed(values[read], view)
-            found[target] = source[origin]
+            array[target] = source[origin]
         for v in frees:
             values[v] = None
-        values[made] = found
+        values[assembled] = array
 
     return step
 

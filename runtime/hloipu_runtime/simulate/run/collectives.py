@@ -29,8 +29,8 @@ def group_results(
         inputs, outputs, starts, sizes, places, _ = (
             list(column) for column in zip(*members, strict=True)
         )
-        found = kernels.ragged_all_to_all(inputs, outputs, starts, sizes, places, everyone)
-        return [[x] for x in found]
+        results = kernels.ragged_all_to_all(inputs, outputs, starts, sizes, places, everyone)
+        return [[x] for x in results]
     apply = _of_one_operand(form, group)
     columns = [
         apply(list(column), kind)

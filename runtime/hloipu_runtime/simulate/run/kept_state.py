@@ -39,8 +39,8 @@ def kept_state(program: Program, values: Sequence[Array | None]) -> KeptState:
         arrays = [values[value] for value in holds]
         if all(array is not None for array in arrays):
             named = zip(program.state, arrays, strict=True)
-            found = {port.name: array for port, array in named if array is not None}
-            return KeptState(moment, found)
+            state = {port.name: array for port, array in named if array is not None}
+            return KeptState(moment, state)
     return KeptState("lost", {})
 
 
@@ -66,7 +66,7 @@ def streams_before_work(program: Program) -> frozenset[str]:
 
     Where the program is a loop around the step, those at the start of each iteration.
     """
-    found: set[str] = set()
+    streams: set[str] = set()
     kept = {port.variable for port in program.state}
     steps: Sequence[Step] = program.body.steps
     while steps:
@@ -74,7 +74,7 @@ def streams_before_work(program: Program) -> frozenset[str]:
         is_around = any(isinstance(step, Repeat) for step in steps)
         for step in steps:
             if isinstance(step, StreamIn):
-                found.add(step.stream)
+                streams.add(step.stream)
             elif isinstance(step, Repeat):
                 rest = step.body.steps
                 break
@@ -87,7 +87,7 @@ def streams_before_work(program: Program) -> frozenset[str]:
             elif not isinstance(step, Sync):
                 break
         steps = rest
-    return frozenset(found)
+    return frozenset(streams)
 
 
 def _outputs(step: ComputeSet) -> set[VariableId]:

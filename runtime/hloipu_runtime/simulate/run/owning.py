@@ -41,8 +41,8 @@ def first_held_alone(*arrays: Array) -> Array | None:
 def _named_references() -> int:
     def count(*arrays: Array) -> int:
         for array in arrays:
-            found = references_here(array)
-        return found
+            references = references_here(array)
+        return references
 
     named = np.empty(1)
     return count(named)

@@ -50,25 +50,25 @@ def in_order(
         known.setdefault(f"parameter.{number}", []).append(at)
         if number < len(names) and names[number] != f"parameter.{number}":
             known.setdefault(names[number], []).append(at)
-    found: dict[int, Any] = {}
+    array_by_place: dict[int, Any] = {}
     for key, array in arguments[0].items():
         places = known.get(key, []) if isinstance(key, str | int) else []
-        if len(places) != 1 or places[0] in found:
+        if len(places) != 1 or places[0] in array_by_place:
             wrong = "twice" if len(places) == 1 else f"for {len(places)} parameters"
             raise UsageError(
                 "E3154",
                 f"an array is given {wrong}: {shown(key)}",
                 hint=f"the program takes {', '.join(_called(names, n) for n in numbers[:8])}",
             )
-        found[places[0]] = array
-    missing = [_called(names, n) for at, n in enumerate(numbers) if at not in found]
+        array_by_place[places[0]] = array
+    missing = [_called(names, n) for at, n in enumerate(numbers) if at not in array_by_place]
     if missing:
         raise UsageError(
             "E3154",
             f"{missing[0]} is not given, one of {len(missing)}",
             hint="give an array for each of `inputs`",
         )
-    return [found[at] for at in range(len(ports))]
+    return [array_by_place[at] for at in range(len(ports))]
 
 
 def _called(names: Sequence[str], number: int) -> str:

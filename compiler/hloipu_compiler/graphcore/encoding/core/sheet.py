@@ -51,13 +51,13 @@ class Sheet:
         return len(self.made) - 1
 
     def _marked(self, x: Instruction, here: Context) -> Attributes:
-        found = marked(x.attributes, here.marks)
+        attributes = marked(x.attributes, here.marks)
         said = x.attributes.text(_SHARDING)
         if not said and here.device >= 0 and not isinstance(x.shape, TupleShape):
             said = f"{{maximal device={here.device}}}"
         if not self.places or not said:
-            return found
-        return Attributes({**found, _SHARDING: Raw(said)}, found.called)
+            return attributes
+        return Attributes({**attributes, _SHARDING: Raw(said)}, attributes.called)
 
     def add(
         self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = (),
@@ -129,8 +129,8 @@ class Sheet:
         """Return a factor without dimensions; PoplarError E0545 for one that is no number."""
         shape = self.array(value)
         if shape is None:
-            found = self.made[value].shape
-            raise PoplarError("E0545", f"{x.name!r} multiplies by {found}, which is no number")
+            own_shape = self.made[value].shape
+            raise PoplarError("E0545", f"{x.name!r} multiplies by {own_shape}, which is no number")
         if shape.element_count != 1:
             raise PoplarError(
                 "E0545",
@@ -156,10 +156,10 @@ def division_of(x: Instruction) -> Attributes:
     """Return what a parameter says of its division, and nothing else."""
     said = read_frontend_attributes(x.attributes.text(_KEY))
     words = {key: text for key, text in said.items() if key.startswith(SHARDY)}
-    found: dict[str, Value] = {_KEY: frontend_attributes_text(words)} if words else {}
+    stated: dict[str, Value] = {_KEY: frontend_attributes_text(words)} if words else {}
     if divides(x.attributes.text(_SHARDING)):
-        found[_SHARDING] = x.attributes[_SHARDING]
-    return Attributes(found) if found else NO_ATTRIBUTES
+        stated[_SHARDING] = x.attributes[_SHARDING]
+    return Attributes(stated) if stated else NO_ATTRIBUTES
 
 
 def marked(

@@ -54,7 +54,7 @@ class Survey:
 
     @property
     def is_plain(self) -> bool:
-        """Whether there is nothing of it, or marks on calls alone."""
+        """Whether the module has no op of the encoding, or marks on calls alone."""
         structure = self.pipeline or self.loops or self.windows or self.others
         marks = self.stages or self.updates
         return not structure and (self.is_marked or not marks)

@@ -53,7 +53,7 @@ class Queue:
 
 @dataclass(slots=True)
 class Anchor:
-    """The op that stands for what micro-batches add up, and the forms of what it takes."""
+    """The op that stands for the sum over micro-batches, and the forms of its operand."""
 
     position: int
     value: int

@@ -67,7 +67,7 @@ class Window:
     """Name of a computation that adds."""
 
     def written(self, operands: Sequence[int]) -> Value:
-        """Write what it gives out, and carry what it holds."""
+        """Write the sums that the accumulator returns, and carry its buffers."""
         count = window_of(self.op.instruction)
         iteration = self.body.counted(Counter(), OUTSIDE)
         window = self.body.number(f"{self.op.name}.window", COUNTS, str(count))
