@@ -146,5 +146,6 @@ def kept_oracle(timeout_seconds: float) -> Oracle:
 
 
 def _workers(where: Where) -> Workers:
-    here = where.scheduler is None and not where.workers
-    return workers_for({}, where.workers, where.scheduler, None if here else where.memory_bytes)
+    if where.scheduler is not None:
+        return workers_for({}, None, where.scheduler, where.memory_bytes)
+    return workers_for({}, where.workers, None, where.memory_bytes if where.workers else None)

@@ -92,8 +92,8 @@ def _processes(program: Program, asked: int | None) -> int:
     if replicas % count and (count % replicas or partitions % (count // replicas)):
         raise UsageError(
             "E2075",
-            f"{replicas} replicas of {partitions} partitions cannot be divided over {count} "
-            "processes",
+            f"{count} processes cannot divide a program of replicas={replicas} and "
+            f"partitions={partitions}",
             hint="give a number that divides the replicas, or that they divide, and with the "
             "partitions their product",
         )

@@ -215,6 +215,12 @@ def workers_for(
     if count is not None and not 0 <= count <= MOST_WORKERS:
         raise UsageError("E3190", f"{count} workers; a sweep has 0 to {MOST_WORKERS}")
     if scheduler is not None:
+        if count is not None:
+            raise UsageError(
+                "E3190",
+                f"{count} workers: a cluster has those that were started for it",
+                hint="leave out the number of workers, or the scheduler",
+            )
         if find_spec("distributed") is None:
             raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
         from hloipu.sweeping.dask_workers import DaskWorkers

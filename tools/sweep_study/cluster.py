@@ -19,13 +19,15 @@ START_SECONDS = 120.0
 END_SECONDS = 20.0
 
 
-def until(holds: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> None:
+def until(
+    holds: Callable[[], Any], what: str, seconds: float = START_SECONDS, pause: float = 0.02
+) -> None:
     """Wait until something holds; TimeoutError where that takes too long."""
     end = monotonic() + seconds
     while not holds():
         if monotonic() > end:
             raise TimeoutError(f"{what} took more than {seconds:g} s")
-        sleep(0.02)
+        sleep(pause)
 
 
 class Cluster:

@@ -13,6 +13,8 @@ from tools.sweep_study.cluster import Cluster, until
 
 POINT_SECONDS = 60.0
 """Longest time between two rows that still counts as progress."""
+LOOK_SECONDS = 0.5
+"""Between two looks at the rows, which take time that the workers have."""
 END_SECONDS = 120.0
 """For a client to end, once its scheduler is gone or all is done."""
 
@@ -81,7 +83,7 @@ class Kills:
     def _reach(self, count: int, client: "subprocess.Popen[bytes]") -> None:
         seconds = POINT_SECONDS * max(1, count)
         until(lambda: len(self.records()) >= count or client.poll() is not None,
-              f"{count} rows", seconds)  # fmt: skip
+              f"{count} rows", seconds, LOOK_SECONDS)  # fmt: skip
         if client.poll() is not None:
             raise ChildProcessError(f"the client ended: {_said(client)}")
 

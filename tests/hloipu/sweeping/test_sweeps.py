@@ -109,6 +109,7 @@ HOSTILE: dict[str, tuple[str, dict[str, Any]]] = {
     "an unknown goal": ("E3190", {"goals": ["speed"]}),
     "a goal twice": ("E3190", {"goals": ["cycles", "cycles"]}),
     "many workers": ("E3190", {"workers": 10**6}),
+    "workers of a cluster": ("E3190", {"workers": 2, "scheduler": "tcp://127.0.0.1:1"}),
     "memory of no worker": ("E3190", {"point_memory": "1GiB"}),
     "no memory": ("E3190", {"point_memory": "1KiB", "workers": 1}),
     "memory in words": ("E3011", {"point_memory": "much"}),
