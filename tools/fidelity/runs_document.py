@@ -29,6 +29,8 @@ memory as those of a GC200.
   the generator to the machine.
 * Where Graphcore's frameworks compute blocks again, `jax.checkpoint` marks these, or stages are
   computed again (`recompute="full"`).
+* Of BERT cheap values are made again (`recompute="cheap"`): Graphcore's gelu is one op, and so is
+  its gradient, which reads the input alone.
 * Images are f16, where real ones come in as bytes. Rows of packed sequences are computed as others;
   only their masks would differ.
 * `available_memory_proportion` is left at 0.6; the configurations set it to 0.1 to 0.3, differently
