@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from hloipu_runtime.program.live_bytes import STRETCHES, LiveBytes, live_bytes_of
+from hloipu_runtime.program.live_bytes import STRETCHES, LiveBytes, Message, live_bytes_of
+from hloipu_runtime.program.mapping import Tiles
 from tests.support.program_builder import ProgramBuilder, rows
 
 
@@ -47,3 +48,21 @@ def test_variables_on_two_ipus_are_not_on_one_tile() -> None:
     program = replace(make.program(), ipus=2)
     live = live_bytes_of(program, [frozenset((0, 1))], frozenset((0, 1)), STRETCHES)
     assert sorted(live.most)[-5:] == [0, 8, 8, 8, 8]
+
+
+def test_messages_count_at_their_step_alone() -> None:
+    """16 bytes on tile 1 while the second step lasts, which then has no room to join the first."""
+    make = ProgramBuilder()
+    for _ in range(4):
+        make.variable((4,), rows(2, 2))
+    touched = [frozenset(x) for x in ({0, 1}, {1, 2}, {0, 3}, {2, 3})]
+    messages: list[list[Message]] = [[], [Message(0, Tiles((), (), 1), 16)], [], []]
+    live = live_bytes_of(make.program(), touched, frozenset(range(4)), STRETCHES, messages=messages)
+    assert list(live.most[:3]) == [24, 24 + 16, 0]
+    live.most[:2] = 32
+    live.appended(0)
+    assert list(live.steps[0][:2]) == [16, 16]
+    assert not live.moved(1, 0, {1: 0, 2: -1})
+    live.appended(1)
+    assert list(live.steps[1][:2]) == [24, 40]
+    assert list(live.left[:2]) == [16, 16]

@@ -2,17 +2,21 @@
 
 import pytest
 
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.proof.verify import verify
 from hloipu_runtime.program.steps import (
     ComputeSet,
     Exchange,
+    Operand,
     Repeat,
     Sequence,
     Step,
     StreamIn,
     StreamOut,
     Sync,
+    VertexGroup,
 )
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
@@ -133,6 +137,25 @@ def test_streams_in_a_row_meet_once() -> None:
     assert kinds(found) == ["Sync", *["StreamIn"] * 3, "Sync", "StreamOut"]
     assert [x.variable for x in found if isinstance(x, StreamIn)] == [0, 1, 2]
     assert isinstance(found[-1], StreamOut)
+
+
+def test_what_needs_nothing_goes_last() -> None:
+    """Zeros that the last sum waits for are made with the second one, not with the first."""
+    make = ProgramBuilder()
+    (a,) = inputs(make, 1)
+    first = make.add([a, a], make.variable((4,), HERE))
+    second = make.add([first, first], make.variable((4,), HERE))
+    zeros = make.variable((4,), HERE)
+    make.held[zeros] = make.value_like(zeros)
+    node = Node("constant", (), "f32", (("value", "0x0.0p+0"),))
+    filled = Elementwise(Expression((), (node,), (0,)), (), 1)
+    spans = make.variables[zeros].mapping.spans
+    group = VertexGroup(
+        filled, HERE.tiles, (), (Operand(zeros, spans),), (), (make.held[zeros],), "zeros"
+    )
+    make.emit(ComputeSet((group,)))
+    make.stream_out(make.add([second, zeros], make.variable((4,), HERE)))
+    assert after(make) == ["StreamIn", "compute 1", "compute 2", "compute 1", "StreamOut"]
 
 
 def test_a_program_with_nothing_to_merge_is_the_same_one() -> None:
