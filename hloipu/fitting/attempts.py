@@ -120,13 +120,26 @@ class Attempts:
         with plugins(options):
             lowered = continued(passed, Phase.LOWERED, self.phase)
             for program, _, known in self._drafts:
-                if known.lowered == lowered.lowered:
+                if _is_same(known, lowered):
                     return program  # plans took less than they might
             compilation = continued(lowered, clock=self.phase)
         program = self.program_of(compilation, options)
         if compilation.is_draft:
             self.draft(program, options, lowered)
         return program
+
+
+def _is_same(first: Compilation, second: Compilation) -> bool:
+    """Whether two compilations were lowered to one program, bit for bit in its constants."""
+    if first.lowered is None or second.lowered is None:
+        return False
+    ours, theirs = first.lowered.constants, second.lowered.constants
+    return (
+        ours.keys() == theirs.keys()
+        and all(ours[key][0] == theirs[key][0] for key in ours)
+        and replace(first.lowered, constants={}) == replace(second.lowered, constants={})
+        and all(ours[key][1].tobytes() == theirs[key][1].tobytes() for key in ours)
+    )
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
