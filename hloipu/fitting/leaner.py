@@ -35,8 +35,11 @@ the default is 0.15; configurations of BERT, GPT-2 and ResNet-50 set 0.1 to 0.3 
 nlp/bert/pytorch/configs_pretraining.yml, vision/cnns/tensorflow2/configs.yml)."""
 
 _LACKING_PERCENT = 25
-"""Of a tile's memory: what lacks more is not tried with smaller plans. Assumed: the products alive
+"""Of a tile's memory: what lacks more is not tried with smaller shares. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
+
+_ROOM_LACKING_PERCENT = 50
+"""The same of smaller products at full moments, whose first try says whether more are worth it."""
 
 
 _CODE_AS_GUESSED = 0.4
@@ -129,7 +132,7 @@ def with_smaller_shares(
                 if tried.fits:
                     return tried
                 before, lacking = lacking, lacking_bytes(tried)
-        if lacking >= before:
+        if lacking > before:
             break
     return None
 
@@ -168,7 +171,7 @@ def with_smaller_products(
     program, rooms, most_spared = least, least_rooms, 0
     for left in reversed(range(_ROOM_TRIES)):
         before = lacking_bytes(program)
-        if before > _LACKING_PERCENT * _budget_bytes(program) // 100:
+        if before > _ROOM_LACKING_PERCENT * _budget_bytes(program) // 100:
             break
         with phase("memory"):
             known, rooms = rooms, product_rooms(program.memory_plan, rooms)

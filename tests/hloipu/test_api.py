@@ -194,10 +194,10 @@ def test_watching_passes_over_buffers_that_hold_a_part(mode: Mode) -> None:
 
 PRODUCTS = """HloModule products
 ENTRY e {
-  a = f16[7168,7168] parameter(0)
-  b = f16[7168,7168] parameter(1)
-  c = f16[7168,7168] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT d = f16[7168,7168] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  a = f16[7424,7424] parameter(0)
+  b = f16[7424,7424] parameter(1)
+  c = f16[7424,7424] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT d = f16[7424,7424] dot(c, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
 }"""
 
 

@@ -50,13 +50,13 @@ BATCH = floats(8, 64)
 MANY = floats(256, 64)
 MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
     "a step of training": (
-        lambda: text_of(descent, [SQUARE] * 4, BATCH, BATCH, donate=(0,)), 32768, "needs 4 IPUs",
+        lambda: text_of(descent, [SQUARE] * 4, BATCH, BATCH, donate=(0,)), 32768, "needs 2 IPUs",
     ),
     "a large batch": (
         lambda: text_of(descent, [SQUARE] * 2, MANY, MANY, donate=(0,)), 65536, "--micro-batches",
     ),
     "layers": (lambda: text_of(layers, [SQUARE] * 6, BATCH), 10240, "does not exist"),
-    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 98304, "needs 4"),
+    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 86016, "needs 8"),
     "a product": (
         lambda: text_of(jnp.matmul, floats(128, 256), floats(256, 16)), 24576, "batch of the model",
     ),
