@@ -8,7 +8,7 @@ The gathered array is whole then on every device for as long as the loop runs, a
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from hloipu_compiler.analysis.trip_count import trip_count
@@ -66,11 +66,8 @@ def _visited(
     if elements_read(caller, at) is None or None in read:
         return {}
     same = _unchanged(body)
-    last = [
-        i
-        for i, op in enumerate(body.instructions)
-        if i in same and op.opcode in COLLECTIVES and any(u not in same for u in body.users[i])
-    ]
+    needed = _needed(body, same)
+    last = [i for i in sorted(same & needed) if body.instructions[i].opcode in COLLECTIVES]
     trips = trip_count(module, caller, x) if last else None
     if not last or (trips is not None and trips < 2):
         return {}
@@ -79,7 +76,7 @@ def _visited(
     if any("control-predecessors" in o.attributes for o in (*body.instructions, x)):
         return {}
     return {
-        body.name: _without(body, moved, same),
+        body.name: _without(body, moved, needed),
         condition.name: _with_more(condition, shapes),
         name: _with_early(caller, at, body, last),
     }
@@ -100,6 +97,23 @@ def _unchanged(body: Computation) -> frozenset[int]:
     return frozenset(found)
 
 
+def _needed(body: Computation, same: Set[int]) -> frozenset[int]:
+    """Return the positions of a body that stay when its unchanged collectives have come before.
+
+    Those of such collectives whose values are read there are among them.
+    """
+    needed: set[int] = set()
+    for i in range(len(body.instructions) - 1, -1, -1):
+        x = body.instructions[i]
+        is_read = any(
+            u in needed and not (u in same and body.instructions[u].opcode in COLLECTIVES)
+            for u in body.users[i]
+        )
+        if i not in same or x.opcode == _GTE or is_read:
+            needed.add(i)
+    return frozenset(needed)
+
+
 def _with_more(computation: Computation, shapes: Sequence[Shape]) -> Computation:
     """Return a computation whose parameter, a tuple, has more elements."""
     at = computation.parameters[0]
@@ -110,19 +124,14 @@ def _with_more(computation: Computation, shapes: Sequence[Shape]) -> Computation
     return replace(computation, instructions=made)
 
 
-def _without(body: Computation, moved: Moved, same: frozenset[int]) -> Computation:
+def _without(body: Computation, moved: Moved, needed: Set[int]) -> Computation:
     """Return a body that reads what collectives made from its state."""
     body = _with_more(body, [body.instructions[i].shape for i in moved])
     used = {x.name for x in body.instructions}
-    needed = bytearray(len(body.instructions))
-    for i in range(len(body.instructions) - 1, -1, -1):
-        kept_for = (u for u in body.users[i] if needed[u] and u not in moved)
-        is_left = i in same and body.instructions[i].opcode != _GTE and not any(kept_for)
-        needed[i] = i in moved or not is_left
     place: dict[int, int] = {}
     made: list[Instruction] = []
     for i, x in enumerate(body.instructions):
-        if not needed[i]:
+        if i not in needed:
             continue
         place[i] = len(made)
         if i in moved:

@@ -205,9 +205,23 @@ ENTRY e {
 }"""
 
 
-@pytest.mark.parametrize(("trips", "gathers_early"), [(3, True), (1, True), (3, False)])
-def test_loops_gather_before_them_what_they_do_not_change(trips: int, gathers_early: bool) -> None:
-    module = parse(GATHERING.replace("TRIPS", str(trips)))
+MOVED = """  y = f32[8,8] custom-call(w), custom_call_target="Sharding", sharding={replicated}
+  v = f32[8,8] transpose(y), dimensions={1,0}
+  h = f32[16,8] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}"""
+
+
+@pytest.mark.parametrize(
+    ("trips", "gathers_early", "moves"),
+    [(3, True, False), (3, True, True), (1, True, False), (3, False, False)],
+)
+def test_loops_gather_before_them_what_they_do_not_change(
+    trips: int, gathers_early: bool, moves: bool
+) -> None:
+    text = GATHERING.replace("TRIPS", str(trips))
+    if moves:
+        (product,) = (line for line in text.splitlines() if " dot(" in line)
+        text = text.replace(product, MOVED)
+    module = parse(text)
     verify(module)
     draws = np.random.default_rng(1)
     arguments = [draws.standard_normal(n).astype(np.float32) for n in ((16, 8), (8, 8))]
