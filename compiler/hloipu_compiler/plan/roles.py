@@ -356,6 +356,8 @@ def _pairs(
     aliases = aliased(module)
     named = [n for n, role in sorted(roles.items()) if role in STATE_ROLES]
     donated = paired_state(aliases, parameters, results, settled)
+    if donated is None and {alias.parameter for alias in aliases} <= {*named, *settled}:
+        donated = []  # the roles say which are state
     if donated is None:
         raise _unclear(
             f"{len(aliases)} parameters are donated, and their new values are no unique runs of "

@@ -271,6 +271,7 @@ def test_several_places_for_donated_state_are_not_guessed() -> None:
     with pytest.raises(UsageError, match="no unique runs") as caught:
         wrapped(module)
     assert caught.value.code == "E3150"
+    assert pairs(wrapped(module, roles={"t": "carry"})) == [(0, 0)]  # as the error's hint says
 
 
 def test_the_longest_run_counts_not_the_first() -> None:
