@@ -146,24 +146,24 @@ class HostsSession:
             path = Path(folder) / "program.ipux"
             program.save(path)
             raw = path.read_bytes()
-        shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}
-        messages = [
-            dumped(
-                {
-                    "hloipu": fingerprint(),
-                    "program": raw,
-                    "shown": shown,
-                    "given": given,
-                    "host": number if self.program.hosts else EVERY_HOST,
-                    "numbers": range(number * self._each, (number + 1) * self._each),
-                    "folder": self.places.folder,
-                }
-            )
-            for number, given in enumerate(by_process)
-        ]
         what = "host" if self.program.hosts else "process"
         self._hub = Hub(count, participants, timeout, self.places.address, what)
         try:
+            shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}
+            messages = [
+                dumped(
+                    {
+                        "hloipu": fingerprint(),
+                        "program": raw,
+                        "shown": shown,
+                        "given": given,
+                        "host": number if self.program.hosts else EVERY_HOST,
+                        "numbers": range(number * self._each, (number + 1) * self._each),
+                        "folder": self.places.folder,
+                    }
+                )
+                for number, given in enumerate(by_process)
+            ]
             self.places.start(self._hub.address, self._hub.key, count)
             self._hub.connect(self.places.gone)
             self._hub.begin(messages)

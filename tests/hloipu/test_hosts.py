@@ -172,10 +172,17 @@ def _not_for_hosts() -> HostsSession:
         (lambda: opened(scheduler="tcp://"), "E3193" if find_spec("distributed") else "E3192"),
     ],
 )
-def test_refusals(open_it: Callable[[], HostsSession], code: str) -> None:
+def test_refusals(
+    open_it: Callable[[], HostsSession],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hloipu.hosts.places, "folder_in_memory", lambda: tmp_path)
     with pytest.raises(HloipuError) as error, open_it() as session:
         session.run(2)
     assert error.value.code == code
+    assert not list(tmp_path.iterdir())
 
 
 def test_another_hloipu_and_another_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
