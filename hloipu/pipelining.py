@@ -34,11 +34,17 @@ _CUTTING = (
 """Options that say how a step is cut, and do not ask for it."""
 
 
-def _cutting_flags(compilation: Compilation, options: Options) -> str:
+def gathers_again(module: Module, micro_batches: int, *, is_divided: bool) -> bool:
+    """Whether micro-batches or loops may read weights that a divided module gathers for them."""
+    has_loop = any(x.opcode == "while" for c in module.computations for x in c.instructions)
+    return is_divided and (micro_batches > 1 or has_loop)
+
+
+def _cutting_flags(module: Module, compilation: Compilation, options: Options) -> str:
     """Return which options say how a step is to be cut, as flags; those that have no effect."""
-    usual = Options()
+    usual, is_divided = Options(), compilation.partitioned is not None
     said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
-    if compilation.partitioned is not None and "gather_weights" in said:  # loops gather, too
+    if "gather_weights" in said and gathers_again(module, 1, is_divided=is_divided):
         said.remove("gather_weights")
     if options.recompute in ("blocks", "full"):  # cheap values are made again of any module
         said.append("recompute")
@@ -78,14 +84,14 @@ def cut_lines(module: Module, compilation: Compilation, options: Options) -> lis
         averages = compilation.plan.averages_gradients or not meets_others(module)
         lines = partition_lines + compilation.pipelining.lines()
         lines += compilation.pipelining.replica_lines(compilation.plan.replicas, averages=averages)
-        lines += _idle_flags(compilation, compilation.pipelining, options)
+        lines += _idle_flags(module, compilation, compilation.pipelining, options)
         lines += _key_lines(compilation, options) + _outline_lines(options)
         if passes and passes not in AFTER_FRONT and before_cut(passes) == "front":
             lines.append(f"the step is cut: --passes {passes} without effect")
         return lines
     lines, idle = (
         partition_lines + _uncut_replicas(module, compilation.plan),
-        _cutting_flags(compilation, options),
+        _cutting_flags(module, compilation, options),
     )
     lines += _key_lines(compilation, options) + _outline_lines(options)
     if idle:
@@ -123,7 +129,9 @@ def _key_lines(compilation: Compilation, options: Options) -> list[str]:
     return [*compilation.keys.lines, f"{why}: --replica-keys {options.replica_keys} without effect"]
 
 
-def _idle_flags(compilation: Compilation, cut: Pipelining, options: Options) -> list[str]:
+def _idle_flags(
+    module: Module, compilation: Compilation, cut: Pipelining, options: Options
+) -> list[str]:
     """Return which options change nothing about a step that is cut, and why, for people."""
     trains, usual, again = cut.schedule.trains, Options(), options.recompute
     from hloipu_compiler.partition.training.sharded_update import LEAST_PART_BYTES
@@ -139,9 +147,9 @@ def _idle_flags(compilation: Compilation, cut: Pipelining, options: Options) -> 
         else [],
         "one stage": ["schedule"] if cut.schedule.stages == cut.schedule.group == 1 else [],
         "no gradients": [] if trains else ["reduction", "accumulator_dtype", "shard_optimizer"],
-        "no weights that micro-batches gather": ["gather_weights"]
-        if compilation.partitioned is None
-        else [],
+        "no weights that micro-batches gather": []
+        if gathers_again(module, cut.micro_batches, is_divided=compilation.partitioned is not None)
+        else ["gather_weights"],
         one: ["shard_optimizer"] if trains and not cut.whole else [],
         f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(
             compilation.program, options

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu.compile_request import pipeline_of, plugins
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import stashed_bytes
+from hloipu.pipelining import gathers_again, stashed_bytes
 from hloipu_compiler.analysis.code_size import inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.compilation import Clock, Compilation
@@ -85,7 +85,10 @@ def leaner_options(
     with phase("memory"):
         has_room = made.memory_plan.has_room_for_code
         lacking = lacking_bytes(made)
-    if _gathers_once(module, made, options):
+    is_divided = made.program.partitioning is not None
+    if options.gather_weights == "auto" and gathers_again(
+        module, options.micro_batches, is_divided=is_divided
+    ):
         options = replace(options, gather_weights="micro-batch")
         yield options
     if options.recompute == "auto" and not options.passes and has_room:
@@ -223,14 +226,6 @@ def may_make_again(made: CompiledProgram) -> bool:
 def _is_cut(made: CompiledProgram) -> bool:
     steps = steps_within(made.program.body, made.program)
     return any(isinstance(x, Pipeline) for x in steps)
-
-
-def _gathers_once(module: Module, made: CompiledProgram, options: Options) -> bool:
-    """Whether micro-batches or loops of a divided module may read weights gathered before them."""
-    if made.program.partitioning is None or options.gather_weights != "auto":
-        return False
-    has_loop = any(x.opcode == "while" for c in module.computations for x in c.instructions)
-    return options.micro_batches > 1 or has_loop
 
 
 def lacking_bytes(program: CompiledProgram) -> int:

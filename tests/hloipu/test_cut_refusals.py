@@ -149,6 +149,11 @@ def test_what_would_cut_a_step_that_is_not_cut_is_said() -> None:
         "no stages or micro-batches: --schedule, --batch-serialization without effect"
     ]
     assert "cut" not in hloipu.compile(STEP.text, **given).profile().options
+    divided: dict[str, Any] = {"mesh": {"a": 2}, "shard": {"*": "a"}}
+    apart = hloipu.compile(STEP.text, **given, **divided, gather_weights="micro-batch").profile()
+    assert apart.options["cut"][-1] == (
+        "no stages or micro-batches: --gather-weights without effect"
+    )
 
 
 @pytest.mark.parametrize(
