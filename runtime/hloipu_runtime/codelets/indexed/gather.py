@@ -109,8 +109,10 @@ class Gather(Codelet):
         """
         (table, indices), dims, sizes = operands, self.dims, self.slice_sizes
         leaders = dict(batch_dimensions(dims, len(indices.part)))
-        reached = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
-        reached = {d: place for d, place in reached.items() if sizes[d] == table.whole[d]}
+        of_slices = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
+        reached = {d: place for d, place in of_slices.items() if sizes[d] == table.whole[d]}
+        if any(box[of_slices[d]] != (0, sizes[d]) for d in of_slices.keys() - reached.keys()):
+            return False  # parts of slices that start anywhere
         batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
         reached |= {d: leaders[place] for d, place in batching}
         return all(

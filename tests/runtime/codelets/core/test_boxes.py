@@ -125,6 +125,21 @@ def test_some_tiles_gather_from_their_rows_and_from_all(tiles: slice) -> None:
         np.testing.assert_array_equal(found.reshape(high - low, -1), wanted[low:high])
 
 
+@pytest.mark.parametrize("tiles", [slice(0, 1), slice(1, 2), slice(0, 2)])
+def test_tiles_gather_parts_of_slices_that_start_anywhere(tiles: slice) -> None:
+    table = np.arange(40.0, dtype=np.float32).reshape(8, 5)
+    index = np.array([[-1], [2], [5], [7]], np.int32)
+    codelet = Gather(GatherDimensions((0, 1), (), (0,), 1), (4, 5))
+    wanted = np.stack([table[n : n + 4] for n in (0, 2, 4, 4)], -1)
+    result = some(rows(np.zeros_like(wanted), 2, 2), tiles)
+    operands = [some(everywhere(x, 2), tiles) for x in (table, index)]
+    found, alone = results(codelet, operands, result)
+    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_array_equal(
+        found.reshape(-1, 5, 4), wanted.reshape(2, 2, 5, 4)[tiles].reshape(-1, 5, 4)
+    )
+
+
 def test_no_tile_gathers_from_rows_of_others() -> None:
     """A table cut where indices reach is wrong, and its result must be that of wrong parts."""
     table = np.arange(32.0, dtype=np.float32).reshape(8, 4)
