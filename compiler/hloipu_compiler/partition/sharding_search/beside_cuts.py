@@ -16,7 +16,7 @@ from hloipu_compiler.partition.sharding_search.space import Choice, System
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.watching import doing
+from hloipu_runtime.watching import current_search, doing
 
 _MOST_COUNTS = 4
 """Numbers of IPUs to divide over that are looked at. Assumed."""
@@ -53,6 +53,8 @@ def shardings_beside(
     beside: list[tuple[bool, ShardingCandidate]] = []
     starts: tuple[Choice, ...] = ()
     for count in _counts(system.ipus):
+        if current_search().is_over():
+            break
         own = replace(system, ipus=count)
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):

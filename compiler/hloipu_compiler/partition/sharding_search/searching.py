@@ -76,8 +76,8 @@ def found_shardings(
 
     `starts`: choices to begin with, in place of beams of tactics. `most_ops`: written for a device
     and priced, all candidates together, but for `least` of them. Where the current search ends
-    early, the best until then. Raises UnsupportedError E0479 for a module that cannot be divided,
-    UsageError E0486 where so many IPUs divide nothing evenly.
+    early, the best until then, of one at least. Raises UnsupportedError E0479 for a module that
+    cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
     """
     size = sum(len(c.instructions) for c in module.computations)
     most = min(max(most_ops // max(size, 1), least), _MOST)
@@ -97,6 +97,8 @@ class _Searching:
         self.space = space
         self.left = self.most = most
         self.search = current_search()
+        self.divides = False
+        """Whether a trial divided an array."""
         self.tried: dict[tuple[MeshSizes, Choice], Candidate] = {}
         pairs = enumerate(zip(space.classes, space.bytes_of, strict=True))
         self.large = [
@@ -140,7 +142,10 @@ class _Searching:
         return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
 
     def _try(self, mesh: MeshSizes, choice: Choice, *, always: bool = False) -> Candidate | None:
-        """Return what a choice is worth; None where it does not fit the mesh, or time is up."""
+        """Return what a choice is worth; None where it does not fit the mesh, or time is up.
+
+        However little time there is, the first trial that divides an array is made to its end.
+        """
         key = (mesh, choice)
         if key in self.tried:
             return self.tried[key]
@@ -148,9 +153,10 @@ class _Searching:
             return None
         telling("shardings", self.most - self.left, self.most)
         priced = partial(self.space.candidate, mesh, choice)
-        candidate = priced() if always else self.search.tried(priced)
+        candidate = self.search.tried(priced) if self.divides and not always else priced()
         if candidate is not None:
             self.left -= 1
+            self.divides |= candidate.is_divided
             self.tried[key] = candidate
         return candidate
 

@@ -26,6 +26,7 @@ from hloipu_compiler.partition.spmd.parameter_rules import Spec, matched_arrays
 from hloipu_compiler.partition.spmd.partitioning import partitioned
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime import watching
 from hloipu_runtime.machine.load import load_machine
 from tests.support.command_line import run
 
@@ -174,6 +175,15 @@ def test_state_and_batch_of_a_step_that_lacks_room_as_in_fsdp() -> None:
     assert [sorted(blocks(best, n)) for n in (0, 1, 2)] == [sorted(blocks(best, 0))] * 3
     assert max(blocks(best, 0)) > 1
     assert blocks(best, 3) == (4, 1)
+
+
+def test_what_divides_is_looked_at_however_little_time_there_is() -> None:
+    module = graph_module(GRAPHS["two products"])
+    with watching.searching(watching.Search(0.0)) as search:
+        found = found_shardings(module, system_of(module, 4, 1472))
+    assert search.is_over()
+    assert found.best.is_divided
+    assert found.looked_at == 2  # with whole arrays, and once
 
 
 def test_flags_give_what_was_found(tmp_path: Path) -> None:
