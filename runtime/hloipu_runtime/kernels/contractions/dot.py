@@ -45,14 +45,19 @@ def float_operands(lhs: Array, rhs: Array, storage: np.dtype[Any]) -> tuple[Arra
     if lhs.dtype == rhs.dtype == storage:
         return lhs, rhs
     dtype = np.result_type(lhs.dtype, rhs.dtype, storage)
-    if dtype.kind != storage.kind or lhs.dtype.kind not in "fc" or rhs.dtype.kind not in "fc":
+    if lhs.dtype.kind not in "fc" or rhs.dtype.kind not in "fc":
         # An integer operand is converted to the result's type, as XLA does, not to numpy's choice.
         dtype = storage
     return lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
 
 
 def round_result(result: Array, element_type: str, storage: np.dtype[Any]) -> Array:
-    """Round a float result to the grid of its element type and put it in storage form."""
+    """Round a float result to the grid of its element type and put it in storage form.
+
+    Of complex numbers as floats the real part is left.
+    """
+    if result.dtype.kind == "c" != storage.kind:
+        result = result.real
     with quietly():
         result = result.astype(storage, copy=False)
     if element_type in _UNROUNDED:

@@ -126,6 +126,9 @@ def test_result_types() -> None:
     halves = np.array([[1.5, 2.25]], np.float32)
     assert dot_general(halves, halves.T, MATRICES, "s32").tolist() == [[7]]
     assert dot_general(halves, halves.T, MATRICES, "f64").dtype == np.float64
+    turned = np.array([[1 + 2j, 3j]], np.complex64)
+    for kind in ("f32", "bf16", "s32"):  # the real part of products, not products of real parts
+        assert dot_general(turned, turned.T, MATRICES, kind).tolist() == [[-12]]
     truth = np.array([[True, False]])
     assert dot_general(truth, truth.T, MATRICES, "pred").tolist() == [[True]]
     assert dot_general(truth, ~truth.T, MATRICES, "pred").tolist() == [[False]]
