@@ -369,6 +369,23 @@ def test_queues_of_the_text_carry_blocks(mode: Any, replicas: int, tmp_path: Pat
     assert_close(each, sums if replicas == 1 else np.stack([sums, sums], 1))
 
 
+@pytest.mark.parametrize("said", ["{devices=[1,4]<=[4]}, {replicated}", "{devices=[1,4]<=[4]}"])
+def test_shardings_of_what_an_outfeed_takes_are_followed_or_refused(said: str) -> None:
+    text = (
+        f"HloModule m\nENTRY e {{\n  {X}  r = f32[4] parameter(1)\n"
+        "  q = (f32[8,4]) tuple(p)\n  o = ((f32[8,4]), f32[4]) tuple(q, r)\n"
+        "  t = token[] after-all()\n"
+        f"  u = token[] outfeed(o, t), outfeed_shape=((f32[8,4]), f32[4]), sharding={{{said}}}\n"
+        "  ROOT n = f32[8,4] negate(p)\n}"
+    )
+    if "replicated" in said:
+        (queue,) = hloipu.compile(text).program.queues
+        assert [x.shape for x in queue.streams] == [(8, 1), (4,)]
+    else:
+        with pytest.raises(HloipuError, match="1 stand for 2 arrays"):
+            hloipu.compile(text)
+
+
 def test_steps_in_the_encoding_of_graphcore_are_divided() -> None:
     first, halves = "ENTRY main {\n  w0 = f32[2] parameter", "sharding={devices=[2]<=[2]}"
     text = changed(

@@ -12,7 +12,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
 )
-from hloipu_compiler.hlo.attributes.sharding import read_sharding
+from hloipu_compiler.hlo.attributes.sharding import Sharding, read_sharding
 from hloipu_compiler.ir.annotations import OF_A_QUEUE, is_border
 from hloipu_compiler.ir.attributes import Attributes, Raw, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -26,6 +26,7 @@ from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
     CONSTRAINT,
     Stated,
+    not_followed,
     partitioned_already,
     require_whole,
     stated_shardings,
@@ -219,28 +220,31 @@ def _with_stated_ends(module: Module) -> Module:
         ]
         return draft.add(x, "tuple", x.shape, parts, said)
 
-    def sent(draft: Draft, x: Instruction) -> Instruction | None:
-        text, at = x.attributes.text("sharding"), x.operands[0]
+    def constrained(draft: Draft, x: Instruction, at: int, stated: Iterator[Sharding]) -> int:
         shape = draft.shape(at)
-        arrays = shape.elements if isinstance(shape, TupleShape) else (shape,)
-        stated = leaf_shardings(read_sharding(text), shape) if text else ()
-        if len(stated) < len(arrays) or any(isinstance(a, TupleShape) for a in arrays):
-            return None
-        parts = []
-        for i, (array, sharding) in enumerate(zip(arrays, stated, strict=False)):
-            part = at
-            if array is not shape:
+        if isinstance(shape, TupleShape):
+            parts = []
+            for i, element in enumerate(shape.elements):
                 index = Attributes({"index": i})
-                part = draft.add(x, "get-tuple-element", array, (at,), index)
-            said = Attributes(
-                {
-                    "custom_call_target": CONSTRAINT,
-                    "sharding": Raw(str(sharding)),
-                    "frontend_attributes": OF_A_QUEUE,
-                }
-            )
-            parts.append(draft.add(x, "custom-call", array, (part,), said))
-        given = parts[0] if arrays[0] is shape else draft.add(x, "tuple", shape, parts)
+                part = draft.add(x, "get-tuple-element", element, (at,), index)
+                parts.append(constrained(draft, x, part, stated))
+            return draft.add(x, "tuple", shape, parts)
+        said: dict[str, Value] = {
+            "custom_call_target": CONSTRAINT,
+            "sharding": Raw(str(next(stated))),
+            "frontend_attributes": OF_A_QUEUE,
+        }
+        return draft.add(x, "custom-call", shape, (at,), Attributes(said))
+
+    def sent(draft: Draft, x: Instruction) -> Instruction | None:
+        text, taken = x.attributes.text("sharding"), draft.shape(x.operands[0])
+        stated = leaf_shardings(read_sharding(text), taken) if text else ()
+        count = len(leaves_of(taken))
+        if not stated or not count:
+            return None
+        if len(stated) < count:
+            raise not_followed(module, f"{len(stated)} stand for {count} arrays", x)
+        given = constrained(draft, x, x.operands[0], iter(stated))
         attributes = without(x.attributes, ("sharding",))
         return x._replace(operands=(given, *x.operands[1:]), attributes=attributes)
 

@@ -118,6 +118,18 @@ def stated_shardings(module: Module) -> Stated:
     return _Reader(module).stated()
 
 
+def not_followed(module: Module, why: str, x: Instruction | None) -> UnsupportedError:
+    """Return the error of a sharding, of an op or of none, that cannot be followed."""
+    where = f"the sharding of {x.name}" if x else "the shardings of the module"
+    error = UnsupportedError(
+        "E0476",
+        f"{where} cannot be followed: {why}",
+        hint="state all shardings by the axes of one mesh",
+    )
+    error.span = module.span(x) if x else None
+    return error
+
+
 class _Reader:
     """Reads every text once."""
 
@@ -155,14 +167,7 @@ class _Reader:
             raise self._fault(str(error), None) from error
 
     def _fault(self, why: str, x: Instruction | None) -> UnsupportedError:
-        where = f"the sharding of {x.name}" if x else "the shardings of the module"
-        error = UnsupportedError(
-            "E0476",
-            f"{where} cannot be followed: {why}",
-            hint="state all shardings by the axes of one mesh",
-        )
-        error.span = self.module.span(x) if x else None
-        return error
+        return not_followed(self.module, why, x)
 
     def _read(self, key: Key, x: Instruction) -> None:
         target = x.attributes.text("custom_call_target")
