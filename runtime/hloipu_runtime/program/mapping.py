@@ -6,12 +6,12 @@ one dimension at a time.
 
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.frozen import dataclass, fields_of
 
 Sizes = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
@@ -26,6 +26,10 @@ class Tiles:
     strides: Sizes = ()
     """Step in tile number along each axis."""
     first: int = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, without the numbers of tiles and the hash."""
+        return fields_of(self)
 
     def __hash__(self) -> int:
         """Return the hash, which is computed once: grids are keys again and again."""
