@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
-from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, repeats
+from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, put, repeats
 from hloipu_runtime.kernels.core.movement import contiguous
 
 ALIGNED_ELEMENTS = 1 << 14
@@ -98,9 +98,7 @@ def in_blocks(
                 values[number] = compute(values, buffers[buffer])
             else:
                 values[number] = compute(values, None)
-        for target, number in zip(pieces, walk.results, strict=False):
-            if values[number] is not target:
-                np.copyto(target, values[number])
+        put(pieces[:count], [values[number] for number in walk.results])
     return wholes
 
 
