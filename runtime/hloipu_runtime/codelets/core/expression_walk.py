@@ -40,7 +40,7 @@ class Move(NamedTuple):
     """Where its value stands between nodes of one block; -1: what the step returns."""
     dtype: np.dtype[Any]
     read_later: tuple[int, ...]
-    """Of a result: operands that later nodes, or results that are operands, still read."""
+    """Of a result: operands that later nodes or results read, or views of them."""
 
 
 class Walk(NamedTuple):
