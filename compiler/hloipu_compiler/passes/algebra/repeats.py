@@ -123,7 +123,7 @@ def _inverse(draft: Draft, x: Instruction, spread: Instruction, shape: ArrayShap
     few = ArrayShape(F32, shape.dimensions)
     known = scalar_constant(draft.made[divisor])
     if known is not None:
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             value = np.divide(np.float32(1), known.astype(np.float32))
         array = np.asarray(value, np.float32).reshape(few.dimensions)
         return draft.add(x, "constant", few, literal=Literal(array=array))

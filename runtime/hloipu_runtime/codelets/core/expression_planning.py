@@ -1,5 +1,6 @@
 """Plans expressions: binds each node to its kernel and an output buffer."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +34,12 @@ def plan_of(expression: Expression) -> Plan:
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
     first_result = {number: n for n, number in reversed(list(enumerate(expression.results)))}
-    later: set[int] = {number for number in expression.results if number < count}
+    writes_out = [
+        node.op in WRITES_OUT or isinstance(step, OrZero)
+        for node, step in zip(expression.nodes, steps, strict=True)
+    ]
+    viewed = _viewed(expression, writes_out)
+    later: set[int] = set().union(*(viewed[number] for number in expression.results))
     moves: list[Move] = []
     for position in range(len(steps) - 1, -1, -1):
         node, number = expression.nodes[position], count + position
@@ -43,7 +49,7 @@ def plan_of(expression: Expression) -> Plan:
             Move(
                 step=steps[position],
                 compute=operation(steps[position], node.arguments),
-                writes_out=node.op in WRITES_OUT or isinstance(steps[position], OrZero),
+                writes_out=writes_out[position],
                 number=number,
                 arguments=node.arguments,
                 result=first_result.get(number, -1),
@@ -52,7 +58,7 @@ def plan_of(expression: Expression) -> Plan:
                 read_later=tuple(sorted(later)) if number in first_result else (),
             )
         )
-        later |= {number for number in node.arguments if number < count}
+        later.update(*(viewed[number] for number in node.arguments))
     return Plan(
         operands=count,
         fixed=tuple(
@@ -74,6 +80,15 @@ def plan_of(expression: Expression) -> Plan:
         expression=expression,
         gain=_gain(expression),
     )
+
+
+def _viewed(expression: Expression, writes_out: Sequence[bool]) -> list[frozenset[int]]:
+    """Return, for each value, the operands that it may be a view of: itself, if it is one."""
+    viewed = [frozenset((number,)) for number in range(len(expression.operand_types))]
+    for node, is_fresh in zip(expression.nodes, writes_out, strict=True):
+        shared = () if is_fresh else [viewed[number] for number in node.arguments]
+        viewed.append(frozenset[int]().union(*shared))
+    return viewed
 
 
 def _gain(expression: Expression) -> float:

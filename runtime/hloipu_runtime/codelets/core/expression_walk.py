@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
-from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, repeats
+from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, put, repeats
 from hloipu_runtime.kernels.core.movement import contiguous
 
 ALIGNED_ELEMENTS = 1 << 14
@@ -40,7 +40,7 @@ class Move(NamedTuple):
     """Where its value stands between nodes of one block; -1: what the step returns."""
     dtype: np.dtype[Any]
     read_later: tuple[int, ...]
-    """Of a result: operands that later nodes, or results that are operands, still read."""
+    """Of a result: operands that later nodes or results read, or views of them."""
 
 
 class Walk(NamedTuple):
@@ -98,9 +98,7 @@ def in_blocks(
                 values[number] = compute(values, buffers[buffer])
             else:
                 values[number] = compute(values, None)
-        for target, number in zip(pieces, walk.results, strict=False):
-            if values[number] is not target:
-                np.copyto(target, values[number])
+        put(pieces[:count], [values[number] for number in walk.results])
     return wholes
 
 

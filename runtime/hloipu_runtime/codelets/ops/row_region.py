@@ -30,7 +30,7 @@ from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, NATIVE_ELEMENTS, aligned_empty
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, NATIVE_ELEMENTS, aligned_empty, put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -118,9 +118,7 @@ class RowRegion(Codelet):
                 {**buffers, **dict(zip(self.results, targets, strict=True))},
                 buffers,
             )
-            for target, number in zip(targets, self.results, strict=True):
-                if values[number] is not target:
-                    np.copyto(target, values[number])
+            put(targets, [values[number] for number in self.results])
         return self._reshaped(wholes, results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
@@ -264,10 +262,7 @@ class RowRegion(Codelet):
             wholes = self._places(outs, whole, along)
             for function, cut in functions:
                 targets = [_taken(x, cut) for x in wholes]
-                rows_computed = function([_taken(x, cut) for x in given], targets)
-                for target, value in zip(targets, rows_computed, strict=True):
-                    if value is not target:
-                        np.copyto(target, value)
+                put(targets, function([_taken(x, cut) for x in given], targets))
             return self._reshaped(wholes, results)
 
         return run

@@ -1,7 +1,7 @@
 """Iterates over arrays in blocks that fit the cache, whatever their strides."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,25 @@ LINE_BYTES = 64
 def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:
     """Return an uninitialised array of the shape of `x`, in its memory order."""
     return np.empty_like(x, dtype=dtype, subok=False)
+
+
+def put(places: Sequence[Array | None], values: Sequence[Array]) -> None:
+    """Copy values to the places that they are not at yet; None takes nothing.
+
+    A value may be a view of an operand that an earlier value overwrites: types stored alike are
+    converted without a copy.
+    """
+    waiting = [
+        (place, value)
+        for place, value in zip(places, values, strict=True)
+        if place is not None and place is not value
+    ]
+    for n, (place, value) in enumerate(waiting):
+        for later in range(n + 1, len(waiting)):
+            target, source = waiting[later]
+            if np.may_share_memory(place, source):
+                waiting[later] = target, source.copy()
+        np.copyto(place, value)
 
 
 def repeats(x: Array) -> bool:

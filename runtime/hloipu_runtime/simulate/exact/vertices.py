@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.program.mapping import Span, Spans, extent_of
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
@@ -119,9 +120,7 @@ def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Acti
         return run_one
 
     def run() -> None:
-        for target, result in zip(targets, compute(), strict=True):
-            if result is not target and target is not None:
-                np.copyto(target, result)
+        put(targets, compute())
 
     return run
 

@@ -415,3 +415,19 @@ def test_narrow_operands_broadcast(
     (found,) = evaluate(expression, [np.asarray(v, np.float32) for v in (x, y)])
     wanted = np.add(x, y) if op == "add" else np.multiply(x, y)
     np.testing.assert_array_equal(found, np.asarray(wanted).astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+@pytest.mark.parametrize("is_read_on", [False, True])
+def test_views_of_operands_are_read_before_these_are_overwritten(
+    is_read_on: bool, size: int
+) -> None:
+    """A conversion from f16, which is stored as f32, is the operand itself."""
+    nodes = (node("convert", 0), node("add", 0, 0, t="f16"), node("negate", 1))
+    expression = Expression(("f16",), nodes, (2, 3 if is_read_on else 1))
+    x = (np.arange(size) % 9).astype(np.float32)
+    before = x.copy()
+    outs = [x, None]
+    doubled, kept = plan_of(expression).bound([x.shape], x.shape)([x], outs)
+    np.testing.assert_array_equal(doubled, 2 * before)
+    np.testing.assert_array_equal(kept, -before if is_read_on else before)

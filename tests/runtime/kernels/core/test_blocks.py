@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, blocks, compact
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, blocks, compact, put
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,12 @@ def test_compact_keeps_one_of_each_repeated_row() -> None:
     assert compact(x).shape == (1, 4)
     plain = np.zeros((2, 3))
     assert compact(plain) is plain
+
+
+def test_values_that_earlier_places_overlap_are_copied_aside() -> None:
+    x = np.arange(6.0)
+    before, y, z = x.copy(), np.empty(6), np.empty(5)
+    put([x, None, y, z], [2 * before, before, x, x[1:]])
+    np.testing.assert_array_equal(x, 2 * before)
+    np.testing.assert_array_equal(y, before)
+    np.testing.assert_array_equal(z, before[1:])
