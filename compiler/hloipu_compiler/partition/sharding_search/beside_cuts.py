@@ -55,7 +55,7 @@ def shardings_beside(
     for count in _counts(system.ipus):
         if current_search().is_over():
             break
-        own = replace(system, ipus=count)
+        own = replace(system, ipus=count, counts_code=False)
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):
                 ops = most_ops // _OTHER_COUNTS if starts else most_ops

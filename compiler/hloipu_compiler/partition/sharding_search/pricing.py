@@ -150,7 +150,7 @@ def byte_count_of(shapes: tuple[Shape, ...]) -> int:
 def needed_bytes(module: Module, tiles: int) -> int:
     """Return the bytes of one device at the fullest moment, with its constants and code.
 
-    What a plan copies is no part.
+    `tiles`: those that have the code; 0: it is not counted. What a plan copies is no part.
     """
     running = [module.computation[name] for name in Running(module).names]
     alone = sum(

@@ -41,6 +41,8 @@ _LARGE = 100
 _ROOM = 90
 """Percent of an IPU's memory that arrays and code may take: the rest is for copies and what does
 not come out even. Assumed."""
+_ARRAY_ROOM = 85
+"""Percent that arrays alone may take, where code is not counted. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,15 @@ class System:
     tuning: Tuning = DEFAULT_TUNING
     assumed_trips: int = 1
     """Of loops that data decides."""
+    counts_code: bool = True
+    """Whether an IPU runs all of the module; stages have only their own part of its code."""
 
     @property
     def budget_bytes(self) -> int:
         """Bytes of an IPU that arrays and code may take."""
         tiles = self.machine.chip.tiles_per_ipu
-        return tiles * available_bytes(self.machine) * _ROOM // 100
+        room = _ROOM if self.counts_code else _ARRAY_ROOM
+        return tiles * available_bytes(self.machine) * room // 100
 
 
 class Space:
@@ -174,7 +179,7 @@ class Space:
             mesh,
             tuple(specs),
             spent,
-            needed_bytes(local, system.machine.chip.tiles_per_ipu),
+            needed_bytes(local, system.machine.chip.tiles_per_ipu if system.counts_code else 0),
             system.budget_bytes,
             seconds(system.machine, spent.cycles),
         )
