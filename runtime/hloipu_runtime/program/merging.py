@@ -3,7 +3,7 @@
 A compute set lasts as long as its fullest tile, an exchange too, and before each exchange stands a
 sync. So a step joins an earlier one of its kind if nothing in between makes what it needs, or still
 needs what it overwrites: the earliest that memory allows, so that what follows it can go as early;
-what needs nothing, the latest.
+what needs nothing, the latest, where memory lacks.
 Steps of the host, loops and branches stay where they are; nothing moves past a loop or a branch.
 
 Of memory is asked that no stretch of tiles ever holds more than it held at its fullest before.
@@ -125,6 +125,7 @@ class _Walk:
                 self.spared,
                 [list(self._passing(unit)) for unit in units] if self.messages else (),
             ),
+            bool(self.spared),
         ).run()
         steps = tuple(_written_out(made))
         if len(steps) == len(body.steps) and all(
@@ -187,6 +188,7 @@ class _Merging:
 
     units: list[_Unit]
     live: LiveBytes
+    lacks_memory: bool
     merged: list[_Unit] = field(default_factory=list)
     last_read: dict[VariableId, int] = field(default_factory=dict)
     last_written: dict[VariableId, int] = field(default_factory=dict)
@@ -221,8 +223,8 @@ class _Merging:
                 for v in unit.touched
             }
             found = self.live.candidates(number, places[first:], touched)
-            if unit.touched == unit.writes:
-                # What needs nothing, as zeros do, lets nothing go earlier: it only takes memory.
+            if self.lacks_memory and unit.touched == unit.writes:
+                # What needs nothing, as zeros do, takes memory from where it goes on.
                 found = found[::-1]
             for place in found[:_TRIES]:
                 if self.live.moved(number, place, touched):
