@@ -85,7 +85,7 @@ class Search:
     """
 
     def __init__(self, seconds: float | None = None, clock: Callable[[], float] = monotonic):
-        self.ended = ""
+        self.ended: str = ""
         """Why: `interrupted`, say; empty as long as it was not."""
         self._clock = clock
         self._start = clock()
@@ -139,7 +139,8 @@ class Search:
     def end(self, why: str) -> None:
         """Have it end as soon as work tells how far it is."""
         self._is_over = True
-        self.ended = self.ended or why
+        if not self.ended:
+            self.ended = why
 
     def tried(self, work: Callable[[], T]) -> T | None:
         """Return what work gives; None where looking is over before it is through."""

@@ -97,7 +97,7 @@ class Forms:
         self._program = program
         self._machine = machine
         self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
-        self.price = self._affordable() if code_memory else 0
+        self.price: int = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
 
     def of(self, transfer: Transfer) -> Carried | None:
