@@ -79,13 +79,13 @@ def surely_lacks_memory(begun: Compilation) -> bool:
 
 
 def leaner_options(
-    module: Module, options: Options, made: CompiledProgram, phase: Clock
+    module: Module, options: Options, program: CompiledProgram, phase: Clock
 ) -> Iterator[Options]:
     """Yield options with which what does not fit might, the ones that cost least first."""
     with phase("memory"):
-        has_room = made.memory_plan.has_room_for_code
-        lacking = lacking_bytes(made)
-    is_divided = made.program.partitioning is not None
+        has_room = program.memory_plan.has_room_for_code
+        lacking = lacking_bytes(program)
+    is_divided = program.program.partitioning is not None
     if options.gather_weights == "auto" and gathers_again(
         module, options.micro_batches, is_divided=is_divided
     ):
@@ -94,7 +94,7 @@ def leaner_options(
     if options.recompute == "auto" and not options.passes and has_room:
         # Values made again take code as well.
         cheap = replace(options, recompute="cheap")
-        if stashed := stashed_bytes(made.program):
+        if stashed := stashed_bytes(program.program):
             if lacking <= _MOST_TIMES * stashed:
                 yield replace(options, recompute="full")
         else:
@@ -102,11 +102,11 @@ def leaner_options(
                 may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
             if may_fit:
                 yield cheap
-        if may_make_again(made):
+        if may_make_again(program):
             yield replace(options, recompute="blocks")
     if options.shards == "auto":
-        most = options.ipus if options.ipus > 1 else made.machine.links.max_ipus
-        for shards in (2 * made.program.ipus, 4 * made.program.ipus):
+        most = options.ipus if options.ipus > 1 else program.machine.links.max_ipus
+        for shards in (2 * program.program.ipus, 4 * program.program.ipus):
             if shards <= most:
                 yield replace(options, shards=shards)
 
@@ -141,23 +141,23 @@ def with_smaller_shares(
 
 
 def with_code_weighed(
-    made: CompiledProgram, phase: Clock, compile_again: Callable[[], CompiledProgram]
+    program: CompiledProgram, phase: Clock, compile_again: Callable[[], CompiledProgram]
 ) -> CompiledProgram:
     """Return a program in which code of stages and functions had its price, if that lacks less.
 
     So long as a program fits, what code would cost is not worth the cycles.
     """
-    if not made.code_memory:
-        return made
-    lacking = lacking_bytes(made)
-    code = max(int(ipu.code_bytes.max()) for ipu in made.memory_plan.ipus)
-    if lacking > code * made.machine.chip.tiles_per_ipu:
-        return made
-    if not made.program.functions and not _is_cut(made):
-        return made
+    if not program.code_memory:
+        return program
+    lacking = lacking_bytes(program)
+    code = max(int(ipu.code_bytes.max()) for ipu in program.memory_plan.ipus)
+    if lacking > code * program.machine.chip.tiles_per_ipu:
+        return program
+    if not program.program.functions and not _is_cut(program):
+        return program
     tried = compile_again()
     with phase("memory"):
-        return tried if lacking_bytes(tried) < lacking else made
+        return tried if lacking_bytes(tried) < lacking else program
 
 
 def with_smaller_products(
@@ -195,7 +195,7 @@ def with_smaller_products(
 
 
 def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:
-    """Return the other one of two programs if it fits, or lacks less and is not slower by more."""
+    """Return the other program if it fits, or lacks less and takes less of memory times time."""
     if other.fits:
         return other
     if lacking_bytes(other) >= lacking_bytes(best):
@@ -216,15 +216,18 @@ def _budget_bytes(program: CompiledProgram) -> int:
     return program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
 
 
-def may_make_again(made: CompiledProgram) -> bool:
+def may_make_again(program: CompiledProgram) -> bool:
     """Whether stages that make values again in place of keeping them may spare what lacks."""
     # What is made again are temporaries, so it cannot spare more than these.
-    temporaries = made.memory.peak.parts.get(Category.TEMPORARIES, 0)
-    return _is_cut(made) and lacking_bytes(made) <= temporaries * made.machine.chip.tiles_per_ipu
+    temporaries = program.memory.peak.parts.get(Category.TEMPORARIES, 0)
+    return (
+        _is_cut(program)
+        and lacking_bytes(program) <= temporaries * program.machine.chip.tiles_per_ipu
+    )
 
 
-def _is_cut(made: CompiledProgram) -> bool:
-    steps = steps_within(made.program.body, made.program)
+def _is_cut(program: CompiledProgram) -> bool:
+    steps = steps_within(program.program.body, program.program)
     return any(isinstance(x, Pipeline) for x in steps)
 
 

@@ -8,7 +8,7 @@ are compared afterwards.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -132,6 +132,8 @@ class _Text:
         self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
         self.alive = np.array(alive, np.int64)
         self.is_taken = np.zeros(len(letters), np.bool_)
+        self.free = np.arange(len(letters), 0, -1)
+        """For each letter, how many from there on are not taken."""
 
     def taken(self, least: int) -> Iterator[EqualBlocks]:
         """Yield blocks, those that save most first, each apart from those before it."""
@@ -150,15 +152,13 @@ class _Text:
                 if choice.saved >= least:
                     heappush(waiting, (-choice.saved, number, stretch, choice))
                 continue
-            if choice is None or any(
-                self._free(s, choice.length) < choice.length for s in choice.starts
-            ):
-                choice = self._choice(sorted(order[stretch.first : stretch.end]), stretch.length)
+            if choice is None or bool((self.free[list(choice.starts)] < choice.length).any()):
+                starts = np.sort(order[stretch.first : stretch.end])
+                choice = self._choice(starts, stretch.length)
                 if choice.saved >= least:
                     heappush(waiting, (-choice.saved, number, stretch, choice))
                 continue
-            for start in choice.starts:
-                self.is_taken[start : start + choice.length] = True
+            self._take(choice)
             yield EqualBlocks(
                 tuple(
                     Occurrence(
@@ -169,6 +169,13 @@ class _Text:
                 )
             )
 
+    def _take(self, choice: _Choice) -> None:
+        for start in choice.starts:
+            self.is_taken[start : start + choice.length] = True
+        at = np.arange(len(self.is_taken))
+        taken = np.where(self.is_taken, at, len(at))
+        self.free = np.minimum.accumulate(taken[::-1])[::-1] - at
+
     def _bound(self, order: Sequence[int], stretch: _Stretch) -> int:
         times = stretch.end - stretch.first - 1
         return times * self._weight(order[stretch.first], stretch.length)
@@ -176,19 +183,19 @@ class _Text:
     def _weight(self, start: int, length: int) -> int:
         return int(self.total[start + length] - self.total[start])
 
-    def _choice(self, starts: Sequence[int], whole: int) -> _Choice:
+    def _choice(self, starts: Numbers, whole: int) -> _Choice:
         """Return the blocks of a stretch that save most.
 
         Blocks that weigh too little save nothing. Those that take all of a stretch get their
         borders when their turn comes, which few have.
         """
-        free = [self._free(start, whole) for start in starts]
-        gaps = {after - before for before, after in pairwise(starts)}
-        lengths = {n for n in (*free, *gaps) if 0 < n < whole} | {whole}
+        free = self.free[starts]
+        shorter = np.concatenate([free, np.diff(starts)])
+        lengths = {*np.unique(shorter[(shorter > 0) & (shorter < whole)]).tolist(), whole}
         best = _Choice(0, (), 0)
         for length in sorted(lengths, reverse=True)[:_MOST_LENGTHS]:
-            here = _apart([s for s, n in zip(starts, free, strict=True) if n >= length], length)
-            code = self._weight(starts[0], length)
+            here = _apart(starts[free >= length].tolist(), length)
+            code = self._weight(int(starts[0]), length)
             if code >= self.least_block and (len(here) - 1) * code > best.saved:
                 agreeing = self._agreeing(here, length)
                 saved = (len(agreeing) - 1) * code
@@ -196,11 +203,6 @@ class _Text:
         if best.saved > 0 and best.length == whole:
             return best._replace(has_borders=False)
         return self._placed(best, whole) if best.saved > 0 else best
-
-    def _free(self, start: int, length: int) -> int:
-        """Return how many letters from there on, and no more than a stretch has, are not taken."""
-        taken = self.is_taken[start : start + length]
-        return int(taken.argmax()) if taken.any() else length
 
     def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
         """Return most blocks whose operands from within are the same within each."""

@@ -54,6 +54,8 @@ from hloipu_runtime.frozen import dataclass
 _FEWEST_TIMES = 4
 """That a divisor repeats: elements of a vector of f16."""
 
+_DEEPEST = 100
+"""Products within each other that factors are looked for in. Assumed: gradients have ten or so."""
 
 _TYPES = frozenset({"f32", "f16"})
 """Others are not computed in hardware: what they cost is bringing them to f32."""
@@ -186,6 +188,8 @@ class _Sum:
         self.sums: dict[tuple[str, int, int, tuple[int, ...]], int] = {}
         """Computation, IPU, terms and dimensions of the sums that were written: where they are."""
         self.products: dict[tuple[str, int, int], int] = {}
+        self.known: dict[tuple[str, int, frozenset[int]], _Terms] = {}
+        """Of the computation's values, for sums that keep these dimensions."""
         if self.is_new:
             self.region = Names(c.name for c in module.computations).fresh("sum")
 
@@ -222,17 +226,25 @@ class _Sum:
             return total
         return became(x, "convert", (total,))
 
-    def terms(self, draft: Draft, at: int, kept: frozenset[int]) -> _Terms:
+    def terms(self, draft: Draft, at: int, kept: frozenset[int], depth: int = 0) -> _Terms:
         """Return what a sum of a value comes to, without signs and factors of f32."""
+        if depth == _DEEPEST:
+            return _Terms(at)
+        key = draft.old.name, at, kept
+        if key not in self.known:
+            self.known[key] = self._terms(draft, at, kept, depth + 1)
+        return self.known[key]
+
+    def _terms(self, draft: Draft, at: int, kept: frozenset[int], depth: int) -> _Terms:
         x = draft.made[at]
         if x.opcode == "negate":
-            found = self.terms(draft, x.operands[0], kept)
-            return found._replace(is_negated=not found.is_negated)
+            inner = self.terms(draft, x.operands[0], kept, depth)
+            return inner._replace(is_negated=not inner.is_negated)
         if x.opcode == "convert":
             before = static(draft.shape(x.operands[0]))
             if before is not None and before.element_type.name == "f16":
-                found = self.terms(draft, x.operands[0], kept)
-                return _Terms(at) if found.is_plain else found
+                inner = self.terms(draft, x.operands[0], kept, depth)
+                return _Terms(at) if inner.is_plain else inner
         shape = static(x.shape)
         if x.opcode != "multiply" or shape is None or shape.element_type is not F32:
             return _Terms(at)
@@ -240,10 +252,10 @@ class _Sum:
             repeated = repeating(draft, one)
             dimensions = repeated.attributes.integers("dimensions") if repeated else ()
             if repeated is not None and kept.issuperset(dimensions):
-                found = self.terms(draft, other, kept)
+                inner = self.terms(draft, other, kept, depth)
                 factor = _Factor(repeated.operands[0], dimensions)
-                return found._replace(factors=(*found.factors, factor))
-        left, right = (self.terms(draft, operand, kept) for operand in x.operands)
+                return inner._replace(factors=(*inner.factors, factor))
+        left, right = (self.terms(draft, operand, kept, depth) for operand in x.operands)
         if left.is_plain and right.is_plain:
             return _Terms(at)
         one, other = sorted((left.at, right.at))

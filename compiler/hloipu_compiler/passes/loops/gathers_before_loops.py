@@ -85,16 +85,16 @@ def _visited(
 def _unchanged(body: Computation) -> frozenset[int]:
     """Return the positions in a loop's body of what it does not change, up to collectives."""
     root, parameter = body.instructions[body.root], body.parameters[0]
-    found: set[int] = set()
+    same: set[int] = set()
     for i, x in enumerate(body.instructions):
         if x.opcode == _GTE and x.operands[0] == parameter:
             is_same = root.operands[x.attributes.integer("index")] == i
         else:
             goes_early = x.opcode in _MOVES or x.opcode in COLLECTIVES
-            is_same = goes_early and bool(x.operands) and found.issuperset(x.operands)
+            is_same = goes_early and bool(x.operands) and same.issuperset(x.operands)
         if is_same:
-            found.add(i)
-    return frozenset(found)
+            same.add(i)
+    return frozenset(same)
 
 
 def _needed(body: Computation, same: Set[int]) -> frozenset[int]:
@@ -156,18 +156,21 @@ def _with_early(
     made = list(caller.instructions[:at])
     place: dict[int, int] = {}
 
-    def copied(i: int) -> int:
-        """Return where the value of an unchanged op of the body is, which is written once."""
+    wanted, left = set[int](), list(last)
+    while left:
+        i = left.pop()
+        if i not in wanted:
+            wanted.add(i)
+            left += () if body.instructions[i].opcode == _GTE else body.instructions[i].operands
+    for i in sorted(wanted):
         x = body.instructions[i]
-        if i not in place and x.opcode == _GTE:
+        if x.opcode == _GTE:
             place[i] = given.operands[x.attributes.integer("index")]
-        elif i not in place:
-            operands = tuple(copied(o) for o in x.operands)
-            made.append(with_operands(x, operands)._replace(name=names.fresh(x.name)))
-            place[i] = len(made) - 1
-        return place[i]
-
-    early = [copied(i) for i in last]
+            continue
+        copied = with_operands(x, tuple(place[o] for o in x.operands))
+        made.append(copied._replace(name=names.fresh(x.name)))
+        place[i] = len(made) - 1
+    early = [place[i] for i in last]
     operands = (*given.operands, *early)
     shape = TupleShape(tuple(made[o].shape for o in operands))
     made.append(given._replace(name=names.fresh(given.name), operands=operands, shape=shape))

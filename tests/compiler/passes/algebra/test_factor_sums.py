@@ -1,10 +1,13 @@
 """Factors that repeat along a sum leave it: what stays is summed once, and no value overflows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import hloipu
 from hloipu_compiler.passes import run_passes
+from hloipu_compiler.passes.algebra import repeats
 from hloipu_compiler.passes.fusion.row_finding import sizes_of
 from tests.support.passes import SUM, entry, opcodes
 from tests.support.xla_oracle import Oracle
@@ -86,3 +89,23 @@ def test_what_stays(changes: dict[str, str]) -> None:
         text = text.replace(old, new)
     after, _ = run_passes(hloipu.parse(text), None, "factor-sums")
     assert opcodes(after).count("multiply") == 2
+
+
+def test_products_of_products_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 30 squares of squares once, not twice as often as the one that it is part of."""
+    looked_at = []
+    terms = repeats._Sum._terms
+
+    def counted(*arguments: Any) -> Any:
+        looked_at.append(arguments[2])
+        return terms(*arguments)
+
+    monkeypatch.setattr(repeats._Sum, "_terms", counted)
+    squares = "".join(f"  x{n + 1} = f32[8,16] multiply(x{n}, x{n})\n" for n in range(30))
+    text = entry(
+        "  x0 = f32[8,16] parameter(0)\n  z = f32[] constant(0)\n" + squares +
+        "  ROOT r = f32[8] reduce(x30, z), dimensions={1}, to_apply=sum",
+        SUM,
+    )  # fmt: skip
+    run_passes(hloipu.parse(text), None, "factor-sums")
+    assert len(looked_at) == len(set(looked_at)) == 31
