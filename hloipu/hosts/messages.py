@@ -104,17 +104,17 @@ def dumped(message: Any) -> bytes:
     except Exception as error:  # whatever objects of the user's raise
         raise UsageError(
             "E2076",
-            f"what a host is given cannot be sent to its process: {plain_message(error)}",
+            f"what is given cannot be sent to another process: {plain_message(error)}",
             hint="give arrays, files or sources of them, or PerHost with a function of a module",
         ) from error
 
 
-def failure_of(error: BaseException, host: int) -> Failure:
+def failure_of(error: BaseException, host: int, name: str) -> Failure:
     """Return an error as a message; one that is not hloipu's becomes HostError E2082."""
     if not isinstance(error, HloipuError):
         error = HostError(
             "E2082",
-            f"host {host} raised {plain_message(error)}",
+            f"{name} raised {plain_message(error)}",
             hosts=(host,),
             hint="begin again, and load the last checkpoint",
         )

@@ -5,20 +5,26 @@ process that reads it: each maps the file and removes its name, so that nobody w
 and nothing is left. The process between them hands on a few bytes.
 """
 
+import fcntl
 import mmap
 import os
 import pickle
+import shutil
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, count, pairwise
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import gettempdir, mkdtemp
 from typing import Any, NamedTuple
 
 _LEAST_BYTES = 2**16
 """Of arrays that go into a file: fewer are with the message sooner. Assumed."""
 _IN_MEMORY = "/dev/shm"
 """The folder of POSIX shared memory on Linux."""
+_PREFIX = "hloipu-hosts-"
+_NEW_SECONDS = 60.0
+"""From a folder's making to its lock at most. Assumed."""
 
 
 class Parcel(NamedTuple):
@@ -33,9 +39,43 @@ class Parcel(NamedTuple):
     """Its names but for the reader's number; empty: none."""
 
 
-def folder_in_memory() -> str:
-    """Return where files of this machine's memory go, or of its disk where there is no such."""
-    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else gettempdir()
+class FolderInMemory:
+    """A folder of this machine's memory, or of its disk where there is none, for one session.
+
+    It is locked as long as its process lives, so that the next session here removes what killed
+    ones left.
+    """
+
+    def __init__(self) -> None:
+        place = Path(_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else gettempdir())
+        for other in place.glob(f"{_PREFIX}*"):
+            _remove_if_left(other)
+        self.path: str = mkdtemp(prefix=_PREFIX, dir=place)
+        self._locked = os.open(self.path, os.O_RDONLY)
+        fcntl.flock(self._locked, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove it and what nobody has read."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._locked >= 0:
+            os.close(self._locked)
+            self._locked = -1
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Remove a folder of a session that is over; one just made may not be locked yet."""
+    with suppress(OSError):
+        if (
+            folder.stat().st_uid != os.getuid()
+            or time.time() - folder.stat().st_mtime < _NEW_SECONDS
+        ):
+            return
+        locked = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(locked)
 
 
 class Packer:

@@ -1,17 +1,15 @@
 """Where the processes of hosts run: on this machine, or on the workers of a Dask cluster."""
 
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from tempfile import mkdtemp
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from hloipu.hosts.parcels import folder_in_memory
+from hloipu.hosts.parcels import FolderInMemory
 from hloipu_runtime.errors import UsageError
 
 HERE = "local"
@@ -42,8 +40,10 @@ class ProcessesHere:
 
     address = "127.0.0.1"
 
-    def __init__(self) -> None:
-        self.folder: str = mkdtemp(prefix="hloipu-hosts-", dir=folder_in_memory())
+    def __init__(self, what: str = "host") -> None:
+        self._what = what
+        self._folder = FolderInMemory()
+        self.folder: str = self._folder.path
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -55,7 +55,13 @@ class ProcessesHere:
         """Start them; the key comes over standard input, where no other user sees it."""
         for host in range(hosts):
             process = subprocess.Popen(
-                [sys.executable, "-m", "hloipu.hosts.process", *map(str, (*address, host))],
+                [
+                    sys.executable,
+                    "-m",
+                    "hloipu.hosts.process",
+                    *map(str, (*address, host)),
+                    f"{self._what} {host}",
+                ],
                 stdin=subprocess.PIPE,
             )
             self._processes.append(process)
@@ -75,7 +81,7 @@ class ProcessesHere:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._folder.remove()
 
 
 class DaskPlaces:
@@ -83,12 +89,13 @@ class DaskPlaces:
 
     folder = ""
 
-    def __init__(self, scheduler: str, hosts: int) -> None:
+    def __init__(self, scheduler: str, hosts: int, what: str) -> None:
         """Connect; UsageError E3192 without Dask, E3193 where nobody answers or workers lack."""
         if find_spec("distributed") is None:
             raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
         from hloipu.sweeping.dask_workers import connected
 
+        self._what = what
         self._client: Any = connected(scheduler)
         self._futures: list[Any] = []
         workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
@@ -96,8 +103,8 @@ class DaskPlaces:
             self.close()
             raise UsageError(
                 "E3193",
-                f"the cluster at {scheduler} has {len(workers)} workers for {hosts} hosts",
-                hint="start a worker for each host: dask worker tcp://HOST:8786 --nthreads 1",
+                f"the cluster at {scheduler} has {len(workers)} workers where {hosts} are needed",
+                hint=f"start a worker for each {what}: dask worker tcp://HOST:8786 --nthreads 1",
             )
         self._workers: list[str] = workers[:hosts]
         self.address: str = _seen_from(urlsplit(self._client.scheduler.address))
@@ -108,7 +115,7 @@ class DaskPlaces:
 
         self._futures = [
             self._client.submit(
-                run_host, address, key, host,
+                run_host, address, key, host, f"{self._what} {host}",
                 workers=[worker], allow_other_workers=False, pure=False, retries=0,
             )
             for host, worker in enumerate(self._workers)
@@ -132,6 +139,6 @@ def _seen_from(address: Any) -> str:
         return str(one.getsockname()[0])
 
 
-def places_for(scheduler: str, hosts: int) -> Places:
-    """Return where processes run; raises what `DaskPlaces` raises."""
-    return ProcessesHere() if scheduler == HERE else DaskPlaces(scheduler, hosts)
+def places_for(scheduler: str, hosts: int, what: str) -> Places:
+    """Return where processes run, that messages call `what`; raises what `DaskPlaces` raises."""
+    return ProcessesHere(what) if scheduler == HERE else DaskPlaces(scheduler, hosts, what)

@@ -70,13 +70,16 @@ class _Elsewhere:
             self._changed.notify_all()
 
 
-def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
-    """Serve a session as one of its hosts, until its user lets it go or is gone."""
+def run_host(address: tuple[str, int], key: bytes, host: int, name: str) -> None:
+    """Serve a session as one of its hosts, until its user lets it go or is gone.
+
+    `name`: what messages call it, `host 1`, or `process 1` of a program that is not on hosts.
+    """
     line = Line(Client(address, authkey=key))
     begin = None
     try:
         line.send(host)
-        begin = _received(line, host)
+        begin = _received(line, host, name)
         if begin is None:
             return
         elsewhere = _Elsewhere(line, host, begin)
@@ -86,12 +89,12 @@ def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
             session = _session(begin, elsewhere)
         except BaseException as error:
             # Whatever it is, the user's process is to say it.
-            line.send(failure_of(error, host))
+            line.send(failure_of(error, host, name))
             return
         with session:
             line.send(Answer(0, None))
             while (call := calls.get()) is not None:
-                line.send(_answer(session, call, host))
+                line.send(_answer(session, call, host, name))
     except EOFError:
         pass
     finally:
@@ -100,30 +103,30 @@ def run_host(address: tuple[str, int], key: bytes, host: int) -> None:
             shutil.rmtree(begin["folder"], ignore_errors=True)
 
 
-def _received(line: Line, host: int) -> Mapping[str, Any] | None:
+def _received(line: Line, host: int, name: str) -> Mapping[str, Any] | None:
     """Return what the session begins with; None where it is told that this cannot be read."""
     try:
         message: Mapping[str, Any] = line.receive()
         if message["hloipu"] != fingerprint():
             raise UsageError(
                 "E3193",
-                f"host {host} has another hloipu than this process, which may compute otherwise",
+                f"{name} has another hloipu than this process, which may compute otherwise",
                 hint="install the same hloipu on all of them",
             )
         return message
     except EOFError:
         raise
     except HloipuError as error:
-        line.send(failure_of(error, host))
+        line.send(failure_of(error, host, name))
         return None
     except Exception as error:  # whatever unpickling what is the user's raises
         fault = UsageError(
             "E2076",
-            f"host {host} cannot read what it is given: {plain_message(error)}",
+            f"{name} cannot read what it is given: {plain_message(error)}",
             hint="functions and classes of a script itself need cloudpickle: pip install "
             "'hloipu[sweep]', or put them into a module that all hosts have",
         )
-        line.send(failure_of(fault, host))
+        line.send(failure_of(fault, host, name))
         return None
 
 
@@ -151,12 +154,12 @@ def _session(begin: Mapping[str, Any], elsewhere: _Elsewhere) -> Session:
     return program.session(**begin["given"], elsewhere=elsewhere)
 
 
-def _answer(session: Session, call: Call, host: int) -> Any:
+def _answer(session: Session, call: Call, host: int, name: str) -> Any:
     try:
         return Answer(call.number, _METHODS[call.method](session, **call.keywords))
     except BaseException as error:
         # Whatever it is, the user's process is to say it.
-        return failure_of(error, host)
+        return failure_of(error, host, name)
 
 
 def _run(session: Session, **keywords: Any) -> tuple[int, list[Any], int, int, int]:
@@ -195,5 +198,6 @@ def _save_index(**keywords: Any) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the user's process has it, and ends this one
-    _ADDRESS, _PORT, _HOST = sys.argv[1:]
-    run_host((_ADDRESS, int(_PORT)), bytes.fromhex(sys.stdin.readline().strip()), int(_HOST))
+    _ADDRESS, _PORT, _HOST, _NAME = sys.argv[1:]
+    _KEY = bytes.fromhex(sys.stdin.readline().strip())
+    run_host((_ADDRESS, int(_PORT)), _KEY, int(_HOST), _NAME)

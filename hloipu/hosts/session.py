@@ -141,12 +141,12 @@ class HostsSession:
         is_divided = self._each % self.program.partitions > 0
         self._parted = bool(names_in_parts(self.program, is_divided=is_divided))
         """Whether arrays of the state are in parts, which several processes have."""
-        self.places: Places = places_for(scheduler, count)
-        with tempfile.TemporaryDirectory(prefix="hloipu-hosts-") as folder:
+        what = "host" if self.program.hosts else "process"
+        self.places: Places = places_for(scheduler, count, what)
+        with tempfile.TemporaryDirectory(prefix="hloipu-program-") as folder:
             path = Path(folder) / "program.ipux"
             program.save(path)
             raw = path.read_bytes()
-        what = "host" if self.program.hosts else "process"
         self._hub = Hub(count, participants, timeout, self.places.address, what)
         try:
             shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}

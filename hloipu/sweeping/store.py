@@ -6,6 +6,7 @@ whatever is killed loses nothing that is in it; others may read it meanwhile.
 
 import fcntl
 import json
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hloipu_runtime.atomic_file import replacing
-from hloipu_runtime.errors import ArtefactError, UsageError
+from hloipu_runtime.errors import ArtefactError, HloipuError, UsageError
 from hloipu_runtime.frozen import dataclass
 
 FORMAT = "hloipu.study-file/1"
@@ -119,7 +120,7 @@ class Store:
         try:
             if store._about("format") != FORMAT:
                 raise _damaged(path, f"its format is not {FORMAT}, by which this hloipu writes")
-        except ArtefactError:
+        except HloipuError:
             store.close()
             raise
         return store
@@ -216,6 +217,9 @@ class Store:
         try:
             return self._connection.execute(query, values).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:
+            # Reading makes the index of the log, for which a disk may have no room.
+            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_IOERR", "SQLITE_FULL")):
+                raise UsageError("E3004", f"cannot open {str(self.path)!r}: {error}") from error
             raise _damaged(self.path, str(error)) from error
 
     def _writing(self) -> "_Transaction":
@@ -223,7 +227,7 @@ class Store:
 
 
 class _Transaction:
-    """A transaction of one block; UsageError E3004 where the file takes none."""
+    """A transaction of one block; UsageError E3004 where the file takes none, as on a full disk."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -270,6 +274,9 @@ def _locked(path: Path) -> IO[bytes]:
 
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     """Return a connection without transactions of its own."""
+    log = path.with_name(f"{path.name}-wal")
+    if mode == "ro" and not log.exists() and not os.access(path.absolute().parent, os.W_OK):
+        mode = "ro&immutable=1"  # else SQLite makes its log's index beside the file
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
@@ -277,7 +284,7 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
             timeout=_BUSY_SECONDS,
             isolation_level=None,
         )
-        if mode != "ro":
+        if mode == "rw":
             connection.execute("pragma journal_mode=wal")
             # Of a killed process nothing is lost; the log goes to the disk at its checkpoints.
             connection.execute("pragma synchronous=normal")
@@ -289,7 +296,11 @@ def _opened(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _unwritten(path: Path, error: sqlite3.Error) -> UsageError:
-    return UsageError("E3004", f"cannot write {str(path)!r}: {error}")
+    return UsageError(
+        "E3004",
+        f"cannot write {str(path)!r}: {error}",
+        hint="what arrived is kept: make room, and go on with --resume",
+    )
 
 
 def _damaged(path: Path, reason: str) -> ArtefactError:

@@ -13,7 +13,7 @@ import pytest
 
 import hloipu
 from hloipu.hosts import HostsSession, open_session
-from hloipu.hosts.parcels import Packer, unpacked
+from hloipu.hosts.parcels import FolderInMemory, Packer, unpacked
 from hloipu.hosts.places import ProcessesHere
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, HostError, StreamError, UsageError
@@ -178,7 +178,7 @@ def test_refusals(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hloipu.hosts.places, "folder_in_memory", lambda: tmp_path)
+    monkeypatch.setattr(hloipu.hosts.parcels, "_IN_MEMORY", str(tmp_path))
     with pytest.raises(HloipuError) as error, open_it() as session:
         session.run(2)
     assert error.value.code == code
@@ -207,6 +207,32 @@ def test_arrays_go_by_files_where_there_is_a_folder_and_by_messages_where_not(
             for mine, theirs in zip(arrays, unpacked(parcel, reader)[1], strict=True):
                 np.testing.assert_array_equal(mine, theirs)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_killed_sessions_left_in_memory_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hloipu.hosts.parcels, "_IN_MEMORY", str(tmp_path))
+    at_work, killed, new = FolderInMemory(), FolderInMemory(), FolderInMemory()
+    os.close(killed._locked)
+    os.close(new._locked)
+    for one in (at_work, killed):
+        (Path(one.path) / "0-0-1").write_bytes(b"data")
+        os.utime(one.path, (0, 0))
+    other = FolderInMemory()
+    assert {str(path) for path in tmp_path.iterdir()} == {at_work.path, new.path, other.path}
+    at_work.remove()
+    assert not Path(at_work.path).exists()
+
+
+@pytest.mark.parametrize(("hosts", "name"), [(0, "process"), (2, "host")])
+def test_errors_of_processes_say_what_a_process_is(
+    hosts: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hloipu.hosts.session, "fingerprint", lambda: "another")
+    given = CompiledProgram(replace(program(4), hosts=hosts), load_machine("tiny"))
+    with pytest.raises(UsageError, match=rf"{name} \d has another hloipu"):
+        open_session(given, processes=2, state=ZEROS, infeeds={"data": FIRST})
 
 
 def test_hosts_is_part_of_hloipu() -> None:

@@ -1,6 +1,8 @@
 """Sweeps: figures against `hloipu estimate`, what is shared, kept, refused and resumed."""
 
 import json
+import os
+import resource
 import shlex
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -159,6 +161,37 @@ def test_one_sweep_at_a_time_writes_a_study(tmp_path: Path) -> None:
     assert [x.record for x in hloipu.sweep(MODULE, resume=True, **given)] == [
         x.record for x in rows
     ]
+
+
+@pytest.mark.parametrize("most_bytes", [30_000, 50_000], ids=["index", "log"])
+def test_a_full_disk_ends_a_sweep_and_loses_nothing(most_bytes: int, tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    given: dict[str, Any] = {
+        "axes": {"set.bytes_per_tile": range(50_000, 50_020)},
+        "path": path,
+        "workers": 0,
+        "target": "tiny",
+    }
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"cannot (write|open)") as caught:
+            hloipu.sweep(MODULE, **given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.code == "E3004"
+    assert len(hloipu.sweep(MODULE, resume=True, **given)) == 20
+
+
+def test_a_study_in_a_folder_that_is_read_only_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+    hloipu.sweep(MODULE, {"target": ["tiny"]}, path=path, workers=0)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # who is root may write everywhere
+    with Store.opened(path) as store:
+        assert len(list(store.rows())) == 1
+        assert list(tmp_path.iterdir()) == [path]
 
 
 class Mortal:
