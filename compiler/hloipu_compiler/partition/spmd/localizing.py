@@ -29,7 +29,7 @@ from hloipu_compiler.partition.spmd.writing import Writer
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
-from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops, turns_of
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import telling
@@ -89,8 +89,12 @@ class Localizing:
         known: Propagated,
         paths: Paths | None = None,
         cuts: Cuts | None = None,
+        *,
+        gathers_early: bool = True,
     ) -> None:
         self.module, self.known = module, known
+        self.turns = turns_of(module) if gathers_early else {}
+        """Of loops' bodies what they do not change, and how often they run."""
         self.paths = paths or Paths(known.axes)
         self.made: dict[tuple[str, Splits, Splits], Computation] = {}
         """By the old name and the splits of parameters and results, callees before callers."""

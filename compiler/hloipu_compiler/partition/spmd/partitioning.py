@@ -149,7 +149,7 @@ def _partitioned(
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
-    localizing = Localizing(module, known)
+    localizing = Localizing(module, known, gathers_early=gathers_early)
     local = localizing.module_made(made)
     if gathers_early:
         local = gathers_before_loops(local)

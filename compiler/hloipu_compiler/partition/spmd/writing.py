@@ -274,7 +274,8 @@ class Writer:
             states = [*(block.state for block in given), *map(State, wanted)]
             known, seen = self.whole.cuts, (*key, tuple(states))
             if seen not in known or x.opcode in COLLECTIVES:
-                known[seen] = cut_of(self.module, self.old, x, states, self.whole.paths)
+                turns = self._turns(x)
+                known[seen] = cut_of(self.module, self.old, x, states, self.whole.paths, turns)
             cut = known[seen]
         each = zip(given, self._operand_leaves(x), cut.splits, strict=False)
         operands = [
@@ -290,6 +291,12 @@ class Writer:
         pairs = zip(self._unpacked(x, at, self.draft.shape(at)), cut.splits[len(given) :],
                     strict=True)  # fmt: skip
         return [Block(i, split) for i, split in pairs]
+
+    def _turns(self, x: Instruction) -> dict[int, int]:
+        """Return how often an op runs for each time that an operand moves, by leaves."""
+        same, count = self.whole.turns.get(self.old.name, ((), 1))
+        moved_once = [i in same for i in x.operands for _ in self.blocks[i]]
+        return {leaf: count for leaf, once in enumerate(moved_once) if once and count > 1}
 
     # ---- tuples -----------------------------------------------------------------------------
 
