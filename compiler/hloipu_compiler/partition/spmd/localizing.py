@@ -9,6 +9,7 @@ slow. Dimensions that axes do not divide have padding in their last blocks.
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from hloipu_compiler.analysis.feed_config import queue_name
@@ -24,7 +25,7 @@ from hloipu_compiler.partition.spmd.manual import PER_DEVICE, manual_parts, regi
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import Propagated
 from hloipu_compiler.partition.spmd.reshard_steps import Paths
-from hloipu_compiler.partition.spmd.resharding import Axes, Splits
+from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.partition.spmd.writing import Writer
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
@@ -167,10 +168,11 @@ class Localizing:
             )
         return self.made[key]
 
-    def splits(self, name: str, position: int) -> Splits:
+    def splits(self, name: str, position: int, *, even: bool = False) -> Splits:
         """Return the sharding of each leaf of a result.
 
-        What no user stated does not make more blocks than there are elements.
+        What no user stated does not make more blocks than there are elements; `even`: nor does it
+        divide sizes that are no multiples.
         """
         arrays = leaves_of(self.module.computation[name].instructions[position].shape)
         numbers = self.known.links.results.get((name, position), ())
@@ -179,12 +181,11 @@ class Localizing:
             parts = self.known.shardings[number].dimensions
             if number not in self.known.stated:
                 pairs = zip(parts, shape.dimensions, strict=True)
-                parts = tuple(self._useful(own, n) for own, n in pairs)
+                axes = self.known.axes
+                useful = axes.even if even else partial(fitting, axes)
+                parts = tuple(useful(own, n) for own, n in pairs)
             splits.append(parts)
         return tuple(splits)
-
-    def _useful(self, parts: Axes, size: int) -> Axes:
-        return fitting(self.known.axes, parts, size)
 
     def parameter_splits(self, name: str) -> Splits:
         """Return the shardings of all parameters of a computation, leaf by leaf."""
@@ -193,7 +194,8 @@ class Localizing:
 
     def root_splits(self, name: str) -> Splits:
         """Return the shardings of a computation's results, leaf by leaf."""
-        return self.splits(name, self.module.computation[name].root)
+        even = name == self.module.entry.name
+        return self.splits(name, self.module.computation[name].root, even=even)
 
     def queue_splits(self, x: Instruction, sizes: Sizes, splits: Splits) -> Splits:
         """Return how an infeed's or an outfeed's arrays are divided: as others' of its queue.

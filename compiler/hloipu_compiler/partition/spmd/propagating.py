@@ -46,6 +46,8 @@ _FIRST = ELEMENTWISE | frozenset(
     " border region".split()
 )
 """Opcodes that go first, in both directions."""
+CALLING = frozenset("while conditional call".split())
+"""Opcodes whose results are those of other computations."""
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
 """Opcodes with nothing to do where all arrays are divided alike."""
 _FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
@@ -404,12 +406,15 @@ class _Engine:
     def _cut_back(self) -> None:
         """Shorten parameters' and results' shardings to what divides them, as Shardy does.
 
+        What a loop, a branch or a call hands out keeps its own, which it has inside as well.
         Source: openxla/shardy `update_non_divisible_input_output_shardings.cc`.
         """
         entry = self.module.entry
         ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
-            given = self.base[array]
+            given, (owner, position) = self.base[array], self.links.owners[array][0]
+            if self.module.computation[owner].instructions[position].opcode in CALLING:
+                continue
             for d, parts in enumerate(self.dimensions[array]):
                 kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0

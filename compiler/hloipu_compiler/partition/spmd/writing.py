@@ -28,6 +28,7 @@ from hloipu_compiler.partition.spmd.local_ops import (
 )
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
 from hloipu_compiler.partition.spmd.partials import partial_results, prepared
+from hloipu_compiler.partition.spmd.propagating import CALLING
 from hloipu_compiler.partition.spmd.reading import Key
 from hloipu_compiler.partition.spmd.reshard_steps import State
 from hloipu_compiler.partition.spmd.resharding import Splits
@@ -38,7 +39,6 @@ from hloipu_compiler.passes.framework.rewriting import Draft
 if TYPE_CHECKING:
     from hloipu_compiler.partition.spmd.localizing import Localizing
 
-_CALLING = frozenset("while conditional call".split())
 _HANDLERS: Mapping[FactorKind, Mapping[str, Handler]] = {
     kind: {**windows.HANDLERS.get(kind, {}), **indexing.HANDLERS.get(kind, {})}
     for kind in FactorKind
@@ -122,7 +122,7 @@ class Writer:
             results = self._annotation(x, given)
         elif is_border(x):
             results = self._border(key, x, given, wanted)
-        elif x.opcode in _CALLING or (
+        elif x.opcode in CALLING or (
             x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         ):
             results = self._calling(x, given, wanted)
