@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from types import MappingProxyType
 
 import numpy as np
 
@@ -159,27 +158,30 @@ class Cut:
         return along
 
 
-Cuts = dict[tuple[str, int, tuple[State, ...]], Cut]
-"""How ops are divided, by their computation, position, and states of operands and results."""
+@dataclass(frozen=True)
+class Ends:
+    """What an op reads and is to make, leaf by leaf."""
+
+    states: tuple[State, ...]
+    """Of operands as they are, then of results as they are to be."""
+    made: tuple[tuple[int, Split], ...] = ()
+    """Of operands, by their numbers, shardings that other readers have them brought to."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """How often the op runs for each time that an operand moves, where that is not once."""
+
+
+Cuts = dict[tuple[str, int, Ends], Cut]
+"""How ops are divided, by their computation, position, and what they read and make."""
 
 
 def cut_of(
-    module: Module,
-    computation: Computation,
-    x: Instruction,
-    states: Sequence[State],
-    paths: Paths,
-    turns: Mapping[int, int] = MappingProxyType({}),
+    module: Module, computation: Computation, x: Instruction, ends: Ends, paths: Paths
 ) -> Cut:
-    """Return how an op is to be divided.
-
-    `states`: those that its operands have and its results are to have, leaf by leaf. `turns`: how
-    often the op runs for each time that an operand moves, for leaves where that is not once.
-    """
+    """Return how an op is to be divided."""
     cut = whole_cut(module, computation, x, paths.axes)
     if x.opcode not in _ON_BLOCKS:
         return cut
-    return replace(cut, parts=_chosen(module, computation, cut, states, paths, turns))
+    return replace(cut, parts=_chosen(module, computation, cut, ends, paths))
 
 
 def whole_cut(module: Module, computation: Computation, x: Instruction, axes: DeviceAxes) -> Cut:
@@ -194,16 +196,15 @@ def whole_cut(module: Module, computation: Computation, x: Instruction, axes: De
 
 
 def _chosen(
-    module: Module, computation: Computation, cut: Cut, states: Sequence[State], paths: Paths,
-    turns: Mapping[int, int],
-) -> Mapping[int, Axes]:  # fmt: skip
+    module: Module, computation: Computation, cut: Cut, ends: Ends, paths: Paths
+) -> Mapping[int, Axes]:
     """Return the parts along each factor, disjoint: of a few candidates the cheapest."""
     x, rule, axes = cut.x, cut.rule, cut.axes
     places = factor_places(rule)
-    splits = [state.split for state in states]
+    splits = [state.split for state in ends.states]
     usable: dict[int, bool] = {}
     weights: dict[Option, int] = {}
-    own: list[list[Option]] = [[] for _ in states]
+    own: list[list[Option]] = [[] for _ in splits]
     for (array, f), parts in parts_along(axes, rule, splits).items():
         if f not in usable:
             usable[f] = _works(module, computation, cut, f, places[f])
@@ -231,13 +232,21 @@ def _chosen(
         _without_strides(rule, axes, places, chosen)
         return chosen
 
+    sources: list[list[State]] = [[state] for state in ends.states]
+    for i, split in ends.made:
+        pairs = zip(cut.shapes[i].dimensions, split, strict=True)
+        if all(n % axes.extent(parts) == 0 for n, parts in pairs):
+            sources[i].append(State(split))
+    turns = dict(ends.turns)
+
     def priced(parts: Mapping[int, Axes]) -> tuple[float, float]:
         divided = replace(cut, parts=parts)
         work = divided.work
         sent = 0.0
-        for i, (state, split) in enumerate(zip(states, divided.splits, strict=True)):
+        for i, (state, split) in enumerate(zip(ends.states, divided.splits, strict=True)):
             if i < cut.first_result:
-                sent += paths.sent_bytes(cut.shapes[i], state, split) / turns.get(i, 1)
+                each = (paths.sent_bytes(cut.shapes[i], source, split) for source in sources[i])
+                sent += min(each) / turns.get(i, 1)
             else:
                 result = State(split, divided.partial)
                 sent += paths.sent_bytes(cut.shapes[i], result, state.split)

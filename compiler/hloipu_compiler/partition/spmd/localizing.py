@@ -26,7 +26,7 @@ from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import Propagated
 from hloipu_compiler.partition.spmd.reshard_steps import Paths
 from hloipu_compiler.partition.spmd.resharding import Splits
-from hloipu_compiler.partition.spmd.writing import Writer
+from hloipu_compiler.partition.spmd.writing import written
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
@@ -160,7 +160,7 @@ class Localizing:
         key = (name, given, results)
         if key not in self.made:
             telling("computations on blocks")
-            on_blocks = Writer(self, self.module.computation[name], given).written(results)
+            on_blocks = written(self, self.module.computation[name], given, results)
             is_first = name not in self.written
             self.written.add(name)
             self.made[key] = (

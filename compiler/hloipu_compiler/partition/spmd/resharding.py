@@ -5,6 +5,7 @@ their own dimension.
 """
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class Resharding:
 
         At the border of a manual region one position is two values: a block inside, and a whole.
         """
+        self.sent_bytes = 0.0
+        """By each device, in reshards."""
 
     def resharded(
         self, like: Instruction, at: int, old: State, new: Split, reducer: str = ""
@@ -54,7 +57,9 @@ class Resharding:
             whole = self._whole(at, old.split)
             state = min(known, key=lambda each: self.paths.steps(whole, each, new).share)
             at = known[state]
-            for step in self.paths.steps(whole, state, new).steps:
+            moves, share = self.paths.steps(whole, state, new)
+            self.sent_bytes += share * prod(whole) * self.draft.shape(at).element_type.bits / 8
+            for step in moves:
                 at = self._taken(like, at, state, step, reducer)
                 state = step.after
                 known[state] = at
