@@ -23,6 +23,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
@@ -166,7 +167,16 @@ class _Engine:
         """Give values at the borders of manual regions their stated shardings.
 
         Inside, the parts that are manual are taken away, and bar all others from their use.
+        GSPMD's state the one side, that of the result.
         """
+        for (name, position), results in self.links.results.items():
+            op = self.module.computation[name].instructions[position]
+            if op.attributes.text("custom_call_target") in (GSPMD_IN, GSPMD_OUT):
+                taken = self.links.results[name, op.operands[0]]
+                for array, result in zip(taken, results, strict=True):
+                    rule = region_rule(self.links.shapes[array], self.links.shapes[result])
+                    link = Link((name, position), rule, (array, result), "region")
+                    self.all_links.append(link)
         for key, border in self.stated.borders.items():
             name, position = key
             if key not in self.links.results:
