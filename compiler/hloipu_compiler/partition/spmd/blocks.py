@@ -117,6 +117,8 @@ class Blocks:
         self.numbers_of_devices: dict[Axes, Any] = {}
         self.made: dict[object, int] = {}
         """Scalars and rows that are asked for again and again, by what they are."""
+        self.fetched: dict[object, tuple[Any, int]] = {}
+        """Rows of other blocks, and where they begin, by the array and the ranges."""
 
     # ---- shapes -----------------------------------------------------------------------------
 
@@ -361,7 +363,10 @@ class Blocks:
             sizes = [length if d == along.d else n for d, n in enumerate(shape.dimensions)]
             fill = self.constant(like, shape.element_type, 0) if fill is None else fill
             return self.spread(like, fill, sizes)
-        begins, at = self._around(like, at, along, low, high)
+        key = (at, along, low.tobytes(), high.tobytes())
+        if key not in self.fetched:
+            self.fetched[key] = self._around(like, at, along, low, high)
+        begins, at = self.fetched[key]
         first = int(np.flatnonzero(real)[0])
         offsets = np.where(real, starts - begins, (starts - begins)[first])
         row_count = self.shape(at).dimensions[along.d]
