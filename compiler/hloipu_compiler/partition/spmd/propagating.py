@@ -172,11 +172,10 @@ class _Engine:
         for (name, position), results in self.links.results.items():
             op = self.module.computation[name].instructions[position]
             if op.attributes.text("custom_call_target") in (GSPMD_IN, GSPMD_OUT):
-                taken = self.links.results[name, op.operands[0]]
-                for array, result in zip(taken, results, strict=True):
-                    rule = region_rule(self.links.shapes[array], self.links.shapes[result])
-                    link = Link((name, position), rule, (array, result), "region")
-                    self.all_links.append(link)
+                given = self.links.results[name, op.operands[0]]
+                for array, own in zip(given, results, strict=True):
+                    rule = region_rule(self.links.shapes[array], self.links.shapes[own])
+                    self.all_links.append(Link((name, position), rule, (array, own), "region"))
         for key, border in self.stated.borders.items():
             name, position = key
             if key not in self.links.results:
