@@ -16,7 +16,6 @@ from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
 from hloipu_runtime.kernels.core.storage import user_dtype
 
-
 _NUMBERS = re.compile(r"\b([a-z]+)=([0-9]{1,18})\b")
 
 

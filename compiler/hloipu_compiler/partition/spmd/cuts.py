@@ -4,7 +4,7 @@ Of a few candidates the one that costs least (`choosing`). Along a factor that a
 in blocks it is divided by nothing; such operands are made whole, which is always right, if slow:
 
     all factors   rng, rng-bit-generator, custom calls without a rule, scaled and sparse products,
-                  batch norms that train (along all but the feature), scans, dynamic dimensions
+                  batch norms that train (along all but the feature), dynamic dimensions
     some          sorted and transformed dimensions, matrices of cholesky and triangular-solve,
                   windows at indices that are neither whole nor of one element, rows of a scatter
                   whose computation is no sum, minimum, maximum, product, and, or
