@@ -57,6 +57,8 @@ class Chain:
         self.mesh = self.draws.choice(MESHES)
         self.lines: list[str] = ["zero = f32[] constant(0)", "half = f32[] constant(0.5)"]
         self.values: list[Value] = []
+        self.called: list[str] = []
+        """Computations of its own."""
 
     def text(self) -> str:
         """Return a random module."""
@@ -77,7 +79,7 @@ class Chain:
         else:
             axes += "]"
         header = f"frontend_attributes={{xla.sdy.meshes={{mesh = #sdy.mesh<[{axes}>}}}}"
-        applied = "".join(map(_APPLIED.format, ("add", "maximum")))
+        applied = "".join([*map(_APPLIED.format, ("add", "maximum")), _CALLED, *self.called])
         body = "\n".join(f"  {line}" for line in (*self.lines, root))
         return f"HloModule m, {header}\n{applied}ENTRY e {{\n{body}\n}}\n"
 
@@ -275,9 +277,123 @@ def _take_along(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
     )
 
 
+def _sort(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    d, result = c.draws.randrange(len(sizes)), f"s{len(c.lines)}"
+    others = [name for name, own in c.values if own == sizes]
+    both = f"({_shape(sizes)}, {_shape(sizes)})"
+    c.lines.append(
+        f"{result} = {both} sort({a}, {c.draws.choice(others)}), dimensions={{{d}}}, "
+        "is_stable=true, to_apply=first_less"
+    )
+    c.add(f"get-tuple-element({result}), index={c.draws.randint(0, 1)}", sizes)
+
+
+def _argmax(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    """Take the place of the greatest along a dimension, the first of equal ones."""
+    d, name = c.draws.randrange(len(sizes)), f"m{len(c.lines)}"
+    kept = _without(sizes, d)
+    c.lines += [
+        f"{name}.least = f32[] constant(-inf)",
+        f"{name}.none = s32[] constant(0)",
+        f"{name}.at = s32[{','.join(map(str, sizes))}] iota(), iota_dimension={d}",
+        f"{name} = ({_shape(kept)}, s32[{','.join(map(str, kept))}]) reduce({a}, {name}.at, "
+        f"{name}.least, {name}.none), dimensions={{{d}}}, to_apply=first_greatest",
+    ]
+    c.add(f"get-tuple-element({name}), index=0", kept)
+
+
+def _put(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    """Write rows of another array into one."""
+    fitting = [
+        (name, own)
+        for name, own in c.values
+        if len(own) == len(sizes) and all(m <= n for m, n in zip(own, sizes, strict=True))
+    ]
+    b, _ = c.draws.choice(fitting)
+    starts = []
+    for n in sizes:
+        starts.append(f"i{len(c.lines)}")
+        c.lines.append(f"{starts[-1]} = s32[] constant({c.draws.randint(0, n)})")
+    c.add(f"dynamic-update-slice({a}, {b}, {', '.join(starts)})", sizes)
+
+
+def _loop(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    """Read an array that a loop does not change: one row a turn, or all of it."""
+    number, rank = len(c.lines), len(sizes)
+    b, own = c.draws.choice([v for v in c.values if len(v[1]) == rank])
+    d = c.draws.randrange(rank)
+    state = f"(s32[], {_shape(sizes)}, {_shape(own)})"
+    row = _replaced(own, d, 1)
+    starts = ", ".join("i" if i == d else "none" for i in range(rank))
+    kept = [i for i in range(rank) if i != d]
+    c.called.append(f"""turn{number} {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = {_shape(sizes)} get-tuple-element(s), index=1
+  w = {_shape(own)} get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  none = s32[] constant(0)
+  zero = f32[] constant(0)
+  row = {_shape(row)} dynamic-slice(w, {starts}), dynamic_slice_sizes={_listed(row)}
+  total = f32[] reduce(row, zero), dimensions={_listed(range(rank))}, to_apply=add
+  wide = {_shape(sizes)} broadcast(total), dimensions={{}}
+  y = {_shape(sizes)} add(x, wide)
+  z = {_shape(sizes)} sine(y)
+  next = s32[] add(i, one)
+  ROOT r = {state} tuple(next, z, w)
+}}
+goes_on{number} {{
+  s = {state} parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  end = s32[] constant({own[d] + len(kept)})
+  ROOT r = pred[] compare(i, end), direction=LT
+}}
+""")
+    c.lines += [
+        f"b{number} = s32[] constant(0)",
+        f"g{number} = {state} tuple(b{number}, {a}, {b})",
+        f"w{number} = {state} while(g{number}), condition=goes_on{number}, body=turn{number}",
+    ]
+    c.add(f"get-tuple-element(w{number}), index=1", sizes)
+
+
+def _scan(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
+    if len(sizes) < 2:
+        return
+    d, number = c.draws.randrange(len(sizes)), len(c.lines)
+    row = _without(sizes, d)
+    said = c.draws.choice(("add(x, c)", "subtract(x, c)", "maximum(x, c)"))
+    c.called.append(f"""step{number} {{
+  x = {_shape(row)} parameter(0)
+  c = {_shape(row)} parameter(1)
+  y = {_shape(row)} {said}
+  ROOT r = ({_shape(row)}, {_shape(row)}) tuple(y, y)
+}}
+""")
+    c.lines += [
+        f"h{number} = {_shape(row)} broadcast(half), dimensions={{}}",
+        f"n{number} = ({_shape(sizes)}, {_shape(row)}) scan({a}, h{number}), dimensions={{{d}}}, "
+        f"num_carries=1, to_apply=step{number}, is_associative=false, "
+        f"is_reverse={c.draws.choice(('true', 'false'))}",
+    ]
+    c.add(f"get-tuple-element(n{number}), index=0", sizes)
+
+
+_CALLED = """first_less {
+  a = f32[] parameter(0)  b = f32[] parameter(1)  c = f32[] parameter(2)  d = f32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}
+first_greatest {
+  a = f32[] parameter(0)  i = s32[] parameter(1)  b = f32[] parameter(2)  j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT  eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT  tie = pred[] and(eq, lt)  mine = pred[] or(gt, tie)
+  x = f32[] select(mine, a, b)  k = s32[] select(mine, i, j)
+  ROOT r = (f32[], s32[]) tuple(x, k)
+}
+"""
 _OPS: tuple[Callable[[Chain, str, tuple[int, ...]], None], ...] = (
     _apply, _both, _constrain, _transpose, _reduce, _broadcast, _reshape, _dot, _reverse, _slice,
-    _pad, _concatenate, _window, _take, _gather, _take_along,
+    _pad, _concatenate, _window, _take, _gather, _take_along, _sort, _argmax, _put, _loop, _scan,
 )  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from hloipu_compiler.verify.verifier import verify
 
 _KINDS = {"float32": "f32", "float16": "f16", "int32": "s32", "uint32": "u32", "int64": "s64",
           "bfloat16": "bf16", "float64": "f64", "int8": "s8", "uint8": "u8", "bool": "pred",
-          "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2"}  # fmt: skip
+          "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
+          "float8_e8m0fnu": "f8e8m0fnu", "uint64": "u64"}  # fmt: skip
 
 
 def shape_of(x: NDArray[Any]) -> str:

@@ -230,7 +230,12 @@ class Backwards:
     def _back_through_indexing(
         self, computation: Computation, instruction: Instruction, demands: Sequence[Demand]
     ) -> None:
-        """Demand what data decides whole on each tile, the rest as users prefer, or in blocks."""
+        """Demand what data decides whole on each tile, the rest as users prefer, or in blocks.
+
+        Parts at places that participants know are no matter of data.
+        """
+        if self._is_own_part(computation, instruction):
+            return
         data = tensor_of(computation.instructions[instruction.operands[0]])
         moving = rule_in(computation, instruction).dimensions(0, FactorKind.INDEXED)
         preferences = [
@@ -253,6 +258,17 @@ class Backwards:
             self._prefer(
                 computation, instruction.operands[1], preference._replace(born=born, need=need)
             )
+
+    def _is_own_part(self, computation: Computation, instruction: Instruction) -> bool:
+        partitions, replicas = (
+            self.module.attributes.integer(key, 1) for key in ("num_partitions", "replica_count")
+        )
+        if partitions * replicas == 1 or instruction.opcode != "dynamic-slice":
+            return False
+        from hloipu_compiler.plan.own_numbers import own_numbers
+
+        parts = own_numbers(computation, replicas, partitions).parts
+        return computation.position[instruction.name] in parts
 
     def _indexed(
         self, instruction: Instruction, born: Mapping, data: Tensor, moving: Sequence[int]

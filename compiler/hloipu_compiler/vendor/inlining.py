@@ -11,7 +11,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_compiler.passes.framework.attribute_edits import renamed
+from hloipu_compiler.passes.framework.attribute_edits import renamed, without
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.source import Source
 
@@ -97,20 +97,18 @@ class _Inlining:
                     if at == last
                     else names.fresh(f"{instruction.name}.{inner.opcode}")
                 )
-                instructions.append(
-                    _taken(inner, name, instruction, tuple(place[i] for i in inner.operands), said)
-                )
+                own = tuple(place[i] for i in inner.operands)
+                marks = _kept(instruction) if at == last else said
+                instructions.append(_taken(inner, name, instruction, own, marks))
         operands_of_tuple = tuple(place[i] for i in results)
         if not isinstance(instruction.shape, TupleShape):
             return operands_of_tuple[0]
-        kept = Attributes(
-            {k: instruction.attributes[k] for k in _INHERITED if k in instruction.attributes}
-        )
         instructions.append(
             instruction._replace(
-                opcode="tuple", operands=operands_of_tuple, attributes=kept, backend_config=""
+                opcode="tuple", operands=operands_of_tuple, attributes=_kept(instruction),
+                backend_config="",
             )
-        )
+        )  # fmt: skip
         return len(instructions) - 1
 
     def _leaves(
@@ -176,16 +174,19 @@ class _Inlining:
         return entry
 
 
+def _kept(instruction: Instruction) -> Attributes:
+    """Return what the result in the place of a custom call takes over: marks, and its sharding."""
+    attributes = instruction.attributes
+    return Attributes({k: attributes[k] for k in _INHERITED if k in attributes})
+
+
 def _inherited(instruction: Instruction) -> Attributes:
-    """Return what the ops in the place of a custom call take over: marks, and its one device."""
-    inherited = {k: instruction.attributes[k] for k in _INHERITED if k in instruction.attributes}
-    text = instruction.attributes.text("sharding")
-    if text.startswith("{{"):
-        devices = set(_MAXIMAL.findall(text))
-        inherited.pop("sharding")
-        if len(devices) == 1:
-            inherited["sharding"] = Raw(f"{{{devices.pop()}}}")
-    return Attributes(inherited)
+    """Return what all ops in the place of a custom call take over: marks, and its one device."""
+    kept = _kept(instruction)
+    devices = set(_MAXIMAL.findall(kept.text("sharding")))
+    if len(devices) == 1:
+        return kept.replaced(sharding=Raw(f"{{{devices.pop()}}}"))
+    return without(kept, ("sharding",))
 
 
 def _renamed(computation: Computation, names: dict[str, str]) -> Computation:

@@ -35,6 +35,7 @@ from hloipu_compiler.vendor import (  # noqa: F401  (they register their formula
     selecting,
     te_attention,
     te_layers,
+    xla_own,
 )
 from hloipu_compiler.vendor.inlining import Given, inlined
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from hloipu_runtime.costs.spent import FREE, Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import NOTHING, Charge, charge_of, over
-from hloipu_runtime.machine.costs import sync
+from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
 from hloipu_runtime.machine.links import (
     NO_LINK_CYCLES,
     Bundle,
@@ -83,6 +83,9 @@ def collective_cost(program: Program, step: c.Collective, machine: Machine) -> C
     """
     check_system(machine, program.ipus * program.participants)  # before pairs are written out
     ipus, tiles = _tiles(program, step)
+    if step.form.kind == c.OWN_PART:
+        spent, moved = _own_part(program, step, machine)
+        return CollectiveCost(spent, tiles, ipus, moved, NO_LINK_CYCLES)
     chosen, cost = _chosen(program, step, machine, tiles)
     sizes = _bytes_by_ipu(program, step)
     moved = sum(
@@ -91,6 +94,17 @@ def collective_cost(program: Program, step: c.Collective, machine: Machine) -> C
         for size in sizes.values()
     )
     return CollectiveCost(cost.spent, tiles, ipus, moved, cost.links)
+
+
+def _own_part(program: Program, step: c.Collective, machine: Machine) -> tuple[Spent, int]:
+    """Return the cost of an exchange on one chip, and the bytes that it moves.
+
+    As if none of the part lay where it is to lie: parts begin at other places on other IPUs.
+    """
+    source, target = (program.variables[moved.variable] for moved in (*step.inputs, *step.outputs))
+    moved = bytes_of(target)
+    traffic = TileTraffic(min(source.bytes_per_tile, moved), target.bytes_per_tile)
+    return Spent(exchange=exchange(machine, [traffic])), moved
 
 
 def _tiles(program: Program, step: c.Collective) -> tuple[tuple[int, ...], int]:

@@ -1,5 +1,6 @@
 """Charges of single steps: compute sets, exchanges, collectives, transfers, decisions."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -37,45 +38,52 @@ class HostPhase:
     """
 
     def __init__(
-        self,
-        machine: Machine,
-        ipus: int,
-        *,
-        to_device: bool,
-        is_connected: bool = False,
-        participants: int = 1,
-        hosts: int = 0,
+        self, program: Program, machine: Machine, *, to_device: bool, is_connected: bool = False
     ) -> None:
-        self.is_connected = is_connected
-        self.participants = participants
-        """Each on IPUs of its own, all of which transfer the same at once."""
-        self.hosts = hosts
-        self.machine = machine
-        self.to_device = to_device
-        self.bytes_by_ipu = [0] * ipus
+        self.program, self.machine = program, machine
+        self.to_device, self.is_connected = to_device, is_connected
+        self.bytes_by_ipu = [0] * (program.ipus * program.participants)
+        """Participants are on IPUs of their own, all of which transfer at once."""
         self.busiest_tile_bytes = 0
         self.charged = NOTHING
 
-    def add(self, variable: Variable) -> Charge:
+    def add(self, variable: Variable, stream: str = "") -> Charge:
         """Return what a variable's transfer adds to the phase; the first one pays the round trip.
 
         The tile with most to move is taken to be the same for all variables: an upper bound.
         """
-        bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
-        self.bytes_by_ipu[variable.ipu] += -(-bits // 8)
-        self.busiest_tile_bytes += variable.bytes_per_tile
+        program = self.program
+        size_bytes = -(-prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits // 8)
+        for participant in self._taking_part(stream):
+            self.bytes_by_ipu[participant * program.ipus + variable.ipu] += size_bytes
+        self.busiest_tile_bytes += 0 if variable.role is Role.REMOTE else variable.bytes_per_tile
         total = host_transfer(
             self.machine,
-            self.bytes_by_ipu * self.participants,
+            self.bytes_by_ipu,
             to_device=self.to_device,
             busiest_tile_bytes=self.busiest_tile_bytes,
             is_connected=self.is_connected,
-            hosts=self.hosts,
+            hosts=program.hosts,
         )
         before, self.charged = self.charged, total
         return Charge(
             total.cycles - before.cycles, max(0, total.assumed_cycles - before.assumed_cycles)
         )
+
+    def _taking_part(self, stream: str) -> Sequence[int]:
+        """Return who transfers: what several partitions have alike the first of them sends."""
+        program = self.program
+        everyone = range(program.participants)
+        if self.to_device or program.partitioning is None:
+            return everyone
+        from hloipu_runtime.program.seen import seen_by_users
+
+        blocks = seen_by_users(program).blocks_of_streams.get(stream)
+        if blocks is None:
+            return everyone
+        holders = blocks.first_holders
+        count = len(holders)
+        return [p for p in everyone if holders[p % count] == p % count]
 
 
 _NOTHING = Spent()
@@ -195,15 +203,10 @@ class Transfers:
         to_device = isinstance(step, StreamIn)
         if self.phase is None or self.phase.to_device != to_device:
             self.phase = HostPhase(
-                machine,
-                program.ipus,
-                to_device=to_device,
-                is_connected=program.is_resident,
-                participants=program.participants,
-                hosts=program.hosts,
+                program, machine, to_device=to_device, is_connected=program.is_resident
             )
         variable = program.variables[step.variable]
-        spent = Spent(host=self.phase.add(variable))
+        spent = Spent(host=self.phase.add(variable, step.stream))
         bits = prod(variable.shape) * ELEMENT_TYPES[variable.element_type].bits
         return StepCost(
             path,

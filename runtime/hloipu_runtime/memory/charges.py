@@ -12,7 +12,7 @@ from hloipu_runtime.costs.vertex_bytes import vertex_bytes, vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
-from hloipu_runtime.program.collective import Collective, RemoteCopy
+from hloipu_runtime.program.collective import OWN_PART, Collective, RemoteCopy
 from hloipu_runtime.program.live_bytes import Message
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -196,6 +196,8 @@ class _Walker:
         """
         for moved in step.inputs:
             self._packets(moved.variable, True, step.name)
+            if step.form.kind == OWN_PART:
+                continue  # exchanged on the chip, straight from place to place
             variable = self.program.variables[moved.variable]
             part = over(variable.bytes_per_tile, step.form.group_size)
             taken = step, variable.mapping.tiles, part, moved.variable

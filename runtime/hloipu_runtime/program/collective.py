@@ -15,9 +15,11 @@ ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all-reduce", "reduce-scatter", "all-ga
 ALL_TO_ALL, RAGGED = "all-to-all", "ragged-all-to-all"
 PERMUTE, BROADCAST = "collective-permute", "collective-broadcast"
 REPLICA_ID, PARTITION_ID = "replica-id", "partition-id"
+OWN_PART = "own-part"
+"""Each participant takes its own part of what it has; nobody meets, and no link is used."""
 KINDS = (
     ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, ALL_TO_ALL, RAGGED, PERMUTE, BROADCAST,
-    REPLICA_ID, PARTITION_ID,
+    REPLICA_ID, PARTITION_ID, OWN_PART,
 )  # fmt: skip
 IDENTITIES = (REPLICA_ID, PARTITION_ID)
 """Kinds that meet nobody: they say who a participant is."""
@@ -52,6 +54,8 @@ class CollectiveForm:
     """That reduces; empty: `body` says how."""
     body: Expression | None = None
     """The reducer on scalars, where no monoid is one."""
+    starts: tuple[tuple[int, ...], ...] = ()
+    """Of an own part: where that of each participant begins, by dimensions."""
 
     def group_of(self, participant: int) -> tuple[int, ...]:
         """Return the members of a participant's group."""
@@ -100,6 +104,9 @@ def form_faults(
         if inputs or list(outputs) != [("u32", ())]:
             yield f"{form.kind} makes one u32[] of nothing"
         return
+    if form.kind == OWN_PART:
+        yield from _part_faults(form, inputs, outputs, participants)
+        return
     named = [participant for group in form.groups for participant in group] + [
         participant for pair in form.pairs for participant in pair
     ]
@@ -116,6 +123,22 @@ def form_faults(
     if form.kind in REDUCING and form.monoid not in UFUNCS and form.body is None:
         yield f"there is no reduction {form.monoid[:40]!r}"
     yield from _shape_faults(form, list(inputs), list(outputs), participants)
+
+
+def _part_faults(
+    form: CollectiveForm, inputs: Sequence[Kind], outputs: Sequence[Kind], participants: int
+) -> Iterator[str]:
+    if len(inputs) != 1 or len(outputs) != 1 or len(form.starts) != participants:
+        yield f"an own part is of one tensor, for each of {participants} participants"
+        return
+    ((type_in, whole), (type_out, part)) = inputs[0], outputs[0]
+    fits = type_in == type_out and len(whole) == len(part)
+    if not fits or not all(
+        len(starts) == len(whole)
+        and all(0 <= a <= n - m for a, n, m in zip(starts, whole, part, strict=True))
+        for starts in form.starts
+    ):
+        yield "a part is not within its tensor"
 
 
 def _shape_faults(

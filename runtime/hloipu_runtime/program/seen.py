@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,7 +64,7 @@ class Seen:
     blocks: "Mapping[str, Blocks]"
     """By the stream that users see, those of arrays of which each partition has one."""
 
-    @property
+    @cached_property
     def blocks_of_streams(self) -> "dict[str, Blocks]":
         """Blocks by the program's streams: those of pieces, too, which are cut first."""
         found: dict[str, Blocks] = {}

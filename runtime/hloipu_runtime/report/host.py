@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from hloipu_runtime.costs.costs import Costs, Pipelined, Together, blocks_inside
 from hloipu_runtime.costs.counting import BlockCounts, count_blocks, spent_of
+from hloipu_runtime.costs.single_steps import HostPhase
 from hloipu_runtime.costs.spent import Spent, sum_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.transfers import host_transfer
-from hloipu_runtime.program.program import Program, Role, Variable
+from hloipu_runtime.program.program import Program, Variable
 from hloipu_runtime.program.steps import Step, StreamIn, StreamOut, inner_steps
 
 
@@ -109,7 +109,7 @@ def host_time(
         names += [n for n, (value, _) in program.constants.items() if value in program.loaded]
         staying = [program.variables[n] for n in names]
         return host._replace(
-            once_cycles=_transferred(costs, staying, to_device=True),
+            once_cycles=_transferred(costs, [("", v) for v in staying], to_device=True),
             once_bytes_in=_bytes(staying),
         )
     kept = kept_of(options)
@@ -126,7 +126,7 @@ def host_time(
             for n, result_or_parameter in enumerate(ports)
             if n in staying_numbers
         }
-        passing = [v for stream, v in variables if stream not in staying_streams]
+        passing = [each for each in variables if each[0] not in staying_streams]
         passing_cycles += _transferred(costs, passing, to_device=to_device)
         once_bytes.append(runs * _bytes(v for name, v in variables if name in staying_streams))
     return host._replace(
@@ -157,20 +157,15 @@ def _leaves(step: Step) -> Iterator[Step]:
         yield from _leaves(each)
 
 
-def _transferred(costs: Costs, variables: Iterable[Variable], *, to_device: bool) -> int:
-    """Return the cycles of transferring variables together, on all participants at once."""
-    by_ipu, busiest = [0] * costs.program.ipus, 0
-    for variable in variables:
-        by_ipu[variable.ipu] += _bytes([variable])
-        busiest += 0 if variable.role is Role.REMOTE else variable.bytes_per_tile
-    sizes = by_ipu * costs.program.participants
-    return host_transfer(
-        costs.machine,
-        sizes,
-        to_device=to_device,
-        busiest_tile_bytes=busiest,
-        hosts=costs.program.hosts,
-    ).cycles
+def _transferred(
+    costs: Costs, variables: Iterable[tuple[str, Variable]], *, to_device: bool
+) -> int:
+    """Return the cycles of transferring variables together, on all participants at once.
+
+    With the streams that carry them; empty: none.
+    """
+    phase = HostPhase(costs.program, costs.machine, to_device=to_device)
+    return sum(phase.add(variable, stream).cycles for stream, variable in variables)
 
 
 def _bytes(variables: Iterable[Variable]) -> int:

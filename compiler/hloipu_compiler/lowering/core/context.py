@@ -72,8 +72,8 @@ LOWERINGS: LateTable[Lowering] = LateTable(
     "hloipu_compiler.lowering",
     {
         "ops.batch_norms": "batch-norm-training batch-norm-inference batch-norm-grad",
-        "ops.collectives": "replica-id partition-id all-reduce reduce-scatter all-gather "
-        "all-to-all ragged-all-to-all collective-broadcast collective-permute",
+        "ops.collectives": "own-part own-number replica-id partition-id all-reduce reduce-scatter "
+        "all-gather all-to-all ragged-all-to-all collective-broadcast collective-permute",
         "ops.contractions": "dot",
         "regions.control": "while conditional",
         "ops.convolutions": "convolution",

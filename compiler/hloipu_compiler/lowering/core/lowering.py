@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes
 from hloipu_compiler.analysis.live_bytes import RUNNING
@@ -25,6 +26,9 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping as TileMapping
 from hloipu_runtime.program.program import Port, Program, Role
 from hloipu_runtime.watching import each
+
+if TYPE_CHECKING:
+    from hloipu_compiler.plan.own_numbers import OwnNumbers
 
 _RUNNING = frozenset({"while", "conditional"})
 """Ops whose computations may be on several IPUs: their ops bring what they read themselves."""
@@ -66,6 +70,8 @@ def lower_instructions(
     if builder.effectful is None:
         builder.effectful = effectful_computations(module)
     live = live_positions(computation, builder.effectful)
+    own = _own_numbers(computation, plan)
+    unread = own.unread if own else frozenset()
     given = [leaf for leaves in arguments for leaf in leaves]
     last_uses = LastUses(computation, [leaf for leaf in given if leaf not in owned])
     known: list[Sequence[Value]] = []
@@ -81,7 +87,7 @@ def lower_instructions(
         builder.may_fit = _taken_bytes(builder, alive) <= builder.machine.usable_bytes
     count = len(computation.instructions)
     for position, instruction in enumerate(each("ops lowered", computation.instructions, count)):
-        if not live[position]:
+        if not live[position] or position in unread:
             known.append(())
         elif instruction.parameter_number >= 0:
             known.append(arguments[instruction.parameter_number])
@@ -123,7 +129,8 @@ def lower_instructions(
             context = LoweringContext(
                 builder, module, plan, computation, instruction, operands, dies
             )
-            known.append(_lowering(instruction)(context))
+            opcode = own.opcode(position) if own else ""
+            known.append(_lowering(instruction, opcode)(context))
         last_uses.hold(position, known[position])
     builder.alive_bytes, builder.alive_at = outside, outside_at
     builder.destination, builder.ipu = None, here
@@ -211,8 +218,17 @@ def _taken_bytes(builder: Builder, alive: Sequence[int]) -> int:
     return code + max(alive, default=0) // machine.chip.tiles_per_ipu
 
 
-def _lowering(instruction: Instruction) -> Lowering:
-    lowering = LOWERINGS.get(instruction.opcode)
+def _own_numbers(computation: Computation, plan: Plan) -> "OwnNumbers | None":
+    """Return what participants know in a computation; None where they do not ask who they are."""
+    if not any(x.opcode in ("partition-id", "replica-id") for x in computation.instructions):
+        return None
+    from hloipu_compiler.plan.own_numbers import own_numbers
+
+    return own_numbers(computation, plan.replicas, plan.partitions)
+
+
+def _lowering(instruction: Instruction, opcode: str) -> Lowering:
+    lowering = LOWERINGS.get(opcode or instruction.opcode)
     if lowering is None:
         raise CodegenError(
             "E0470",

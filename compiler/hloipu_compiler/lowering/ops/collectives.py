@@ -9,6 +9,9 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
+from hloipu_compiler.lowering.core.views import seen_as
+from hloipu_compiler.plan.own_numbers import OwnNumbers, own_numbers
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program import collective as c
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, CollectiveForm, Moved
@@ -62,6 +65,33 @@ def _may_end_in(
         and is_complete(builder.variables[before.variable].mapping, before.shape)
         and [tensor.variable for tensor in operands].count(before.variable) == 1
     )
+
+
+@lowers("own-part")
+def _own_part(context: LoweringContext) -> Sequence[Value]:
+    """Write that each participant takes its part of a tensor, from a place that it knows."""
+    own, position = own_numbers_of(context)
+    form = CollectiveForm(c.OWN_PART, starts=own.parts[position])
+    return met(context.builder, form, [context.tile_tensor(0)], context.results)
+
+
+@lowers("own-number")
+def _own_number(context: LoweringContext) -> Sequence[Value]:
+    """Write that each participant takes its number of a table."""
+    own, position = own_numbers_of(context)
+    ((kind, shape),) = context.results
+    numbers = own.numbers[position].astype(storage_dtype(kind))
+    table = context.builder.constant(numbers, kind)
+    form = CollectiveForm(c.OWN_PART, starts=tuple((n,) for n in range(len(numbers))))
+    taken = met(context.builder, form, [table], [(kind, (1,))])
+    return taken if shape == (1,) else seen_as(context.builder, taken, shape)
+
+
+def own_numbers_of(context: LoweringContext) -> tuple[OwnNumbers, int]:
+    """Return what participants know, and the position of the instruction at hand."""
+    plan, computation = context.plan, context.computation
+    own = own_numbers(computation, plan.replicas, plan.partitions)
+    return own, computation.position[context.instruction.name]
 
 
 @lowers("replica-id", "partition-id")

@@ -117,6 +117,8 @@ class Blocks:
         self.numbers_of_devices: dict[Axes, Any] = {}
         self.made: dict[object, int] = {}
         """Scalars and rows that are asked for again and again, by what they are."""
+        self.fetched: dict[object, tuple[Any, int]] = {}
+        """Rows of other blocks, and where they begin, by the array and the ranges."""
 
     # ---- shapes -----------------------------------------------------------------------------
 
@@ -361,7 +363,10 @@ class Blocks:
             sizes = [length if d == along.d else n for d, n in enumerate(shape.dimensions)]
             fill = self.constant(like, shape.element_type, 0) if fill is None else fill
             return self.spread(like, fill, sizes)
-        begins, at = self._around(like, at, along, low, high)
+        key = (at, along, low.tobytes(), high.tobytes())
+        if key not in self.fetched:
+            self.fetched[key] = self._around(like, at, along, low, high)
+        begins, at = self.fetched[key]
         first = int(np.flatnonzero(real)[0])
         offsets = np.where(real, starts - begins, (starts - begins)[first])
         row_count = self.shape(at).dimensions[along.d]
@@ -386,49 +391,55 @@ class Blocks:
     def _around(
         self, like: Instruction, at: int, along: Along, low: Any, high: Any
     ) -> tuple[Any, int]:
-        """Return rows that have those from `low` to `high`, and where they begin."""
+        """Return rows that have those from `low` to `high`, and where they begin.
+
+        Blocks are counted from each block's own on, or, where that makes fewer steps, from the one
+        as far from the other end: of a reversal that is the only one.
+        """
         block, count, d = along.block, along.count, along.d
-        real = low < high
-        own = np.arange(count)
-        first = int((low // block - own)[real].min())
-        last = int(((high - 1) // block - own)[real].max())
-        from_each: dict[int, tuple[int, int]] = {}
-        targets: dict[int, Any] = {}
+        real, every = low < high, np.arange(count)
+
+        def steps(own: Any) -> tuple[int, int]:
+            first = (low // block - own)[real].min()
+            return int(first), int(((high - 1) // block - own)[real].max())
+
+        own = min((every, every[::-1]), key=lambda own: steps(own)[1] - steps(own)[0])
+        first, last = steps(own)
+        pieces: list[tuple[int, int, Any, Any]] = []
         for step in range(first, last + 1):
             base = (own + step) * block
             begin, end = np.clip(low - base, 0, block), np.clip(high - base, 0, block)
             needed = real & (begin < end)
             begins = 0 if step > first else int(begin[needed].min())
             ends = block if step < last else int(end[needed].max())
-            from_each[step], targets[step] = (begins, ends), own[needed]
-        received = sum(end - begin for step, (begin, end) in from_each.items() if step)
+            pieces.append((begins, ends, (own + step)[needed], every[needed]))
+        received = sum(
+            end - begin for begin, end, sources, targets in pieces if (sources != targets).any()
+        )
         if received >= (count - 1) * block or last - first > max(2, count // 2):
             return np.zeros(count, np.int64), self.reshards.gathered(like, at, d, along.parts)
-        pieces = []
-        for step, (begin, end) in from_each.items():
-            piece = self.cut(like, at, d, begin, end - begin)
-            pieces.append(self.from_neighbour(like, piece, along, step, targets[step]))
-        where = (own + first) * block + from_each[first][0]
-        if len(pieces) == 1:
-            return where, pieces[0]
+        where = (own + first) * block + pieces[0][0]
+        fetched = [
+            self.from_blocks(like, self.cut(like, at, d, begin, end - begin), along, sources, to)
+            for begin, end, sources, to in pieces
+        ]
+        if len(fetched) == 1:
+            return where, fetched[0]
         shape = self.shape(at)
         sizes = list(shape.dimensions)
-        sizes[d] = sum(end - begin for begin, end in from_each.values())
-        joined = self.add(like, "concatenate", shape.element_type, sizes, pieces, dimensions=(d,))
+        sizes[d] = sum(end - begin for begin, end, *_ in pieces)
+        joined = self.add(like, "concatenate", shape.element_type, sizes, fetched, dimensions=(d,))
         return where, joined
 
-    def from_neighbour(
-        self, like: Instruction, at: int, along: Along, step: int, targets: Any
+    def from_blocks(
+        self, like: Instruction, at: int, along: Along, sources: Any, targets: Any
     ) -> int:
-        """Return on some blocks what the block some steps ahead, and round, has; else zeros."""
-        if step % along.count == 0:
+        """Return on target blocks what source blocks have, pair by pair; on others anything."""
+        if np.array_equal(sources, targets):
             return at
-        if not len(targets):
-            zero = self.constant(like, self.shape(at).element_type, 0)
-            return self.spread(like, zero, self.shape(at).dimensions)
         lines = self.reshards.lines(along.parts)
-        sources = lines[:, (targets + step) % along.count].reshape(-1).tolist()
-        pairs = zip(sources, lines[:, targets].reshape(-1).tolist(), strict=True)
+        pairs = zip(*(lines[:, ends].reshape(-1).tolist() for ends in (sources, targets)),
+                    strict=True)  # fmt: skip
         shape = self.shape(at)
         return self.add(
             like, "collective-permute", shape.element_type, shape.dimensions, (at,),

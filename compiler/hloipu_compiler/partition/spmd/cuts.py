@@ -4,7 +4,7 @@ Of a few candidates the one that costs least (`choosing`). Along a factor that a
 in blocks it is divided by nothing; such operands are made whole, which is always right, if slow:
 
     all factors   rng, rng-bit-generator, custom calls without a rule, scaled and sparse products,
-                  batch norms that train (along all but the feature), scans, dynamic dimensions
+                  batch norms that train (along all but the feature), dynamic dimensions
     some          sorted and transformed dimensions, matrices of cholesky and triangular-solve,
                   windows at indices that are neither whole nor of one element, rows of a scatter
                   whose computation is no sum, minimum, maximum, product, and, or
@@ -13,7 +13,7 @@ Where another dimension of such an op has room, the parts go there: an all-to-al
 Source: openxla/shardy `shardy/dialect/sdy/transforms/export/explicit_reshards_util.cc`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -36,7 +36,7 @@ from hloipu_compiler.partition.spmd.choosing import (
     cheapest,
 )
 from hloipu_compiler.partition.spmd.links import factor_places
-from hloipu_compiler.partition.spmd.propagating import parts_along, prod_sizes
+from hloipu_compiler.partition.spmd.propagating import parts_along
 from hloipu_compiler.partition.spmd.reshard_steps import Axes, Paths, Split, State
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_runtime.frozen import dataclass
@@ -158,25 +158,30 @@ class Cut:
         return along
 
 
-Cuts = dict[tuple[str, int, tuple[State, ...]], Cut]
-"""How ops are divided, by their computation, position, and states of operands and results."""
+@dataclass(frozen=True)
+class Ends:
+    """What an op reads and is to make, leaf by leaf."""
+
+    states: tuple[State, ...]
+    """Of operands as they are, then of results as they are to be."""
+    made: tuple[tuple[int, Split], ...] = ()
+    """Of operands, by their numbers, shardings that other readers have them brought to."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """How often the op runs for each time that an operand moves, where that is not once."""
+
+
+Cuts = dict[tuple[str, int, Ends], Cut]
+"""How ops are divided, by their computation, position, and what they read and make."""
 
 
 def cut_of(
-    module: Module,
-    computation: Computation,
-    x: Instruction,
-    states: Sequence[State],
-    paths: Paths,
+    module: Module, computation: Computation, x: Instruction, ends: Ends, paths: Paths
 ) -> Cut:
-    """Return how an op is to be divided.
-
-    `states`: those that its operands have and its results are to have, leaf by leaf.
-    """
+    """Return how an op is to be divided."""
     cut = whole_cut(module, computation, x, paths.axes)
     if x.opcode not in _ON_BLOCKS:
         return cut
-    return replace(cut, parts=_chosen(module, computation, cut, states, paths))
+    return replace(cut, parts=_chosen(module, computation, cut, ends, paths))
 
 
 def whole_cut(module: Module, computation: Computation, x: Instruction, axes: DeviceAxes) -> Cut:
@@ -191,24 +196,28 @@ def whole_cut(module: Module, computation: Computation, x: Instruction, axes: De
 
 
 def _chosen(
-    module: Module, computation: Computation, cut: Cut, states: Sequence[State], paths: Paths
+    module: Module, computation: Computation, cut: Cut, ends: Ends, paths: Paths
 ) -> Mapping[int, Axes]:
     """Return the parts along each factor, disjoint: of a few candidates the cheapest."""
     x, rule, axes = cut.x, cut.rule, cut.axes
     places = factor_places(rule)
-    splits = [state.split for state in states]
+    splits = [state.split for state in ends.states]
     usable: dict[int, bool] = {}
     weights: dict[Option, int] = {}
-    own: list[list[Option]] = [[] for _ in states]
+    own: list[list[Option]] = [[] for _ in splits]
     for (array, f), parts in parts_along(axes, rule, splits).items():
         if f not in usable:
             usable[f] = _works(module, computation, cut, f, places[f])
-        if not usable[f] or (array >= cut.first_result and _from_operands(x, rule, f)):
+        if not usable[f]:
+            options = list(_aside(cut, splits[array], parts)) if x.opcode in _MOVED_ASIDE else []
+        elif array >= cut.first_result and _from_operands(x, rule, f):
             continue
-        fits = _fitting(cut, f, places[f], parts)
-        if fits:
-            weights[f, fits] = weights.get((f, fits), 0) + cut.shapes[array].byte_count
-            own[array].append((f, fits))
+        else:
+            options = [(f, _fitting(cut, f, places[f], parts))]
+        for option in options:
+            if option[1]:
+                weights[option] = weights.get(option, 0) + cut.shapes[array].byte_count
+                own[array].append(option)
     order = sorted(weights, key=lambda e: (-weights[e], -axes.extent(e[1]), e[0]))
 
     def compatible(options: Sequence[Option]) -> dict[int, Axes]:
@@ -221,17 +230,23 @@ def _chosen(
                 chosen[f] = parts
                 taken |= used
         _without_strides(rule, axes, places, chosen)
-        if x.opcode in _MOVED_ASIDE:
-            _move_aside(cut, splits, chosen)
         return chosen
+
+    sources: list[list[State]] = [[state] for state in ends.states]
+    for i, split in ends.made:
+        pairs = zip(cut.shapes[i].dimensions, split, strict=True)
+        if all(n % axes.extent(parts) == 0 for n, parts in pairs):
+            sources[i].append(State(split))
+    turns = dict(ends.turns)
 
     def priced(parts: Mapping[int, Axes]) -> tuple[float, float]:
         divided = replace(cut, parts=parts)
         work = divided.work
         sent = 0.0
-        for i, (state, split) in enumerate(zip(states, divided.splits, strict=True)):
+        for i, (state, split) in enumerate(zip(ends.states, divided.splits, strict=True)):
             if i < cut.first_result:
-                sent += paths.sent_bytes(cut.shapes[i], state, split)
+                each = (paths.sent_bytes(cut.shapes[i], source, split) for source in sources[i])
+                sent += min(each) / turns.get(i, 1)
             else:
                 result = State(split, divided.partial)
                 sent += paths.sent_bytes(cut.shapes[i], result, state.split)
@@ -395,21 +410,10 @@ def _without_strides(
                     again = True
 
 
-def _move_aside(cut: Cut, splits: Sequence[Split], chosen: dict[int, Axes]) -> None:
-    """Give parts that divide what is needed whole to a dimension with room for them."""
-    rule, axes = cut.rule, cut.axes
-    used = {p for parts in chosen.values() for p in parts}
-    shape = cut.shapes[0].dimensions
-    for parts in splits[0]:
-        left = tuple(p for p in parts if p not in used)
-        if not left:
-            continue
-        for numbers in rule.operands[0]:
-            f = numbers[0]
-            own = chosen.get(f, ())
-            if len(numbers) > 1 or rule.kind(f) is not PASS_THROUGH or len(shape) < 2:
-                continue
-            if prod_sizes(rule, numbers) % axes.extent((*own, *left)) == 0:
-                chosen[f] = (*own, *left)
-                used.update(left)
-                break
+def _aside(cut: Cut, split: Split, parts: Axes) -> Iterator[Option]:
+    """Yield dimensions with room for parts that divide what is needed whole, behind their own."""
+    for d, numbers in enumerate(cut.rule.operands[0]):
+        if len(numbers) == 1 and cut.rule.kind(numbers[0]) is PASS_THROUGH:
+            for option in dict.fromkeys(((*split[d], *parts), parts)):
+                if cut.rule.factors[numbers[0]].size % cut.axes.extent(option) == 0:
+                    yield numbers[0], option

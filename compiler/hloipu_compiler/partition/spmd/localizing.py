@@ -9,6 +9,7 @@ slow. Dimensions that axes do not divide have padding in their last blocks.
 """
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from hloipu_compiler.analysis.feed_config import queue_name
@@ -24,12 +25,12 @@ from hloipu_compiler.partition.spmd.manual import PER_DEVICE, manual_parts, regi
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import Propagated
 from hloipu_compiler.partition.spmd.reshard_steps import Paths
-from hloipu_compiler.partition.spmd.resharding import Axes, Splits
-from hloipu_compiler.partition.spmd.writing import Writer
+from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.partition.spmd.writing import written
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
-from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
+from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops, turns_of
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import telling
@@ -89,8 +90,12 @@ class Localizing:
         known: Propagated,
         paths: Paths | None = None,
         cuts: Cuts | None = None,
+        *,
+        gathers_early: bool = True,
     ) -> None:
         self.module, self.known = module, known
+        self.turns = turns_of(module) if gathers_early else {}
+        """Of loops' bodies what they do not change, and how often they run."""
         self.paths = paths or Paths(known.axes)
         self.made: dict[tuple[str, Splits, Splits], Computation] = {}
         """By the old name and the splits of parameters and results, callees before callers."""
@@ -155,7 +160,7 @@ class Localizing:
         key = (name, given, results)
         if key not in self.made:
             telling("computations on blocks")
-            on_blocks = Writer(self, self.module.computation[name], given).written(results)
+            on_blocks = written(self, self.module.computation[name], given, results)
             is_first = name not in self.written
             self.written.add(name)
             self.made[key] = (
@@ -163,10 +168,11 @@ class Localizing:
             )
         return self.made[key]
 
-    def splits(self, name: str, position: int) -> Splits:
+    def splits(self, name: str, position: int, *, even: bool = False) -> Splits:
         """Return the sharding of each leaf of a result.
 
-        What no user stated does not make more blocks than there are elements.
+        What no user stated does not make more blocks than there are elements; `even`: nor does it
+        divide sizes that are no multiples.
         """
         arrays = leaves_of(self.module.computation[name].instructions[position].shape)
         numbers = self.known.links.results.get((name, position), ())
@@ -175,12 +181,11 @@ class Localizing:
             parts = self.known.shardings[number].dimensions
             if number not in self.known.stated:
                 pairs = zip(parts, shape.dimensions, strict=True)
-                parts = tuple(self._useful(own, n) for own, n in pairs)
+                axes = self.known.axes
+                useful = axes.even if even else partial(fitting, axes)
+                parts = tuple(useful(own, n) for own, n in pairs)
             splits.append(parts)
         return tuple(splits)
-
-    def _useful(self, parts: Axes, size: int) -> Axes:
-        return fitting(self.known.axes, parts, size)
 
     def parameter_splits(self, name: str) -> Splits:
         """Return the shardings of all parameters of a computation, leaf by leaf."""
@@ -189,7 +194,8 @@ class Localizing:
 
     def root_splits(self, name: str) -> Splits:
         """Return the shardings of a computation's results, leaf by leaf."""
-        return self.splits(name, self.module.computation[name].root)
+        even = name == self.module.entry.name
+        return self.splits(name, self.module.computation[name].root, even=even)
 
     def queue_splits(self, x: Instruction, sizes: Sizes, splits: Splits) -> Splits:
         """Return how an infeed's or an outfeed's arrays are divided: as others' of its queue.

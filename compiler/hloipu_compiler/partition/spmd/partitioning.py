@@ -37,6 +37,7 @@ from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
+from hloipu_compiler.passes.loops.scans_as_loops import scans_as_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.sharding_forms import leaf_shardings
@@ -149,7 +150,7 @@ def _partitioned(
     stated = stated_shardings(module)
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
-    localizing = Localizing(module, known)
+    localizing = Localizing(module, known, gathers_early=gathers_early)
     local = localizing.module_made(made)
     if gathers_early:
         local = gathers_before_loops(local)
@@ -194,9 +195,11 @@ def ready_to_divide(module: Module) -> Module:
     """Return a verified module as its values are divided.
 
     Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
-    not divide their values alike; indices that only count are no reason to fetch other rows.
+    not divide their values alike; indices that only count are no reason to fetch other rows;
+    scans are written as loops, of which each op divides what it can.
     """
-    return with_batch_indices(inlined(_with_stated_ends(made_synchronous(module))))
+    module = scans_as_loops(_with_stated_ends(made_synchronous(module)))
+    return with_batch_indices(inlined(module))
 
 
 def _with_stated_ends(module: Module) -> Module:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
@@ -46,6 +47,8 @@ _FIRST = ELEMENTWISE | frozenset(
     " border region".split()
 )
 """Opcodes that go first, in both directions."""
+CALLING = frozenset("while conditional call".split())
+"""Opcodes whose results are those of other computations."""
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
 """Opcodes with nothing to do where all arrays are divided alike."""
 _FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
@@ -164,7 +167,15 @@ class _Engine:
         """Give values at the borders of manual regions their stated shardings.
 
         Inside, the parts that are manual are taken away, and bar all others from their use.
+        GSPMD's state the one side, that of the result.
         """
+        for (name, position), results in self.links.results.items():
+            op = self.module.computation[name].instructions[position]
+            if op.attributes.text("custom_call_target") in (GSPMD_IN, GSPMD_OUT):
+                given = self.links.results[name, op.operands[0]]
+                for array, own in zip(given, results, strict=True):
+                    rule = region_rule(self.links.shapes[array], self.links.shapes[own])
+                    self.all_links.append(Link((name, position), rule, (array, own), "region"))
         for key, border in self.stated.borders.items():
             name, position = key
             if key not in self.links.results:
@@ -404,12 +415,15 @@ class _Engine:
     def _cut_back(self) -> None:
         """Shorten parameters' and results' shardings to what divides them, as Shardy does.
 
+        What a loop, a branch or a call hands out keeps its own, which it has inside as well.
         Source: openxla/shardy `update_non_divisible_input_output_shardings.cc`.
         """
         entry = self.module.entry
         ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
-            given = self.base[array]
+            given, (owner, position) = self.base[array], self.links.owners[array][0]
+            if self.module.computation[owner].instructions[position].opcode in CALLING:
+                continue
             for d, parts in enumerate(self.dimensions[array]):
                 kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0

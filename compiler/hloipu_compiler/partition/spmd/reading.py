@@ -24,7 +24,14 @@ from hloipu_compiler.interpret.planning.sdy_text import (
     read_meshes,
     read_shardings,
 )
-from hloipu_compiler.ir.annotations import FED, SHARDY_IN, SHARDY_OUT, is_border
+from hloipu_compiler.ir.annotations import (
+    FED,
+    GSPMD_IN,
+    GSPMD_OUT,
+    SHARDY_IN,
+    SHARDY_OUT,
+    is_border,
+)
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import leaves_of
@@ -296,7 +303,7 @@ class _Reader:
                 len(s.dimensions) != len(a.dimensions) for s, a in zip(each, arrays, strict=True)
             ):
                 raise self._fault("it has another number of dimensions than the value", x)
-            if not self.is_shardy and x.attributes.text("custom_call_target") == CONSTRAINT:
+            if not self.is_shardy and x.attributes.text("custom_call_target") in _LEAVING_OPEN:
                 each = tuple(_with_open(s, x.backend_config) for s in each)
             if (name, position) in self.manual_names:
                 manual = self._manual(self.manual_names[name, position], axes, x)
@@ -314,6 +321,8 @@ class _Reader:
         raise self._fault(f"no mesh has the axes {', '.join(names)}", x)
 
 
+_LEAVING_OPEN = (CONSTRAINT, GSPMD_IN, GSPMD_OUT)
+"""Targets of GSPMD's calls that may leave dimensions to propagation."""
 _UNSPECIFIED = re.compile(r"unspecified_dims=\[([0-9, ]*)\]")
 
 

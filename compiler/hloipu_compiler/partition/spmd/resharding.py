@@ -5,6 +5,7 @@ their own dimension.
 """
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class Resharding:
 
         At the border of a manual region one position is two values: a block inside, and a whole.
         """
+        self.sent_bytes = 0.0
+        """By each device, in reshards."""
 
     def resharded(
         self, like: Instruction, at: int, old: State, new: Split, reducer: str = ""
@@ -54,7 +57,10 @@ class Resharding:
             whole = self._whole(at, old.split)
             state = min(known, key=lambda each: self.paths.steps(whole, each, new).share)
             at = known[state]
-            for step in self.paths.steps(whole, state, new).steps:
+            moves, share = self.paths.steps(whole, state, new)
+            element_bytes = self._shape(at).element_type.bits / 8
+            self.sent_bytes += share * prod(whole) * element_bytes
+            for step in moves:
                 at = self._taken(like, at, state, step, reducer)
                 state = step.after
                 known[state] = at
@@ -76,10 +82,14 @@ class Resharding:
             return self._scattered(like, at, d, parts, reducer)
         return self._reduced(like, at, parts, reducer)
 
-    def _whole(self, at: int, split: Split) -> tuple[int, ...]:
-        """Return the sizes of a value of which one device's block stands at a position."""
+    def _shape(self, at: int) -> ArrayShape:
         shape = self.draft.shape(at)
         assert isinstance(shape, ArrayShape)
+        return shape
+
+    def _whole(self, at: int, split: Split) -> tuple[int, ...]:
+        """Return the sizes of a value of which one device's block stands at a position."""
+        shape = self._shape(at)
         extents = map(self.axes.extent, split)
         return tuple(n * count for n, count in zip(shape.dimensions, extents, strict=True))
 
@@ -114,8 +124,7 @@ class Resharding:
 
     def _cut(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
         """Return each device's own block along a dimension."""
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
+        shape = self._shape(at)
         sizes = list(shape.dimensions)
         sizes[d] //= self.axes.extent(parts)
         starts = np.zeros(len(self.places), np.int32)
@@ -140,8 +149,7 @@ class Resharding:
 
     def gathered(self, like: Instruction, at: int, d: int, parts: Axes) -> int:
         """Return the blocks of all devices along some parts, joined along a dimension."""
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
+        shape = self._shape(at)
         sizes = list(shape.dimensions)
         sizes[d] *= self.axes.extent(parts)
         attributes = {**self._meeting(parts), "dimensions": (d,)}
@@ -153,8 +161,7 @@ class Resharding:
     ) -> int:
         """Move some parts from the end of one dimension's to the end of another's."""
         i, j = dimensions
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
+        shape = self._shape(at)
         sizes, count, kind = list(shape.dimensions), self.axes.extent(parts), shape.element_type
         attributes: dict[str, Value] = {**self._meeting(parts), "dimensions": (j,)}
         del attributes["use_global_device_ids"]  # An all-to-all has none: its ids are partitions.
@@ -170,8 +177,7 @@ class Resharding:
 
     def _scattered(self, like: Instruction, at: int, d: int, parts: Axes, reducer: str) -> int:
         """Return each device's own block of partial results combined along some parts."""
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
+        shape = self._shape(at)
         sizes = list(shape.dimensions)
         sizes[d] //= self.axes.extent(parts)
         attributes = {**self._meeting(parts), "dimensions": (d,), "to_apply": reducer}

@@ -72,11 +72,11 @@ def rolled(b: Blocks, like: Instruction, at: int, along: Along, shift: int) -> i
     steps, rows = divmod(shift, along.block)
     every = np.arange(along.count)
     end = b.cut(like, at, along.d, rows, along.block - rows)
-    end = b.from_neighbour(like, end, along, steps, every)
+    end = b.from_blocks(like, end, along, (every + steps) % along.count, every)
     if not rows:
         return end
     begin = b.cut(like, at, along.d, 0, rows)
-    begin = b.from_neighbour(like, begin, along, steps + 1, every)
+    begin = b.from_blocks(like, begin, along, (every + steps + 1) % along.count, every)
     shape = b.shape(at)
     return b.add(
         like, "concatenate", shape.element_type, shape.dimensions, (end, begin),

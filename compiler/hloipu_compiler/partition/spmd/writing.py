@@ -1,8 +1,9 @@
 """Writes one computation of a program for one device, op by op, on blocks."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -17,7 +18,7 @@ from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
-from hloipu_compiler.partition.spmd.cuts import Cut, cut_of
+from hloipu_compiler.partition.spmd.cuts import Cut, Ends, cut_of
 from hloipu_compiler.partition.spmd.delaying import delayed
 from hloipu_compiler.partition.spmd.local_ops import (
     OF_WHOLES,
@@ -28,9 +29,10 @@ from hloipu_compiler.partition.spmd.local_ops import (
 )
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
 from hloipu_compiler.partition.spmd.partials import partial_results, prepared
+from hloipu_compiler.partition.spmd.propagating import CALLING
 from hloipu_compiler.partition.spmd.reading import Key
 from hloipu_compiler.partition.spmd.reshard_steps import State
-from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.partition.spmd.resharding import Split, Splits
 from hloipu_compiler.partition.spmd.rolls import Roll, rolled, rolls_of
 from hloipu_compiler.passes.framework.attribute_edits import renamed, without
 from hloipu_compiler.passes.framework.rewriting import Draft
@@ -38,7 +40,6 @@ from hloipu_compiler.passes.framework.rewriting import Draft
 if TYPE_CHECKING:
     from hloipu_compiler.partition.spmd.localizing import Localizing
 
-_CALLING = frozenset("while conditional call".split())
 _HANDLERS: Mapping[FactorKind, Mapping[str, Handler]] = {
     kind: {**windows.HANDLERS.get(kind, {}), **indexing.HANDLERS.get(kind, {})}
     for kind in FactorKind
@@ -47,10 +48,43 @@ _SAYS_NOTHING = ("Sharding", "InspectSharding", "ShardBarrier", "xla.sdy.")
 """How targets begin of calls that mean nothing in a program for one device."""
 
 
+Origin = tuple[int, int]
+"""The position of an instruction, and a leaf of its result."""
+Demands = Mapping[Origin, dict[tuple[int, int], Split]]
+"""Of values the shardings that readers have them brought to, by the readers and their operands."""
+Version = tuple[Origin, Split]
+"""A value in one sharding."""
+
+
+def written(whole: "Localizing", old: Computation, given: Splits, results: Splits) -> Computation:
+    """Return a computation on blocks, of parameters and results that are split so.
+
+    Where readers bring one value to several shardings it is written again: whoever knows what
+    others bring the value to may take that; then without those shardings that came to have several
+    readers by it, each of which may have done better without. What sends least is returned.
+    """
+    first = Writer(whole, old, given)
+    best, sent_bytes = first.written(results), first.sent_bytes
+    barred: frozenset[Version] = frozenset()
+    shared = first.shared
+    for _ in range(2 if first.is_contended else 0):
+        again = Writer(whole, old, given, first.demands, barred)
+        on_blocks = again.written(results)
+        if again.sent_bytes < sent_bytes:
+            best, sent_bytes = on_blocks, again.sent_bytes
+        barred = again.shared - shared
+        if not barred:
+            break
+    return best
+
+
 class Writer:
     """One computation in the making."""
 
-    def __init__(self, whole: "Localizing", old: Computation, given: Splits) -> None:
+    def __init__(
+        self, whole: "Localizing", old: Computation, given: Splits,
+        demands: Demands = MappingProxyType({}), barred: Set[Version] = frozenset(),
+    ) -> None:  # fmt: skip
         self.whole, self.old, self.given = whole, old, given
         self.module, self.axes = whole.module, whole.known.axes
         self.parameters = TupleShape(tuple(old.instructions[i].shape for i in old.parameters))
@@ -61,14 +95,41 @@ class Writer:
         self.readers[old.root] += 1
         self.blocks: list[tuple[Block, ...]] = []
         """Of each instruction, leaf by leaf."""
+        self.origins: list[tuple[Origin, ...]] = []
+        """Of the same leaves: what they are made of, where an instruction only hands them on."""
+        self.demands = {origin: dict(own) for origin, own in demands.items()}
+        self.barred = barred
+        """What no reader is to take for made by others."""
+
+    @property
+    def sent_bytes(self) -> float:
+        """What each device sends to bring values to other shardings."""
+        return self.on.reshards.sent_bytes
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether readers bring a value to several shardings."""
+        return any(len(set(own.values())) > 1 for own in self.demands.values())
+
+    @property
+    def shared(self) -> frozenset[Version]:
+        """Values in shardings that several readers bring them to."""
+        readers = Counter(
+            (origin, split)
+            for origin, own in self.demands.items()
+            for (_, split) in {(reader, split) for (reader, _), split in own.items()}
+        )
+        return frozenset(version for version, count in readers.items() if count > 1)
 
     def written(self, results: Splits) -> Computation:
         """Return the computation, whose results are split so."""
         for position, x in enumerate(self.old.instructions):
             first = len(self.draft.made)
             self.blocks.append(self._written((self.old.name, position), x))
+            self.origins.append(self._origins(position, x))
             self._mark(x, first)
         x = self.old.instructions[self.old.root]
+        self._demand(len(self.old.instructions), (self.old.root,), results)
         leaves = self._moved(x, self.blocks[self.old.root], leaves_of(x.shape), results)
         root = self._packed(x, x.shape, iter(leaves))
         return replace(self.old, instructions=tuple(self.draft.made), root=root)
@@ -99,6 +160,34 @@ class Writer:
         each = zip(blocks, wholes, splits, strict=True)
         return [self.on.moved(x, block, whole, split) for block, whole, split in each]
 
+    def _origins(self, position: int, x: Instruction) -> tuple[Origin, ...]:
+        """Return what the leaves of a result are made of."""
+        count = len(self.blocks[position])
+        given = tuple(origin for i in x.operands for origin in self.origins[i])
+        if x.opcode == "get-tuple-element":
+            shape = self.old.instructions[x.operands[0]].shape
+            assert isinstance(shape, TupleShape)
+            return given[leaf_range(shape, x.attributes.integer("index"))]
+        is_call = is_identity(x) and _says_nothing(x)
+        if (x.opcode == "tuple" or is_call) and len(given) >= count:
+            return given[:count]
+        return tuple((position, leaf) for leaf in range(count))
+
+    def _demand(self, reader: int, operands: Sequence[int], splits: Sequence[Split]) -> None:
+        """Note to which shardings an instruction brings the leaves of its operands."""
+        origins = (origin for i in operands for origin in self.origins[i])
+        for leaf, (origin, split) in enumerate(zip(origins, splits, strict=False)):
+            self.demands.setdefault(origin, {})[reader, leaf] = split
+
+    def _made(self, reader: int, operands: Sequence[int]) -> Iterator[tuple[int, Split]]:
+        """Yield what others than a reader bring the leaves of its operands to."""
+        origins = (origin for i in operands for origin in self.origins[i])
+        for leaf, origin in enumerate(origins):
+            others = self.demands.get(origin, {}).items()
+            for split in dict.fromkeys(own for (other, _), own in others if other != reader):
+                if (origin, split) not in self.barred:
+                    yield leaf, split
+
     def _operand_leaves(self, x: Instruction) -> list[ArrayShape]:
         return [s for i in x.operands for s in leaves_of(self.old.instructions[i].shape)]
 
@@ -122,7 +211,7 @@ class Writer:
             results = self._annotation(x, given)
         elif is_border(x):
             results = self._border(key, x, given, wanted)
-        elif x.opcode in _CALLING or (
+        elif x.opcode in CALLING or (
             x.attributes.called and x.attributes.text("custom_call_target") == PARTITIONED_TARGET
         ):
             results = self._calling(x, given, wanted)
@@ -134,6 +223,7 @@ class Writer:
             results = self._computed(key, x, given, wanted)
         if not is_identity(x):
             return tuple(results)  # Moved when it is read, as each reader needs it.
+        self._demand(key[1], x.operands, wanted)
         each = zip(results, leaves_of(x.shape), wanted, strict=True)
         return tuple(
             block if block.partial else Block(self.on.moved(x, block, shape, split), split)
@@ -198,8 +288,7 @@ class Writer:
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
         """Remove attributes that state shardings, keep all others."""
         count = len(leaves_of(x.shape))
-        target = x.attributes.text("custom_call_target")
-        if target.startswith(_SAYS_NOTHING) or count != 1 or len(given) != 1:
+        if _says_nothing(x) or count != 1 or len(given) != 1:
             return list(given[:count])
         attributes = without(x.attributes, OF_WHOLES)
         shape = self.draft.shape(given[0].at)
@@ -247,6 +336,7 @@ class Writer:
             if x.opcode == "conditional":
                 inside.insert(0, ((),))
         splits = tuple(split for each in inside for split in each)
+        self._demand(len(self.blocks), x.operands, splits)
         leaves = iter(self._moved(x, given, self._operand_leaves(x), splits))
         packed = [self._packed(x, self.old.instructions[i].shape, leaves) for i in x.operands]
         shape = self._local(x.shape, wanted)
@@ -271,11 +361,13 @@ class Writer:
             x = x._replace(attributes=meeting_attributes(self.on.reshards, x, manual))
         cut, waits = delayed(self.module, self.old, x, given, self.axes, self.readers)
         if cut is None:
-            states = [*(block.state for block in given), *map(State, wanted)]
-            known, seen = self.whole.cuts, (*key, tuple(states))
+            states = (*(block.state for block in given), *map(State, wanted))
+            ends = Ends(states, tuple(self._made(key[1], x.operands)), tuple(self._turns(x)))
+            known, seen = self.whole.cuts, (*key, ends)
             if seen not in known or x.opcode in COLLECTIVES:
-                known[seen] = cut_of(self.module, self.old, x, states, self.whole.paths)
+                known[seen] = cut_of(self.module, self.old, x, ends, self.whole.paths)
             cut = known[seen]
+        self._demand(key[1], x.operands, cut.splits)
         each = zip(given, self._operand_leaves(x), cut.splits, strict=False)
         operands = [
             block.at if waits and block.partial else self.on.moved(x, block, shape, split)
@@ -290,6 +382,12 @@ class Writer:
         pairs = zip(self._unpacked(x, at, self.draft.shape(at)), cut.splits[len(given) :],
                     strict=True)  # fmt: skip
         return [Block(i, split) for i, split in pairs]
+
+    def _turns(self, x: Instruction) -> Iterator[tuple[int, int]]:
+        """Yield how often an op runs for each time that an operand moves, by leaves."""
+        same, count = self.whole.turns.get(self.old.name, ((), 1))
+        moved_once = [i in same for i in x.operands for _ in self.blocks[i]]
+        yield from ((leaf, count) for leaf, once in enumerate(moved_once) if once and count > 1)
 
     # ---- tuples -----------------------------------------------------------------------------
 
@@ -312,6 +410,10 @@ class Writer:
             )
             leaves += self._unpacked(x, part, element)
         return leaves
+
+
+def _says_nothing(x: Instruction) -> bool:
+    return x.attributes.text("custom_call_target").startswith(_SAYS_NOTHING)
 
 
 def _handler(cut: Cut) -> Handler:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from hloipu_compiler.analysis.trip_count import trip_count
+from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, Trait, with_trait
 from hloipu_compiler.ir.shapes import Shape, TupleShape
@@ -65,7 +66,7 @@ def _visited(
     read = [elements_read(c, c.parameters[0]) for c in (body, condition)]
     if elements_read(caller, at) is None or None in read:
         return {}
-    same = _unchanged(body)
+    same = unchanged(body)
     needed = _needed(body, same)
     last = [i for i in sorted(same & needed) if body.instructions[i].opcode in COLLECTIVES]
     trips = trip_count(module, caller, x) if last else None
@@ -82,7 +83,23 @@ def _visited(
     }
 
 
-def _unchanged(body: Computation) -> frozenset[int]:
+def turns_of(module: Module) -> dict[str, tuple[frozenset[int], int]]:
+    """Return of loops' bodies what they do not change, and how often they run; 2: unknown.
+
+    What a collective makes of that, `gathers_before_loops` has made once.
+    """
+    turns = {}
+    for computation in module.computations:
+        for x in computation.instructions:
+            if x.opcode == "while":
+                body = module.computation[x.attributes.text("body")]
+                if body.instructions[body.root].opcode == "tuple":
+                    count = trip_count(module, computation, x)
+                    turns[body.name] = unchanged(body), 2 if count is None else count
+    return turns
+
+
+def unchanged(body: Computation) -> frozenset[int]:
     """Return the positions in a loop's body of what it does not change, up to collectives."""
     root, parameter = body.instructions[body.root], body.parameters[0]
     same: set[int] = set()
@@ -90,7 +107,7 @@ def _unchanged(body: Computation) -> frozenset[int]:
         if x.opcode == _GTE and x.operands[0] == parameter:
             is_same = root.operands[x.attributes.integer("index")] == i
         else:
-            goes_early = x.opcode in _MOVES or x.opcode in COLLECTIVES
+            goes_early = x.opcode in _MOVES or x.opcode in COLLECTIVES or is_identity(x)
             is_same = goes_early and bool(x.operands) and same.issuperset(x.operands)
         if is_same:
             same.add(i)

@@ -25,6 +25,8 @@ def collective_text(step: Collective) -> str:
         words += ["by", json.dumps(form.monoid)]
     if form.body is not None:
         words += ["with", expression_text(form.body)]
+    if form.starts:
+        words += ["starts", json.dumps(form.starts, separators=(",", ":"))]
     if step.name:
         words.append(json.dumps(step.name))
     return " ".join([*words, _moved_text(step.outputs), "<-", _moved_text(step.inputs)])
@@ -47,10 +49,11 @@ def read_collective(cursor: Cursor, names: Names) -> Collective:
     dimension = cursor.integer() if cursor.take("dimension") else 0
     monoid = cursor.string() if cursor.take("by") else ""
     body = read_expression(cursor) if cursor.take("with") else None
+    starts = _lists(cursor) if cursor.take("starts") else ()
     name = cursor.optional_string()
     outputs = _moved(cursor, names)
     cursor.expect("<-")
-    form = CollectiveForm(kind, groups, tuple(pairs), dimension, monoid, body)
+    form = CollectiveForm(kind, groups, tuple(pairs), dimension, monoid, body, starts)
     return Collective(form, _moved(cursor, names), outputs, name)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.collective import IDENTITIES, REPLICA_ID, Collective
+from hloipu_runtime.program.collective import IDENTITIES, OWN_PART, REPLICA_ID, Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.simulate.run.collectives import group_results
 from hloipu_runtime.simulate.run.meeting import Meeting
@@ -31,6 +31,8 @@ class Participant:
         form = step.form
         if form.kind in IDENTITIES:
             return [np.array(self._identity(form.kind, program, step), np.uint32)]
+        if form.kind == OWN_PART:
+            return [self._own_part(program, step, operands[0])]
         types = [program.variables[moved.variable].element_type for moved in step.inputs]
         group = form.group_of(self.number)
         me = group.index(self.number)
@@ -46,15 +48,26 @@ class Participant:
 
     def _identity(self, kind: str, program: Program, step: Collective) -> int:
         count = program.replicas if kind == REPLICA_ID else program.partitions
-        if self.meeting is None and count > 1:
-            raise UsageError(
-                "E2071",
-                f"{step.name or kind}: replicas were declared identical, and the program asks "
-                "which one it is",
-                hint="run every replica with data of its own",
-            )
+        self._require_one(step, alone=count == 1)
         replica, partition = divmod(self.number, self.partitions)
         return replica if kind == REPLICA_ID else partition
+
+    def _own_part(self, program: Program, step: Collective, whole: Array) -> Array:
+        starts = step.form.starts
+        self._require_one(step, alone=len(set(starts)) == 1)
+        sizes = program.variables[step.outputs[0].variable].shape
+        pairs = zip(starts[self.number], sizes, strict=True)
+        return whole[tuple(slice(first, first + n) for first, n in pairs)].copy()
+
+    def _require_one(self, step: Collective, *, alone: bool) -> None:
+        """Refuse to say for all participants what differs between them."""
+        if self.meeting is None and not alone:
+            raise UsageError(
+                "E2071",
+                f"{step.name or step.form.kind}: replicas were declared identical, and the program "
+                "asks which one it is",
+                hint="run every replica with data of its own",
+            )
 
 
 ALONE = Participant()
