@@ -6,7 +6,6 @@ stretches of letters come again, as in outliners of machine code (LLVM: MachineO
 are compared afterwards.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, nsmallest
 from itertools import accumulate
