@@ -47,6 +47,8 @@ class PipelineMaker:
     """
     works_first: bool = False
     """Whether backward positions compute something before they read what their stage stashed."""
+    shares_totals: bool = False
+    """Whether stages of one IPU add to one total, that of the last of them."""
     make: ProgramBuilder = field(default_factory=ProgramBuilder)
     channels: list[Channel] = field(default_factory=list)
     carried: list[Carried] = field(default_factory=list)
@@ -154,8 +156,19 @@ class PipelineMaker:
         self.channels.append(Channel(producer, consumer, source, places, destination, value))
         return destination
 
+    def _ipu(self, variable: int) -> int:
+        return self.make.variables[variable].ipu
+
     def _add_up(self, stage: int, what: int) -> None:
         make = self.make
+        shared = [
+            n for n, x in enumerate(self.carried) if self._ipu(x.variable) == self.ipus[stage]
+        ]
+        if self.shares_totals and shared:
+            item = self.carried[shared[0]]
+            make.add((item.variable, what), item.variable)
+            self.carried[shared[0]] = item._replace(following=make.held[item.variable])
+            return
         paged = "pages" in self.offloaded
         remote = paged or "totals" in self.offloaded
         total = self._remote(stage) if remote else self._temporary(stage)

@@ -6,7 +6,7 @@ stretches of letters come again, as in outliners of machine code (LLVM: MachineO
 are compared afterwards.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, nsmallest
 from itertools import accumulate
 from typing import NamedTuple
@@ -53,8 +53,9 @@ def equal_blocks(
 ) -> list[EqualBlocks]:
     """Return equal blocks, apart from each other, that weigh at least so much, and save so much.
 
-    A block's instructions stand one behind the other, but for parameters, constants, and what is
-    made of constants alone, in between. Those that save most come first. Time n log n.
+    A block's instructions stand one behind the other, but for parameters, constants, what is made
+    of constants alone, and what is made once for all blocks of parameters alone, in between. Those
+    that save most come first. Time n log n.
     """
     return list(_Text(computations, weight, least_block).taken(least_saved))
 
@@ -105,16 +106,18 @@ class _Text:
         numbers: dict[object, int] = {}
         for which, computation in enumerate(computations):
             number_of: dict[int, int] = {}
-            for at, x in enumerate(computation.instructions):
-                if x.opcode == "parameter" or constant_key(computation, at) is not None:
+            keys = _keys(computation, which, weight)
+            shared = _shared(computation, keys, lambda x: 0 <= weight(x) < least_block)
+            for at, key in keys.items():
+                if at in shared:
                     continue
-                weighs = -1 if at == computation.root or x.opcode == "constant" else weight(x)
-                key = _letter(computation, x) if weighs >= 0 else (which, at)
+                x = computation.instructions[at]
+                weighs = 0 if key == (which, at) else weight(x)
                 number = number_of[at] = len(letters)
                 back += [number - number_of.get(i, number) for i in x.operands]
                 operands.append(len(back))
                 letters.append(numbers.setdefault(key, len(numbers)))
-                weights.append(max(0, weighs))
+                weights.append(weighs)
                 self.places.append((which, at))
             alive += _alive_bytes_at(computation, list(number_of))
             letters.append(numbers.setdefault((which, "end"), len(numbers)))
@@ -241,7 +244,47 @@ class _Text:
         return choice
 
 
-def _letter(computation: Computation, x: Instruction) -> object:
+def _keys(computation: Computation, which: int, weight: Weight) -> dict[int, Hashable]:
+    """Return what instructions are, by position: of those in no block (number, position).
+
+    Parameters, constants and what is made of constants alone are left out.
+    """
+    return {
+        at: (which, at) if at == computation.root or weight(x) < 0 else _letter(computation, x)
+        for at, x in enumerate(computation.instructions)
+        if x.opcode not in ("parameter", "constant") and constant_key(computation, at) is None
+    }
+
+
+def _shared(
+    computation: Computation, keys: Mapping[int, Hashable], is_light: Callable[[Instruction], bool]
+) -> set[int]:
+    """Return what equal blocks share, such as a mask, which may stand in some of them only.
+
+    It is one value, made of parameters alone, though it may be made again, and equal ops read it.
+    """
+    value: dict[int, Hashable] = {}
+    makers: dict[Hashable, dict[Hashable, list[int]]] = {}
+    """Of what is light and made of parameters: by letter and by what it reads."""
+    for at, key in keys.items():
+        x = computation.instructions[at]
+        if is_light(x) and all(i in value or i not in keys for i in x.operands):
+            read = tuple(value.get(i, constant_key(computation, i) or i) for i in x.operands)
+            same = makers.setdefault(key, {}).setdefault(read, [])
+            same.append(at)
+            value[at] = "first", same[0]
+    shared: set[int] = set()
+    for values in reversed(makers.values()):
+        for same in values.values():
+            readers = [i for at in same for i in computation.users[at]]
+            if len(values) == 1 and readers:
+                equal = len({keys[i] for i in readers}) < len(readers)
+                if equal or shared.issuperset(readers):
+                    shared.update(same)
+    return shared
+
+
+def _letter(computation: Computation, x: Instruction) -> Hashable:
     operands = tuple(computation.instructions[i].shape for i in x.operands)
     return x.opcode, x.shape, _compared(x), x.backend_config, x.literal, operands
 

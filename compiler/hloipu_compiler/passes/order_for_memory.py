@@ -11,7 +11,7 @@ mean. Effects keep their order. Time n log n.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -33,6 +33,9 @@ from hloipu_runtime.frozen import dataclass
 _MOST = 1 << 60
 _MOST_READERS = 64
 """Of a value, to be looked at; what more read is taken to be there all the time."""
+_MOST_MAKERS = 3
+"""Of values that come early together with what alone reads them. Assumed: a weight's gradient is a
+product, transposed, converted and scaled."""
 
 
 def ordered_for_memory(
@@ -206,7 +209,7 @@ def made_late(
     after = _followers(before)
     for at in reversed(order):
         first = min((moves.place[i] for i in after[at]), default=moves.old[at])
-        if first > moves.old[at] + 1 and moves.freed(at, first) <= moves.bytes_made(at):
+        if first > moves.old[at] + 1 and moves.freed((at,), (first, -1)) <= moves.bytes_made((at,)):
             moves.place[at] = first
     return moves.order()
 
@@ -214,16 +217,20 @@ def made_late(
 def freed_early(
     order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
 ) -> list[int]:
-    """Return an order in which what frees more than it makes comes as early as it can."""
+    """Return an order in which what frees more than it makes comes as early as it can.
+
+    By itself, or with what it alone reads, as a product that is transposed: where its operands are
+    there, or behind the last one that reads the same.
+    """
     moves = _Moves(order, buffers)
+    after = _followers(before)
     for at in order:
-        first = max((moves.place[i] for i in before[at]), default=moves.old[at])
-        if first >= moves.old[at] - 1:
-            continue
-        bytes_made = moves.bytes_made(at)
-        # What makes nothing that stays costs nothing wherever it is.
-        if moves.freed(at, first if bytes_made else moves.old[at]) > bytes_made:
-            moves.place[at] = first
+        for group in dict.fromkeys(((at,), moves.with_makers(at, before, after))):
+            place = moves.early_place(group, before)
+            if place is not None:
+                for member in group:
+                    moves.place[member] = place
+                break
     return moves.order()
 
 
@@ -237,23 +244,75 @@ class _Moves:
         self._buffers = buffers
         self._readers = _readers(buffers)
 
-    def bytes_made(self, at: int) -> int:
-        """Return the bytes that an instruction makes, and that stay for readers or the end."""
-        sizes, kept = self._buffers.sizes, self._buffers.kept
-        return sum(sizes[b] for b in self._buffers.makes[at] if self._readers[b] or b in kept)
+    def bytes_made(self, group: tuple[int, ...]) -> int:
+        """Return the bytes that instructions make, and that stay for others or the end."""
+        buffers = self._buffers
+        made = (b for at in group for b in buffers.makes[at])
+        return sum(
+            buffers.sizes[b]
+            for b in made
+            if b in buffers.kept or not all(i in group for i in self._readers[b])
+        )
 
-    def freed(self, at: int, place: int) -> int:
-        """Return the bytes that an instruction reads as the last one, were it at a place."""
-        freed = 0
-        for b in self._buffers.reads[at]:
-            others = self._readers[b]
-            if len(others) <= _MOST_READERS and b not in self._buffers.kept:
-                for i in others:
-                    if self.place[i] >= place and i != at:
-                        break
-                else:
-                    freed += self._buffers.sizes[b]
-        return freed
+    def with_makers(
+        self, at: int, before: Sequence[tuple[int, ...]], after: Sequence[list[int]]
+    ) -> tuple[int, ...]:
+        """Return an instruction behind those that it alone reads, by itself or through others."""
+        buffers, old = self._buffers, self.old
+        group, makers = {at}, 0
+        waiting = [(-old[i], i) for i in before[at]]
+        heapify(waiting)
+        while waiting:
+            _, i = heappop(waiting)
+            is_given = not before[i] and any(buffers.holds[i])
+            if i in group or is_given or not group.issuperset(after[i]):
+                continue
+            makers += bool(buffers.makes[i])
+            if makers > _MOST_MAKERS:
+                break
+            group.add(i)
+            for each in before[i]:
+                heappush(waiting, (-old[each], each))
+        return tuple(sorted(group, key=lambda i: old[i]))
+
+    def early_place(self, group: tuple[int, ...], before: Sequence[tuple[int, ...]]) -> int | None:
+        """Return where instructions free more than they make, that is earlier; None: nowhere."""
+        around = {i for member in group for i in before[member]}.difference(group)
+        old, now = self.old[group[0]], min(self.place[i] for i in group)
+        first = max((self.place[i] for i in around), default=now)
+        if first >= now - 1:
+            return None
+        bytes_made = self.bytes_made(group)
+        if not bytes_made:  # they cost nothing wherever they are
+            return first if self.freed(group, (self.old[group[-1]], -1)) else None
+        others = [
+            max((self.place[i] for i in readers), default=-1)
+            for readers in self._others(group).values()
+            if all(self.old[i] < old for i in readers)
+        ]
+        for place in dict.fromkeys((first, max((first, *others)))):
+            if place < now - 1 and self.freed(group, (place, old)) > bytes_made:
+                return place
+        return None
+
+    def freed(self, group: tuple[int, ...], place: tuple[int, int]) -> int:
+        """Return the bytes that instructions read as the last ones, were they at a place."""
+        return sum(
+            self._buffers.sizes[b]
+            for b, others in self._others(group).items()
+            if all((self.place[i], self.old[i]) < place for i in others)
+        )
+
+    def _others(self, group: tuple[int, ...]) -> dict[int, list[int]]:
+        """Return the buffers that instructions read and do not make, with their other readers."""
+        buffers = self._buffers
+        made = {b for i in group for b in buffers.makes[i]}
+        read = dict.fromkeys(b for i in group for b in buffers.reads[i])
+        return {
+            b: [i for i in self._readers[b] if i not in group]
+            for b in read
+            if b not in made and b not in buffers.kept and len(self._readers[b]) <= _MOST_READERS
+        }
 
     def order(self) -> list[int]:
         """Return the instructions in their new order."""

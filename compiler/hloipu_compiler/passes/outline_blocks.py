@@ -11,7 +11,7 @@ from hloipu_compiler.analysis.code_size import (
     summed_code_bytes,
 )
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.passes.framework.names import Names
@@ -99,20 +99,34 @@ def _with_own_broadcasts(computation: Computation) -> Computation:
     So blocks hand on what is spread, which takes memory once, and not what it is spread to.
     """
     old = computation.instructions
-    if not any(op.opcode == "broadcast" for op in old):
+    names = Names(op.name for op in old)
+    awaited = {name for op in old for name in control_predecessors(op)}
+    is_own = [
+        op.opcode == "broadcast"
+        and at != computation.root
+        and op.name not in awaited
+        and "control-predecessors" not in op.attributes
+        for at, op in enumerate(old)
+    ]
+    if not any(is_own):
         return computation
-    own = Names(op.name for op in old)
     instructions: list[Instruction] = []
-    place: list[int] = []
-    for op in old:
-        again: dict[int, int] = {}
-        for i in dict.fromkeys(op.operands):
-            if old[i].opcode == "broadcast" and "control-predecessors" not in old[i].attributes:
-                like = instructions[place[i]]
-                again[i] = len(instructions)
-                instructions.append(like._replace(name=own.fresh(like.name)))
-        place.append(len(instructions))
-        instructions.append(with_operands(op, tuple(again.get(i, place[i]) for i in op.operands)))
+    place: dict[int, int] = {}
+
+    def read(at: int) -> int:
+        """Return the place of an operand, written anew for its reader if it is a broadcast."""
+        if not is_own[at]:
+            return place[at]
+        operands = tuple(map(read, old[at].operands))
+        own = with_operands(old[at], operands)._replace(name=names.fresh(old[at].name))
+        instructions.append(own)
+        return len(instructions) - 1
+
+    for at, op in enumerate(old):
+        if not is_own[at]:
+            again = {i: read(i) for i in dict.fromkeys(op.operands)}
+            place[at] = len(instructions)
+            instructions.append(with_operands(op, tuple(again[i] for i in op.operands)))
     return replace(computation, instructions=tuple(instructions), root=place[computation.root])
 
 

@@ -130,6 +130,8 @@ class Accumulation(NamedTuple):
     """Weights that it is the gradient of."""
     ipu: int = 0
     """That it is made on, and added up."""
+    total: int = -1
+    """The same number for terms of one sum, all that the update reads of them; -1: of none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ class Pipeline:
     """By position."""
     channels: tuple[Channel, ...]
     carried: tuple[Carried, ...]
-    """Each of them is read and written by one position only."""
+    """Each of them is read and written by one position only, or by several that add to it."""
     name: str = ""
     group: int = 1
     """Micro-batches that a position does before the next position does."""

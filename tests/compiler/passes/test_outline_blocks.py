@@ -1,11 +1,14 @@
 """Outlining of drawn layers: they share a block, and values stay; small modules are goldens."""
 
+from types import MappingProxyType
+
 import pytest
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.passes.outline_blocks import outlining_weight
+from hloipu_compiler.plan.plan import Plan
 from tests.support.layered_texts import layered_text
 from tests.support.passes import assert_same_values, entry, parsed
 
@@ -39,38 +42,68 @@ def test_a_block_hands_back_what_others_read_and_no_more() -> None:
     assert len(block.instructions[block.root].operands) == 2
 
 
-def test_a_layer_and_its_gradient_share_a_block() -> None:
+@pytest.mark.parametrize("rows", [256, 7], ids=["large values", "large gradients"])
+def test_a_layer_and_its_gradient_share_a_block(rows: int) -> None:
     """Gradients of weights stand last in texts; brought forward, they are in their layer's block.
 
     As they stand, all layers' values wait for the end, and gradients have blocks of their own.
+    Where they are larger than what they free, they are added up, transposed, as they come.
     """
     layers = range(5)
-    lines = ["  x0 = f32[256,8] parameter(0)"]
+    lines = ["  x0 = f32[ROWS,8] parameter(0)"]
     for n in layers:
         lines += [
             f"  w{n} = f32[8,8] parameter({n + 1})",
-            f"  y{n} = f32[256,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
+            f"  y{n} = f32[ROWS,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
             "rhs_contracting_dims={0}",
-            f"  x{n + 1} = f32[256,8] tanh(y{n})",
+            f"  x{n + 1} = f32[ROWS,8] tanh(y{n})",
         ]
-    lines += [
-        f"  g{n} = f32[8,8] dot(x{n}, x{n + 1}), lhs_contracting_dims={{0}}, "
-        "rhs_contracting_dims={0}"
-        for n in layers
-    ]
-    types, names = ", ".join("f32[8,8]" for _ in layers), ", ".join(f"g{n}" for n in layers)
-    before = parsed(entry("\n".join([*lines, f"  ROOT r = ({types}) tuple({names})"])))
+    for n in layers:
+        lines += [
+            f"  t{n} = f32[8,8] dot(x{n}, x{n + 1}), lhs_contracting_dims={{0}}, "
+            "rhs_contracting_dims={0}",
+            f"  g{n} = f32[8,8] transpose(t{n}), dimensions={{1,0}}",
+        ]
+    types = ", ".join("f32[8,8]" for _ in range(2 * len(layers)))
+    names = ", ".join(f"{kind}{n}" for kind in "gw" for n in layers)
+    text = "\n".join([*lines, f"  ROOT r = ({types}) tuple({names})"])
+    before = parsed(entry(text.replace("ROWS", str(rows))))
+    plan = Plan(added_up=MappingProxyType({before.entry.name: frozenset(layers)}))
     first = "order-for-memory{only-frees=true,least-gain-bytes=1}"
 
     def handed_out(passes: str) -> list[int]:
-        after, _ = run_passes(before, None, passes)
+        after, _ = run_passes(before, plan, passes)
         assert_same_values(before, after)
         blocks = [after.computation[name] for name in dict.fromkeys(calls(after))]
         return [byte_count(x.instructions[x.root].shape) for x in blocks]
 
-    layer, gradient = 256 * 8 * 4, 8 * 8 * 4
+    layer, gradient = rows * 8 * 4, 8 * 8 * 4
     assert handed_out(ALL) == [layer, gradient]
     assert handed_out(f"{first},{ALL}") == [layer + gradient]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "made again"])
+def test_what_layers_share_and_constants_end_no_block(again: bool) -> None:
+    """A mask stands in the first layer that reads it, or in some; constants differ by layer."""
+    layers = range(5)
+    lines = ["  x0 = f32[256,8] parameter(0)", "  p = f32[256,8] parameter(1)"]
+    for n in layers:
+        mask = 3 if again and n > 2 else 0
+        lines += [
+            f"  w{n} = f32[8,8] parameter({n + 2})",
+            f"  y{n} = f32[256,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}",
+            *([f"  m{n} = f32[256,8] tanh(p)"] if n == mask else []),
+            f"  c{n} = f32[8] constant({{{', '.join(str(n + k) for k in range(8))}}})",
+            f"  b{n} = f32[256,8] broadcast(c{n}), dimensions={{1}}",
+            f"  z{n} = f32[256,8] multiply(y{n}, m{mask})",
+            f"  x{n + 1} = f32[256,8] add(z{n}, b{n})",
+        ]
+    before = parsed(entry("\n".join([*lines, "  ROOT r = (f32[256,8]) tuple(x5)"])))
+    after, _ = run_passes(before, None, ALL)
+    assert_same_values(before, after)
+    assert len(calls(after)) == len(layers)
+    assert len(set(calls(after))) == 1
 
 
 def test_many_layers_take_linear_work() -> None:

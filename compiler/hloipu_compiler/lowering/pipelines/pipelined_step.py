@@ -25,7 +25,8 @@ from hloipu_compiler.lowering.core.offloading import (
     remote_variable,
     stored,
 )
-from hloipu_compiler.lowering.core.values import TileTensor, Value
+from hloipu_compiler.lowering.core.scalars import zero_text
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.entry_calls import EntryCalls
 from hloipu_compiler.lowering.pipelines.gradient_sums import (
@@ -46,7 +47,7 @@ from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameter
 from hloipu_compiler.lowering.pipelines.results import Results
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.partition.stages.update_places import placed
-from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Pipelining
+from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Accumulation, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.planners.planned import Record
@@ -80,6 +81,7 @@ class _PipelinedStep:
         self.results = Results(making)
         self.sums: list[Sum] = []
         """That outfeeds take."""
+        self.joined = _joined(making)
         self.remote = RemoteParameters(making)
 
     # --- the whole --------------------------------------------------------------------------------
@@ -261,7 +263,11 @@ class _PipelinedStep:
         number = making.calls.parameter(position)
         if number is None:
             call, element = making.calls.element(position)
-            return finished.get(Key(Kind.GRADIENT, element, call), making.made[(call, element)])
+            key = Key(Kind.GRADIENT, element, call)
+            if key in self.joined:  # its sum has it already
+                kind, shape = making.calls.array_at(position)
+                return Spread(Scalar(kind, zero_text(kind)), (), shape)
+            return finished.get(key, making.made[(call, element)])
         if Key(Kind.STATE, number) in finished:
             return finished[Key(Kind.STATE, number)]
         return making.given[number] if number in making.given else making.fed[number]
@@ -274,7 +280,7 @@ class _PipelinedStep:
         carried = self._begun({item.parameter: item for item in kept})
         making.standing += [x.storage.variable for x in kept]
         making.standing += [x.storage.variable for x in carried.values()]
-        positions = Positions(making, self.results, carried, self.sums)
+        positions = Positions(making, self.results, carried, self.sums, self.joined)
         stages = tuple(positions.stage(n, x) for n, x in enumerate(plan.positions))
         loops = []
         finished: dict[Key, TileTensor] = {}
@@ -303,6 +309,8 @@ class _PipelinedStep:
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried: Carried = {}
         for x in plan.accumulations:
+            if _key(x) in self.joined:
+                continue
             shape, name = making.calls.tensor_of(x)[1], f"accumulator.{x.call}.{x.element}"
             storage, in_loop = emptied(builder, x.ipu, x.element_type, shape, name)
             if making.offloads.accumulators and is_large((storage.element_type, shape)):
@@ -311,9 +319,7 @@ class _PipelinedStep:
                 )
                 stored(builder, storage, away)
                 storage, in_loop = away, replace(in_loop, variable=away.variable)
-            carried[Key(Kind.GRADIENT, x.element, x.call)] = CarriedTensor(
-                storage, in_loop, in_loop
-            )
+            carried[_key(x)] = CarriedTensor(storage, in_loop, in_loop)
         if plan.reduction == RUNNING_MEAN:
             for call, ipu in dict.fromkeys((x.call, x.ipu) for x in plan.accumulations):
                 storage, in_loop = emptied(builder, ipu, COUNT_TYPE, (), f"micro-batches.{call}")
@@ -336,21 +342,42 @@ class _PipelinedStep:
         """Write how replicas average their gradients; return these in their own types."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         combined = dict(finished)
+        accumulations = [x for x in plan.accumulations if _key(x) not in self.joined]
         if making.plan.averages_gradients:
-            keys = [
-                Key(Kind.GRADIENT, x.element, x.call)
-                for x in plan.accumulations
-                if (x.call, x.element) not in plan.combined
-            ]
+            keys = [_key(x) for x in accumulations if (x.call, x.element) not in plan.combined]
             counts = making.plan.replicas, making.plan.partitions
             means = mean_over_replicas(builder, *counts, [combined[k] for k in keys])
             combined.update(zip(keys, means, strict=True))
-        for x in plan.accumulations:
-            builder.origin = f"accumulator.{x.call}.{x.element}"
-            key = Key(Kind.GRADIENT, x.element, x.call)
+        for x in accumulations:
+            builder.origin, key = f"accumulator.{x.call}.{x.element}", _key(x)
             builder.ipu = x.ipu
             combined[key] = finished_type(builder, combined[key], making.calls.tensor_of(x)[0])
         return combined
+
+
+def _key(x: Accumulation) -> Key:
+    return Key(Kind.GRADIENT, x.element, x.call)
+
+
+def _joined(making: Making) -> dict[Key, Key]:
+    """Return the gradients that are added to the accumulator of another one, and that one.
+
+    Terms of one sum on one IPU, such as both gradients of a tied weight, go to the accumulator of
+    the first position that makes one. Running means depend on the order, and what lies in remote
+    memory would not take turns there.
+    """
+    plan = making.pipelining
+    if plan.reduction == RUNNING_MEAN or making.offloads.accumulators:
+        return {}
+    place = {part.call: number for number, part in enumerate(plan.parts)}
+    first: dict[tuple[int, int, bool], Key] = {}
+    joined: dict[Key, Key] = {}
+    for x in sorted(plan.accumulations, key=lambda x: place[x.call]):
+        if x.total >= 0:
+            alike = x.total, x.ipu, (x.call, x.element) in plan.combined
+            if (home := first.setdefault(alike, _key(x))) != _key(x):
+                joined[_key(x)] = home
+    return joined
 
 
 def lower_pipelined(

@@ -1,6 +1,6 @@
 """Lowers pipeline positions: their ops for a micro-batch, and their inputs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -52,7 +52,8 @@ class CarriedTensor:
     in_loop: TileTensor
     """As one begins."""
     after: TileTensor
-    """As one ends: the same as `in_loop` until its position is written."""
+    """As one ends: the same as `in_loop` until its position is written, and what it is after the
+    first of several positions that add to it until the next one is."""
 
 
 Carried = dict[Key, CarriedTensor]
@@ -83,7 +84,12 @@ class Positions:
     """Writes the positions of a pipeline, one after the other."""
 
     def __init__(
-        self, making: Making, results: Results, carried: Carried, sums: Sequence[Sum]
+        self,
+        making: Making,
+        results: Results,
+        carried: Carried,
+        sums: Sequence[Sum],
+        joined: Mapping[Key, Key],
     ) -> None:
         self.making = making
         self.builder = making.builder
@@ -91,6 +97,8 @@ class Positions:
         self.carried = carried
         self.sums = sums
         """That outfeeds take."""
+        self.joined = joined
+        """Gradients that are added to what another one is added to, and that one."""
         self.feeds = Feeds(making)
         self.is_grouped = making.pipelining.schedule.group > 1
 
@@ -107,13 +115,14 @@ class Positions:
                 first = blocks.enter_context(builder.block(repeats=True, ipus=ipus))
             scope = blocks.enter_context(builder.block(repeats=True, ipus=ipus))
             for key in (key for part in position.parts for key in self._kept_by(part)):
-                scope.owned.add(self.carried[key].storage.variable)
-                builder.made_here(self.carried[key].in_loop.value)
+                item = self.carried[self.joined.get(key, key)]
+                scope.owned.add(item.storage.variable)
+                builder.made_here(item.after.value)
             self.feeds.begin(number, position)
             for _, parts in groupby(position.parts, key=lambda part: part.level):
                 self._level(tuple(parts), place)
             pairs = [
-                (tensor, place.paged.get(key, self.carried[key].in_loop))
+                (tensor, place.paged.get(key, self.carried[key].after))
                 for key, tensor in place.after.items()
             ]
             for key, value in zip(place.after, copied_to_storage(builder, pairs), strict=True):
@@ -176,7 +185,8 @@ class Positions:
         self.results.of_call(part.call)
         steps, additions = builder.scope.steps, []
         for key in self._kept_by(part):
-            item = self.carried[key]
+            home = self.joined.get(key, key)
+            item = self.carried[home]
             is_remote = builder.variables[item.storage.variable].role is Role.REMOTE
             begin = len(steps)
             if is_remote and self.is_grouped:
@@ -187,7 +197,8 @@ class Positions:
                 after = self._after_micro_batch(key, fetched(builder, item.in_loop))
                 item.after = replace(item.in_loop, value=stored(builder, after, item.in_loop))
             else:
-                place.after[key] = self._after_micro_batch(key, item.in_loop)
+                before = place.after.get(home, item.after)
+                place.after[home] = self._after_micro_batch(key, before)
             additions.append(range(begin, len(steps)))
         # Gradients are added up as soon as they are there, and do not wait for each other.
         steps[:] = early_parts(steps, additions)
@@ -222,7 +233,7 @@ class Positions:
     def _kept_by(self, part: Part) -> list[Key]:
         """Return what a call leaves for the next micro-batch."""
         state = self.making.pipelining.per_micro_batch
-        keys = [key for key in self.carried if key.call == part.call]
+        keys = [key for key in (*self.carried, *self.joined) if key.call == part.call]
         return keys + [Key(Kind.STATE, p) for p, r in state if self._is_made_by(r, (part.call,))]
 
     def _read(self, position: int, place: _Place) -> Value:

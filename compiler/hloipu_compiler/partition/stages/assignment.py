@@ -184,8 +184,8 @@ def split_gradients(entry: Computation, phases: Phases, stages: Sequence[int]) -
 
     An embedding that is also the output layer gets a gradient from the last stage and one from the
     first. Added in the first stage's backward pass, the last one's would wait there, one for each
-    micro-batch under way. Sums commute: the update adds the accumulators instead. The same phases
-    come back where there are none.
+    micro-batch under way. Sums commute: stages add to one accumulator on an IPU instead, and the
+    update adds those of several. The same phases come back where there are none.
     """
     phase = list(phases.phase)
     taken = {gradient.position for gradient in phases.gradients}
@@ -199,7 +199,11 @@ def split_gradients(entry: Computation, phases: Phases, stages: Sequence[int]) -
             continue
         phase[gradient.position] = UPDATE
         taken.update(terms)
-        waiting += [Gradient(position, gradient.parameters) for position in reversed(terms)]
+        total = gradient.total if gradient.total >= 0 else gradient.position
+        waiting += [
+            Gradient(term, gradient.parameters, total if len(entry.users[term]) == 1 else -1)
+            for term in reversed(terms)
+        ]
     if len(gradients) == len(phases.gradients):
         return phases
     return replace(phases, phase=tuple(phase), gradients=tuple(gradients))

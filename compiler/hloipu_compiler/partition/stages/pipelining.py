@@ -362,7 +362,7 @@ class _Planning:
                 continue  # the gradient of nothing that is updated, or what a queue feeds
             kind = self._accumulator(gradient)
             accumulations.append(
-                Accumulation(*element, kind, gradient.parameters, ipus[element[0]])
+                Accumulation(*element, kind, gradient.parameters, ipus[element[0]], gradient.total)
             )
         self._require_accumulators(accumulations)
         return accumulations

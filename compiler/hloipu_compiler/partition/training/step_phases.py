@@ -20,6 +20,8 @@ class Gradient(NamedTuple):
     position: int
     parameters: tuple[int, ...]
     """State that is updated with it and that the forward pass reads: weights."""
+    total: int = -1
+    """The sum that it is a term of, which is all that is read of it; -1: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,25 @@ class Expression(NamedTuple):
         return self.nodes[number - count].element_type
 
 
+def is_added_to(expression: Expression, operand: int) -> bool:
+    """Whether the one result is an operand and something added that does not depend on it."""
+    count = len(expression.operand_types)
+    if len(expression.results) != 1 or expression.results[0] < count:
+        return False
+    last = expression.nodes[expression.results[0] - count]
+    if last.op != "add" or last.arguments.count(operand) != 1:
+        return False
+    waiting, seen = [n for n in last.arguments if n != operand], set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number >= count and number not in seen:
+            seen.add(number)
+            waiting += expression.nodes[number - count].arguments
+        elif number == operand:
+            return False
+    return True
+
+
 def monoid_of(expression: Expression) -> str | None:
     """Return the monoid that an expression of two operands is, or None.
 

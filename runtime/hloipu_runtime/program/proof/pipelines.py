@@ -7,6 +7,8 @@ must wait in as many places as there are micro-batches under way.
 
 from collections.abc import Iterator
 
+from hloipu_runtime.codelets.core.expression_form import is_added_to
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.channels import is_read_in_place
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.faults import Fault
@@ -15,6 +17,7 @@ from hloipu_runtime.program.proof.exchanges import is_plain_copy
 from hloipu_runtime.program.proof.parallel import named_ipus
 from hloipu_runtime.program.steps import (
     Channel,
+    ComputeSet,
     Exchange,
     Parallel,
     Pipeline,
@@ -25,8 +28,9 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Sync,
     VariableId,
+    VertexGroup,
 )
-from hloipu_runtime.program.uses import read_first, steps_within, used, written
+from hloipu_runtime.program.uses import read_first, steps_within, touched_by, used, written
 
 
 def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
@@ -85,20 +89,57 @@ def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
                 used_by.add(channel.consumer)
             elif used_by:
                 yield f"{_name(program, variable)} holds what is under way, and a body uses it"
-    handed = {v for c in step.channels for v in (*c.places, c.destination)}
-    handed.update(item.variable for item in step.carried)
     sources = {c.source for c in step.channels}
+    handed = {v for c in step.channels for v in (*c.places, c.destination)}
+    added_up = {item.variable for item in step.carried} - handed - sources
+    handed.update(item.variable for item in step.carried)
     read_first = [_read_first(stage, program) for stage in step.stages]
     for variable in sorted(writers):
         positions = sorted(writers[variable] | users.get(variable, set()))
         is_shared = len(positions) > 1
         # Positions of one IPU take turns: what each of them makes for itself harms no other.
         is_apart = variable not in sources and all(variable not in read_first[p] for p in positions)
-        if is_shared and (
-            variable in handed or not (is_apart or _is_in_time(step, writers[variable], positions))
-        ):
+        if is_shared and variable in added_up:
+            takes_turns = all(_only_adds(step.stages[p], variable, program) for p in positions)
+        else:
+            takes_turns = variable not in handed and (
+                is_apart or _is_in_time(step, writers[variable], positions)
+            )
+        if is_shared and not takes_turns:
             names = " and ".join(step.stages[position].name for position in positions[:2])
             yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
+
+
+def _only_adds(stage: Stage, variable: VariableId, program: Program) -> bool:
+    """Whether all that a stage does with a variable is to add to it.
+
+    Positions of one IPU take turns, and sums come to the same in any order, but for rounding.
+    """
+    if any(variable in page for page in stage.paged) or variable in used(stage.first, program):
+        return False
+    touching = [x for x in steps_within(stage.body, program) if variable in touched_by(x)]
+    return all(
+        isinstance(x, ComputeSet)
+        and all(_adds(group, variable) for group in x.groups if variable in _touched(group))
+        for x in touching
+    )
+
+
+def _touched(group: VertexGroup) -> set[VariableId]:
+    return {operand.variable for operand in (*group.inputs, *group.outputs)}
+
+
+def _adds(group: VertexGroup, variable: VariableId) -> bool:
+    """Whether vertices add to their parts of a variable, and that is all they do with it."""
+    codelet = group.codelet
+    places = [n for n, operand in enumerate(group.inputs) if operand.variable == variable]
+    return (
+        isinstance(codelet, Elementwise)
+        and len(places) == 1
+        and group.outputs == (group.inputs[places[0]],)
+        and codelet.labels[places[0]] == tuple(range(codelet.rank))
+        and is_added_to(codelet.expression, places[0])
+    )
 
 
 def _is_in_time(step: Pipeline, writers: set[int], positions: list[int]) -> bool:

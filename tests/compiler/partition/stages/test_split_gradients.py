@@ -1,11 +1,13 @@
 """Gradients that stages add together: accumulated apart, the same training."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.xla_metadata import set_xla_metadata
 
 import hloipu
 from hloipu_runtime.program.steps import Pipeline
@@ -22,8 +24,8 @@ def loss(weights: Any, words: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
 
 
-def step(weights: Any, words: Any, labels: Any) -> Any:
-    value, gradients = jax.value_and_grad(loss)(weights, words, labels)
+def step(weights: Any, words: Any, labels: Any, of: Any = loss) -> Any:
+    value, gradients = jax.value_and_grad(of)(weights, words, labels)
     new = jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
     return new, value
 
@@ -72,12 +74,54 @@ def test_both_parts_of_a_tied_weight_are_accumulated_where_they_are_made(
     assert EMBEDDING[::-1] not in {x.shape for x in variables}
 
 
+def staged_loss(weights: Any, words: Any, labels: Any) -> Any:
+    with set_xla_metadata(ipu_stage="0"):
+        hidden = jnp.tanh(weights["embedding"][words] @ weights["first"])
+    with set_xla_metadata(ipu_stage="1"):
+        hidden = jnp.tanh(hidden @ weights["second"])
+    with set_xla_metadata(ipu_stage="2"):
+        logits = hidden @ weights["embedding"].T
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "options", "count"),
+    [
+        ("grouped", {}, 1),
+        ("interleaved", {}, 1),
+        ("sequential", {"batch_serialization": 2}, 1),
+        ("grouped", {"reduction": "running_mean"}, 2),
+        ("grouped", {"offload_accumulators": True}, 2),
+    ],
+)
+@pytest.mark.parametrize("mode", ["functional", "exact"])
+def test_parts_of_a_tied_weight_on_one_ipu_go_to_one_accumulator(
+    schedule: Any, options: dict[str, Any], count: int, mode: Any
+) -> None:
+    words, labels = batches(1)[0]
+    staged = jax.jit(partial(step, of=staged_loss), donate_argnums=0)
+    program = hloipu.compile(
+        str(staged.lower(state(), words, labels).as_text(dialect="hlo")),
+        target="tiny", device_map="0,1,0", schedule=schedule, micro_batches=MICRO_BATCHES,
+        loop=1, accumulator_dtype="f32", **options
+    )  # fmt: skip
+    (pipeline,) = (x for x in steps_within(program.program.body, program.program)
+                   if isinstance(x, Pipeline))  # fmt: skip
+    variables = program.program.variables
+    assert [variables[x.variable].shape for x in pipeline.carried].count(EMBEDDING) == count
+    assert_trains_as_whole_batches(program, mode)
+
+
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 def test_training_is_that_of_the_whole_batch(text: str, stages: int, mode: str) -> None:
     program = hloipu.compile(
         text, target="tiny", stages=stages, micro_batches=MICRO_BATCHES, loop=1
     )
+    assert_trains_as_whole_batches(program, mode)
+
+
+def assert_trains_as_whole_batches(program: hloipu.CompiledProgram, mode: Any) -> None:
     fed = batches(2 * MICRO_BATCHES)
     begin = state()
     with program.session(

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from hloipu_runtime.codelets.core.expression_form import Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.proof.verify import faults_of
@@ -343,3 +345,29 @@ def test_what_breaks_a_rule_is_told(change: Change, interval: int, said: str) ->
     assert isinstance(step, Pipeline)
     found = told(change(program, step))
     assert any(said in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("op", "arguments", "said"),
+    [
+        ("add", (0, 1), []),
+        ("multiply", (0, 1), ["race: v11 is written in p3 and p5, or in one and read in another"]),
+        ("add", (0, 0), ["race: v11 is written in p3 and p5, or in one and read in another"]),
+    ],
+)
+def test_positions_of_one_ipu_may_only_add_to_what_they_share(
+    op: str, arguments: tuple[int, int], said: list[str]
+) -> None:
+    program = PipelineMaker(3, 1, 4, ipus=(0, 1, 0), shares_totals=True).program()
+    step = program.body.steps[-1]
+    assert isinstance(step, Pipeline)
+    assert len(step.carried) == 2
+    *others, last = step.stages[-1].body.steps
+    assert isinstance(last, ComputeSet)
+    (group,) = last.groups
+    assert isinstance(group.codelet, Elementwise)
+    node = Node(op, arguments, "f32")
+    expression = group.codelet.expression._replace(nodes=(node,))
+    other = replace(group, codelet=replace(group.codelet, expression=expression))
+    stage = step.stages[-1]._replace(body=Sequence((*others, ComputeSet((other,)))))
+    assert told(with_stage(program, step, len(step.stages) - 1, stage)) == said

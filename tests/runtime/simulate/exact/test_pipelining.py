@@ -38,7 +38,7 @@ CASES = [
 def totals(engine: ExactEngine | FunctionalEngine, program: Program, feed: Feed) -> list[Array]:
     engine.state = {port.name: np.zeros(SHAPE, np.float32) for port in program.state}
     engine.run(feed)
-    return [engine.state[f"total{stage}"] for stage in range(len(program.state))]
+    return [engine.state[name] for name in sorted(port.name for port in program.state)]
 
 
 def assert_totals(program: Program, stages: int, count: int) -> None:
@@ -98,16 +98,23 @@ def test_large_values_are_taken_right_before_they_are_read(
 
 @pytest.mark.parametrize("interval", [1, 2, 6])
 @pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("shares_totals", [False, True])
 @pytest.mark.parametrize("ipus", [(0, 1, 0), (0, 0, 0)])
-def test_stages_may_share_an_ipu(ipus: tuple[int, ...], interval: int, direct: bool) -> None:
-    """And read there what others have made, until the next micro-batch."""
-    program = PipelineMaker(3, interval, 5, ipus=ipus).program()
+def test_stages_may_share_an_ipu(
+    ipus: tuple[int, ...], shares_totals: bool, interval: int, direct: bool
+) -> None:
+    """And read there what others have made, until the next micro-batch, and add to one total."""
+    program = PipelineMaker(3, interval, 5, ipus=ipus, shares_totals=shares_totals).program()
     if direct:
         copied, program = program, read_where_made(program)
         assert len(pipeline_of(program).channels) < len(pipeline_of(copied).channels)
     assert faults_of(program, 4) == []
     inputs = [np.full(SHAPE, float(n), np.float32) for n in range(5)]
     wanted = expected_totals(3, list(inputs))
+    if shares_totals:
+        last = sorted({ipu: stage for stage, ipu in enumerate(ipus)}.values())
+        on = [[wanted[n] for n in range(3) if ipus[n] == ipus[stage]] for stage in last]
+        wanted = [np.sum(each, axis=0) for each in on]
     for engine in (ExactEngine(program, poison=True), FunctionalEngine(program)):
         for found, total in zip(totals(engine, program, Feed(inputs)), wanted, strict=True):
             np.testing.assert_array_equal(found, total.astype(np.float32))
