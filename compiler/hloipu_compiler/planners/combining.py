@@ -77,44 +77,43 @@ def combining(
     pieces = prod(partials.shape[: len(add.dimensions)])
     if pieces < _PIECES_OF_STAGES[0]:
         return best
-    some_at_once = replace(add, element_types=(partials.element_type,))
-    for first, shape, placement in _beginnings(some_at_once, partials.shape, mapping):
-        if (
-            pieces < _PIECES_OF_STAGES[1]
-            and _pieces(add, shape, kept.shape) >= _PIECES_OF_STAGES[0]
-        ):
+    kind = partials.element_type
+    if kind == "f16" and not add.of_convolution:
+        return best  # plain reductions have partial results in f32
+    for first, shape, placement in _beginnings(add, partials.shape, mapping):
+        left = prod(shape) // kept.elements if kept.elements else 0
+        if pieces < _PIECES_OF_STAGES[1] and left >= _PIECES_OF_STAGES[0]:
             continue  # would go on in two stages
-        operands = (placed,) if first.part else (placed, zero)
-        made = Tensor(partials.element_type, shape)
-        stage = staged(machine, first, operands, (made,), placement, code_price)
+        first = replace(first, element_types=(kind,))
+        made = Tensor(kind, shape)
+        stage = staged(machine, first, (placed,), (made,), placement, code_price)
         if stage.price >= best.price:
             continue
-        left = replace(add, dimensions=tuple(range(len(shape) - len(kept.shape))))
-        rest = combining(machine, left, made, stage.mappings[0], code_price)
+        after = replace(add, dimensions=tuple(range(len(shape) - len(kept.shape))))
+        rest = combining(machine, after, made, stage.mappings[0], code_price)
         if rest is not None and stage.price + rest.price < best.price:
             best = Combining((stage, *rest.stages))
     return best
 
 
-def _pieces(add: Reduce, shape: Sizes, kept: Sizes) -> int:
-    return prod(shape[: len(shape) - len(kept)])
-
-
 def _beginnings(
     add: Reduce, shape: Sizes, mapping: Mapping
 ) -> Iterator[tuple[Reduce, Sizes, Placement]]:
-    """Yield reductions of the first leading dimensions, and of equal groups along the first."""
+    """Yield reductions of the first leading dimensions, and of equal groups along the first.
+
+    What is left is counted by a leading dimension, which may be 1, and the others.
+    """
     for count in range(1, len(add.dimensions)):
+        left = (1, *shape[count:])
         placement = gathered(mapping, shape[count:])
         if placement is not None:
-            yield replace(add, dimensions=tuple(range(count))), shape[count:], placement
+            labels = tuple((label + 1, span) for label, span in placement.labels)
+            dimensions = tuple(range(count))
+            first = replace(add, dimensions=dimensions, part=shape[0])
+            yield first, left, Placement(placement.tiles, labels)
     span, size = mapping.spans[0], shape[0]
-    if (
-        span.axis < 0
-        or span.step != 1
-        or span.size != 1
-        or mapping.tiles.extents[span.axis] != size
-    ):
+    counts = size == mapping.tiles.extents[span.axis] if span.axis >= 0 else False
+    if not counts or span.step != 1 or span.size != 1:
         return
     for group in range(2, size):
         if size % group == 0:
