@@ -299,8 +299,8 @@ class OutlineBlocks(Pass):
     least_block: int = 2_400
     """Bytes of code of one block. Assumed: two ops that bring parts together, such as the gradients
     of a convolution; what is less is better fused with what is around it."""
-    least_saved: int = 7_000
-    """Bytes of code that a block has to save. Assumed: a percent of a tile."""
+    least_saved: int = 2_400
+    """Bytes of code that a block has to save: those of one block, which comes once more."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with blocks as calls."""

@@ -7,19 +7,21 @@ the exchange from where operands lie would cost.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import ceil, log2, prod
+from math import ceil, log2
 from typing import NamedTuple
 
 import numpy as np
 
+from hloipu_compiler.planners.combining import Combining, combining
 from hloipu_compiler.planners.convolution_candidates import Cut
 from hloipu_compiler.planners.convolution_prices import Candidates, Spread, priced, spread_of
-from hloipu_compiler.planners.placing import Placement, gathered, grid
+from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.planned import Cycles, cycles_of
 from hloipu_compiler.planners.redistribution import received, redistribution, together
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.costs.vertex_bytes import state_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -293,36 +295,48 @@ def _detailed(
     compute = spread.codelet.work(machine, parts, [mine]).cycles
     state = state_of(spread.codelet, machine, tuple(parts), (mine,))
     needed = received_bytes + max(relayed, _bytes(mine))
+    code_bytes, cycles = price.code_bytes, Cycles(compute).plus(cycles_of(price))
     if spread.cut.parts:
-        # Each of the tiles that hold pieces of the same elements adds its share of them.
-        pieces = spread.cut.pieces
-        kind, share = spread.made.element_type, _share(spread, placement, asked.result)
-        taken = over(share * pieces * ELEMENT_TYPES[kind].bits, 8)
-        price = price.plus(exchange_price(machine, [arriving(machine, taken, pieces)]))
-        kinds = kind, asked.result.element_type
-        sizes = np.array(share), np.array(pieces)
-        compute += int(convolution_summing_cycles(machine, kinds, *sizes))
-        needed = max(needed, taken + _bytes(mine))
-    kept = state + price.code_bytes
+        adding = _adding(asked, spread, placement, bounds.code_price)
+        code_bytes += adding.code_bytes
+        cycles = cycles.plus(adding.cycles)
+        needed = max(needed, adding.held_bytes + _bytes(mine))
     return ConvolutionGrid(
         spread.cut,
         placement,
-        Cycles(compute).plus(cycles_of(price)),
+        cycles,
         needed + state,
-        kept,
-        price.code_bytes * bounds.code_price.compared,
+        state + code_bytes,
+        code_bytes * bounds.code_price.compared,
     )
 
 
-def _share(spread: Spread, placement: Placement, result: Tensor) -> int:
-    """Return the most elements that one tile adds the pieces of."""
-    spans = placement.spans(spread.indexing.results[0], spread.made.shape)
-    found = gathered(Mapping(placement.tiles, spans), result.shape)
-    if found is None:
-        part = _part(placement, spread.made, spread.indexing.results[0])
-        return over(part.elements, spread.cut.pieces)
-    along = dict(found.labels)
-    return prod(min(along[d].size, n) if d in along else n for d, n in enumerate(result.shape))
+class _Adding(NamedTuple):
+    """What it takes to add the pieces of sums that are cut."""
+
+    cycles: Cycles
+    code_bytes: int
+    held_bytes: int
+
+
+def _adding(
+    asked: _Asked, spread: Spread, placement: Placement, code_price: CodePrice
+) -> _Adding | Combining:
+    """Return what it takes to add pieces; each tile that has some of the same adds a share."""
+    machine, partials, result = asked.machine, spread.made, asked.result
+    spans = placement.spans(spread.indexing.results[0], partials.shape)
+    leading = tuple(range(len(spread.cut.parts)))
+    add = Reduce(leading, "add", None, (result.element_type,), of_convolution=True)
+    planned = combining(machine, add, partials, Mapping(placement.tiles, spans), code_price)
+    if planned is not None:
+        return planned
+    pieces, part = spread.cut.pieces, _part(placement, partials, spread.indexing.results[0])
+    share = over(part.elements, pieces)
+    taken = over(share * pieces * ELEMENT_TYPES[partials.element_type].bits, 8)
+    price = exchange_price(machine, [arriving(machine, taken, pieces)])
+    kinds = partials.element_type, result.element_type
+    compute = int(convolution_summing_cycles(machine, kinds, np.array(share), np.array(pieces)))
+    return _Adding(Cycles(compute).plus(cycles_of(price)), price.code_bytes, taken)
 
 
 def _largest_bytes(tensor: Tensor, lying: Mapping) -> int:

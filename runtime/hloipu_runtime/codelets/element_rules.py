@@ -93,7 +93,10 @@ def _fused(codelet: Any, operands: Types, results: Types) -> str:
 
 
 def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
-    """Check that results are of the arrays' types, but for narrow floats, which f32 may add up."""
+    """Check that results are of the arrays' types, but for narrow floats, which f32 may add up.
+
+    Partial sums of convolutions in f16 stay so where they are added in stages.
+    """
     kinds = codelet.element_types
     starts = starts or kinds
     if not len(arrays) == len(kinds) == len(starts):
@@ -101,7 +104,8 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
     for array, kind, start in zip(arrays, kinds, starts, strict=True):
         if codelet.part:
             rounds = codelet.monoid in ROUNDING
-            if kind != (_partial(array) if rounds else array):
+            of_pieces = array == "f16" and getattr(codelet, "of_convolution", False)
+            if kind != (_partial(array) if rounds and not of_pieces else array):
                 return f"has partial results of {kind} for {array}"
         elif array not in (kind, _partial(kind)) and kind != _partial(array):
             return f"makes {kind} of {array}"

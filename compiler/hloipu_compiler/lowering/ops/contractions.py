@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as ByNumber
+from dataclasses import replace
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
+from hloipu_compiler.planners.combining import combining
 from hloipu_compiler.planners.dot_grids import COLUMNS, DEPTH
 from hloipu_compiler.planners.dot_placement import (
     PlacedDot,
@@ -204,12 +206,21 @@ def combined(
     *,
     of_convolution: bool = False,
 ) -> TileTensor:
-    """Add partial sums along their leading dimensions."""
-    zero = context.builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
+    """Add partial sums along their leading dimensions, in the stages that cost least."""
+    builder = context.builder
+    zero = builder.scalar(Scalar(partials.element_type, zero_text(partials.element_type)))
     leading = tuple(range(len(partials.shape) - len(shape)))
     add = Reduce(leading, "add", None, (kind,), of_convolution=of_convolution)
-    placement = _adding_place(context.builder, add, partials, kind, shape)
-    return context.builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
+    lying = builder.variables[partials.variable].mapping
+    pieces = Tensor(partials.element_type, partials.shape)
+    planned = combining(builder.machine, add, pieces, lying, builder.code_price)
+    for stage in planned.stages[:-1] if planned else ():
+        placement, results = stage.placement, stage.results
+        (partials,) = builder.compute(stage.codelet, [partials], results, placement=placement)
+    leading = tuple(range(len(partials.shape) - len(shape)))
+    add = replace(add, dimensions=leading)
+    placement = _adding_place(builder, add, partials, kind, shape)
+    return builder.compute(add, [partials, zero], [(kind, shape)], placement=placement)[0]
 
 
 def _adding_place(

@@ -138,8 +138,9 @@ def convolution_summing_work(machine: Machine, partials: Tensor, result: Tensor)
     """Return the work of adding a convolution's partial sums along their leading dimensions."""
     kind, outputs = partials.element_type, result.elements
     if not outputs or kind not in _SUM_TYPES:
-        leading = tuple(range(len(partials.shape) - len(result.shape)))
-        return reduce_work(machine, [partials], [result], leading, monoid="add", body=None)
+        # Of pieces in groups, these are counted where the pieces were.
+        leading = range(max(1, len(partials.shape) - len(result.shape)))
+        return reduce_work(machine, [partials], [result], tuple(leading), monoid="add", body=None)
     pieces = np.array(partials.elements // outputs)
     kinds = kind, result.element_type
     cycles = int(convolution_summing_cycles(machine, kinds, np.array(outputs), pieces))

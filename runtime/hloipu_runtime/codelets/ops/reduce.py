@@ -288,6 +288,8 @@ class Reduce(Codelet):
             return None
         if (combine.monoid, combine.body) != (self.monoid, self.body):
             return None
+        if self.of_convolution and is_narrow(self._type):
+            return None  # each partial sum is rounded
         # Dimensions of the partials are pieces, then those that this one kept, in order.
         last = len(self.dimensions) + max(combine.dimensions)
         kept = [d for d in range(last + 1) if d not in self.dimensions]
