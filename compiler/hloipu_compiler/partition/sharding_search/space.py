@@ -237,7 +237,8 @@ def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
     users: list[list[tuple[int, int]]] = [[] for _ in entry.instructions]
     for position, x in enumerate(entry.instructions):
         for slot, i in enumerate(x.operands):
-            users[i].append((position, slot))
+            # Where a result stands in a tuple says nothing of how it is made.
+            users[i].append((position, 0 if x.opcode == "tuple" else slot))
     for _ in range(_ROUNDS):
         looks = [
             hash((
