@@ -191,7 +191,7 @@ class _Searching:
     # ---- tactics ----------------------------------------------------------------------------
 
     def _together(self, mesh: MeshSizes) -> None:
-        """Try inputs by their first dimension and all large parameters, alone and beside each other.
+        """Try inputs by their first dimension and all large parameters, alone and beside those.
 
         Data parallelism, parameters in parts, and both together, on one axis or on two.
         """
