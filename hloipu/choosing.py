@@ -3,15 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
+from time import perf_counter
 from typing import Any
 
 from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
-from hloipu.sharding import shardings_beside_cuts, with_sharding
+from hloipu.sharding import MOST_SECONDS, shardings_beside_cuts, with_sharding
 from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.placement.handing_down import says_anything
 from hloipu_compiler.partition.search.best import best_of, choice_of
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
@@ -30,6 +33,8 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 from hloipu_runtime.watching import current_search, doing, each
 
+STEP_MEMO: Memo[Step] = Memo(4)
+"""Steps that were priced: a search may come back to one."""
 SCHEMA = "hloipu.sweep/1"
 MOST_ROWS = 12
 """Of a table for people."""
@@ -44,6 +49,9 @@ _NEARLY_ALL = 0.9
 arrays is as fast. Assumed."""
 _SHARE = 0.5
 """Of the time that is left, for whole arrays, and then for shardings apart from cuts. Assumed."""
+_COMPILE = 1.5
+"""Times what it takes to price a step and to look at it as one stage, which lowers it: what is set
+aside for compiling what is chosen, of a time limit. Assumed; 1.4 for a step of GPT-2 small."""
 _FEW, _MORE = 2, 3
 """Shardings that are looked at beside cuts, where something fits without, and where nothing does.
 Assumed."""
@@ -89,18 +97,33 @@ def chosen(
     and what lies in remote memory are looked at, but for what options settle; with `plan="auto"`
     also shardings, of a module that has none. With `tried`, which compiles, a way that does not fit
     after all tells how far estimates are off, and another takes its place, a few times. Where the
-    current search ends early it is the best until then. Raises what finding the phases of a step
+    current search ends early it is the best until then; of its time, or of `MOST_SECONDS`, as much
+    is left as compiling takes. Raises what finding the phases of a step
     raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than devices
     that are named have.
     """
     search, divides = current_search(), _may_divide(module, options)
+    with search.within(MOST_SECONDS if search.left() == inf else search.left()):
+        return _chosen(module, options, tried, divides=divides)
+
+
+def _chosen(
+    module: Module,
+    options: Options,
+    tried: Callable[[Module, Options], CompiledProgram] | None,
+    *,
+    divides: bool,
+) -> Choice:
+    search = current_search()
     with search.part(_SHARE if divides else 1.0):
-        looked = _looked_at(module, options)
+        looked = _looked_at(module, options, is_thorough=not divides)
     estimates, notes = looked.estimates, tuple[str, ...]()
     if divides:
-        with search.improving():
+        with search.improving(), search.within(search.left() - looked.compile_seconds):
             more, notes = _with_shardings(module, options, looked)
-        estimates = [*estimates, *more]
+            estimates = [*estimates, *more]
+            if not any(estimate.fits for estimate in estimates):
+                estimates += _thorough(module, options, estimates)
     choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
         return choice
@@ -137,16 +160,19 @@ class _Looked:
     ipus: int
     """That each partition may take."""
     estimates: list[Estimate]
+    compile_seconds: float
+    """That are set aside for compiling what is chosen."""
 
 
-def _looked_at(module: Module, options: Options) -> _Looked:
+def _looked_at(module: Module, options: Options, *, is_thorough: bool) -> _Looked:
     """Return estimates of ways to cut a step, with arrays divided as the module says."""
     given = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants(module, compile_request(options))
     if replicas * partitions > 1 and meets_others(module):
         given = replace(given, replicas=replicas)
-    step = priced(module, options)
+    search, start = current_search(), perf_counter()
+    step = STEP_MEMO.of((Same(module), repr(options)), lambda: priced(module, options))
     require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
     if ipus < partitions:
@@ -161,8 +187,29 @@ def _looked_at(module: Module, options: Options) -> _Looked:
     candidates = candidates_on(step, each, given)
     if ipus > 1:
         candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
-    estimates = looked_at(step, each, candidates, given, current_search())
-    return _Looked(step, each, estimates)
+    step.estimate(candidates[0])
+    aside = _COMPILE * (perf_counter() - start)
+    with search.within(search.left() - aside):
+        estimates = looked_at(step, each, candidates, given, search, is_thorough=is_thorough)
+    return _Looked(step, each, estimates, aside)
+
+
+def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> list[Estimate]:
+    """Return what is left to be looked at where nothing fits, of whole arrays, and of the leanest.
+
+    Each step has been priced already.
+    """
+    leanest = min(estimates, key=lambda estimate: estimate.needed_bytes).candidate.sharding
+    known = {estimate.candidate for estimate in estimates}
+    more = []
+    for sharding in dict.fromkeys((leanest, None)):
+        divided = with_sharding(module, sharding)
+        looked = current_search().tried(partial(_looked_at, divided, options, is_thorough=True))
+        for estimate in looked.estimates if looked else ():
+            candidate = replace(estimate.candidate, sharding=sharding)
+            if candidate not in known:
+                more.append(replace(estimate, candidate=candidate))
+    return more
 
 
 def _with_shardings(
@@ -191,7 +238,7 @@ def _with_shardings(
         with doing(f"cuts beside {sharding.flags()}"):
             try:
                 divided = with_sharding(module, sharding)
-                looked = search.tried(partial(_looked_at, divided, options))
+                looked = search.tried(partial(_looked_at, divided, options, is_thorough=False))
             except HloipuError:  # what does not go with shardings
                 continue
         if looked is None:

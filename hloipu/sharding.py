@@ -1,6 +1,7 @@
 """What options say of dividing arrays over a mesh of IPUs, and what is found for `auto`."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from hloipu_compiler.partition.sharding_search.searching import Found
 
 AUTO = "auto"
+MOST_SECONDS = 60.0
+"""For looking for shardings or for a cut, where no time limit says otherwise."""
 _MOST_ROWS = 12
 ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
@@ -71,8 +74,12 @@ def _found(module: Module, options: Options) -> Annotated:
         )
     from hloipu_compiler.partition.sharding_search.searching import found_shardings
 
-    current_search().limit(options.time_limit)
-    with doing("looking for shardings"):
+    search = current_search()
+    search.limit(options.time_limit)
+    with (
+        search.within(MOST_SECONDS if search.left() == inf else inf),
+        doing("looking for shardings"),
+    ):
         found = found_shardings(module, system_of(module, options))
     best = found.best.sharding(module)
     made = annotated(module, best.mesh, best.rules)

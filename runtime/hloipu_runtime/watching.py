@@ -7,6 +7,7 @@ one look at a context variable where nobody listens.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from math import inf
 from time import monotonic
 from typing import TypeVar
 
@@ -108,29 +109,40 @@ class Search:
         finally:
             self._improving -= 1
 
-    @contextmanager
-    def part(self, share: float) -> Iterator[None]:
+    def part(self, share: float) -> AbstractContextManager[None]:
         """Have looking in the block end when that share of the time is over that is left."""
-        outer, limit = self._part, self._seconds
-        if limit is not None:
-            gone = self._clock() - self._start
-            self._part = gone + share * ((limit if outer is None else outer) - gone)
+        limit = self._seconds if self._part is None else self._part
+        return nullcontext() if limit is None else self.within(share * (limit - self._gone()))
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Have looking in the block end in so many seconds, if not before."""
+        outer = self._part
+        end = self._gone() + seconds
+        self._part = end if outer is None else min(end, outer)
         try:
             yield
         finally:
             self._part = outer
 
+    def left(self) -> float:
+        """Return the seconds that are left of all of its time; infinite where it has no limit."""
+        return inf if self._seconds is None else self._seconds - self._gone()
+
     def is_over(self) -> bool:
         """Whether looking is to end."""
-        limit = self._seconds
-        if self._is_over or limit is None:
-            return self._is_over
-        gone = self._clock() - self._start
-        self._is_over = gone >= limit
+        if self._is_over:
+            return True
+        gone = self._gone()
+        self._is_over = self._seconds is not None and gone >= self._seconds
         if not self._is_over and (self._part is None or gone < self._part):
             return False
-        self.ended = self.ended or f"its time of {limit:g} s was up"
+        limit = self._part if self._seconds is None else self._seconds
+        self.ended = self.ended or f"its time of {limit or 0:.3g} s was up"
         return True
+
+    def _gone(self) -> float:
+        return self._clock() - self._start
 
     def limit(self, seconds: float | None) -> None:
         """Let it take so many seconds from its start; None: as long as it takes."""

@@ -5,7 +5,7 @@ only hands its operand on (tuples, reshapes, broadcasts, copies) makes no bytes 
 lowering; constants are there all the time and do not count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -254,12 +254,19 @@ def extra_bytes(buffers: Buffers, order: Sequence[int]) -> int:
     return max(0, max(live_bytes(buffers, order), default=0) - buffers.given_bytes)
 
 
-def peak_bytes(module: Module) -> int:
-    """Return the most bytes that are live at once while a module's entry runs as it is ordered."""
+def peak_bytes(
+    module: Module, sized: Callable[[Computation, Buffers], Buffers] | None = None
+) -> int:
+    """Return the most bytes that are live at once while a module's entry runs as it is ordered.
+
+    `sized`: gives buffers of the entry other sizes.
+    """
     extra: dict[str, int] = {}
     peak = 0
     for name in Running(module).names:
         buffers = buffers_of(module.computation[name], module.computation, extra)
+        if sized is not None and name == module.entry.name:
+            buffers = sized(module.entry, buffers)
         live = live_bytes(buffers, range(len(module.computation[name].instructions)))
         peak = max(live, default=0)
         extra[name] = max(0, peak - buffers.given_bytes)

@@ -14,8 +14,12 @@ from hloipu_compiler.partition.search.candidates import (
     offloading_candidates,
 )
 from hloipu_compiler.partition.search.estimates import Step
+from hloipu_compiler.partition.stages.recomputing import BLOCKS
 from hloipu_runtime.watching import Search, doing
 
+_HOPELESS = 1.25
+"""Times the memory that there is: where the leanest of the first round need more, no other way to
+use the same arrays is likely to fit. Assumed."""
 _FASTEST, _LEANEST = 4, 2
 """Systems that are looked at closely: the fastest that fit, or of all, and those that need least
 memory. Assumed."""
@@ -29,10 +33,13 @@ def looked_at(
     candidates: Sequence[Candidate],
     given: Given,
     search: Search,
+    *,
+    is_thorough: bool = True,
 ) -> list[Estimate]:
     """Return estimates of candidates of the first round, and of the promising ones of others.
 
-    At least one, and those that were made when the search ended.
+    At least one, and those that were made when the search ended. Unless the search is thorough,
+    no more than the leanest of the first round where these leave little hope that anything fits.
     """
     estimates: list[Estimate] = []
 
@@ -51,6 +58,12 @@ def looked_at(
         step.estimate(candidate) for candidate in first[:1]
     ]  # however little time there is
     with search.improving():
+        if not is_thorough:
+            lean = [c for c in first if c.recompute == BLOCKS] or first
+            estimate([c for c in lean if not c.device_map] or lean)
+            least = min(estimate.needed_bytes / estimate.budget_bytes for estimate in estimates)
+            if least > _HOPELESS:
+                return estimates
         estimate(first)
         promising = _promising(estimates)
         room = {_way(estimate.candidate) for estimate in estimates if estimate.fits}

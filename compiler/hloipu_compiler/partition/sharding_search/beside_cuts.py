@@ -22,6 +22,8 @@ _MOST_COUNTS = 4
 """Numbers of IPUs to divide over that are looked at. Assumed."""
 _WHERE_WHOLE_FITS = 12
 """Where something fits without shardings, one part of so many of the effort is spent. Assumed."""
+_WHERE_NONE_FITS = 3
+"""Else one in so many: what else is there to be done takes as long. Assumed."""
 _OTHER_COUNTS = 16
 """Each number of IPUs but the first takes one part of so many of that. Assumed."""
 _LEAST = 16
@@ -49,7 +51,7 @@ def shardings_beside(
     are left out where others have it. None where nothing can be divided evenly. Raises
     UnsupportedError E0479 for a module that cannot be divided.
     """
-    most_ops = MOST_OPS // _WHERE_WHOLE_FITS if fits else MOST_OPS
+    most_ops = MOST_OPS // (_WHERE_WHOLE_FITS if fits else _WHERE_NONE_FITS)
     beside: list[tuple[bool, ShardingCandidate]] = []
     starts: tuple[Choice, ...] = ()
     for count in _counts(system.ipus):

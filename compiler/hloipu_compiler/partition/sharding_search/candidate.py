@@ -73,11 +73,12 @@ def rules_of(module: Module, specs: Sequence[Spec | None]) -> tuple[Rule, ...]:
     """Return rules that give every array its spec; parameters that are whole have the last one."""
     names = names_of_arrays(module)
     parameters = len(parameter_arrays(module))
+    is_full = None not in specs[:parameters]
     groups: dict[Spec, set[int]] = {}
     for number, spec in enumerate(specs):
         if spec is not None:
             groups.setdefault(_short(spec), set()).add(number)
-    whole = {number for number in groups.get((), ()) if number < parameters}
+    whole = {number for number in groups.get((), ()) if number < parameters and is_full}
     groups[()] = groups.get((), set()) - whole
     rules: list[Rule] = []
     done: set[int] = set()

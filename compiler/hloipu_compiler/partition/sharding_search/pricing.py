@@ -17,6 +17,7 @@ from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
 from hloipu_compiler.ir.shapes import Shape, byte_count
+from hloipu_compiler.partition.sharding_search.folding import stands_for, unfolded
 from hloipu_compiler.planners.dot_placement import product_cycles
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.costs.collecting import phases
@@ -70,14 +71,15 @@ class BlockPrices:
         for computation in callees_first(module, only_reachable=True):
             total = Spent()
             for op in computation.instructions:
+                times = stands_for(op).times
                 if op.opcode not in CALLS:
-                    total = total.plus(self._op(costs, computation, op))
+                    total = total.plus(self._op(costs, computation, op), times)
                     continue
                 called = [done[name] for name in op.attributes.called]
                 if op.opcode == "conditional":
-                    total = total.plus(max(called, key=lambda spent: spent.cycles))
+                    total = total.plus(max(called, key=lambda spent: spent.cycles), times)
                     continue
-                times = self._trips(module, computation, op) if op.opcode == "while" else 1
+                times *= self._trips(module, computation, op) if op.opcode == "while" else 1
                 for spent in called:
                     total = total.plus(spent, times)
             done[computation.name] = total
@@ -154,9 +156,10 @@ def needed_bytes(module: Module, tiles: int) -> int:
     """
     running = [module.computation[name] for name in Running(module).names]
     alone = sum(
-        x.opcode not in _NO_WORK and x.opcode not in ELEMENTWISE
+        stands_for(x).has_code
         for c in running
         for x in c.instructions
+        if x.opcode not in _NO_WORK and x.opcode not in ELEMENTWISE
     )
     constants = sum(
         byte_count(op.shape)
@@ -164,4 +167,4 @@ def needed_bytes(module: Module, tiles: int) -> int:
         for op in c.instructions
         if op.opcode == "constant"
     )
-    return peak_bytes(module) + constants + tiles * CODE_BYTES * alone
+    return peak_bytes(module, unfolded) + constants + tiles * CODE_BYTES * alone

@@ -10,7 +10,7 @@ meshes of two axes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, product
 from math import prod
 from typing import NamedTuple, TypeVar
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _WIDTH = 4
 """Choices that each round of tactics goes on with. Assumed."""
+_INPUTS = 2
+"""Inputs whose first dimension is tried together with all large parameters. Assumed."""
 _FURTHER = 16
 """Tactics of the first round that later ones add: the best alone. Assumed."""
 _CARRIED = 6
@@ -79,9 +81,9 @@ def found_shardings(
     early, the best until then, of one at least. Raises UnsupportedError E0479 for a module that
     cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
     """
-    size = sum(len(c.instructions) for c in module.computations)
-    most = min(max(most_ops // max(size, 1), least), _MOST)
-    return _Searching(Space(module, system), most).found(starts)
+    space = Space(module, system)
+    most = min(max(most_ops // max(space.op_count, 1), least), _MOST)
+    return _Searching(space, most).found(starts)
 
 
 def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
@@ -112,9 +114,11 @@ class _Searching:
         self._try(shapes[0], nothing, always=True)
         with self.search.improving():
             if not starts:
-                self._beam(shapes[0], self.left * 2 // 5)
-                if len(shapes) > 1:
-                    self._beam(shapes[-1], self.left // 3)
+                ends = shapes[:1] if len(shapes) == 1 else (shapes[-1], shapes[0])
+                for mesh in ends:
+                    self._together(mesh)
+                for mesh, share in zip(ends, (4, 2), strict=False):
+                    self._beam(mesh, self.left // share)
             for mesh in shapes[0 if starts else 1 :]:
                 for choice in starts or self._best_choices(_CARRIED):
                     self._try(mesh, choice)
@@ -126,7 +130,6 @@ class _Searching:
             for mesh, choice in self._front_keys(_STARTS):
                 if self._pair_count(mesh) <= _MOST_PAIRS:
                     self._improve(mesh, self._in_full(mesh, choice), together=2)
-        settled = [self.space.settled(each) for each in front_of(list(self.tried.values()))]
         divided = sorted((x for x in self.tried.values() if x.is_divided), key=lambda x: x.score)
         if not divided:
             raise UsageError(
@@ -134,12 +137,28 @@ class _Searching:
                 f"{shapes[-1][0][1]} IPUs divide no parameter or large result evenly",
                 hint="ask for a number that divides a dimension",
             )
-        settled.append(self.space.settled(divided[0]))
+        keys = {id(candidate): key for key, candidate in self.tried.items()}
+        told = [*self._told(front_of(list(self.tried.values()))), divided[0]]
+        settled = [
+            self.space.settled(*keys[id(x)], x) for x in {id(x): x for x in told}.values()
+        ]  # fmt: skip
         best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
-        keys = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
-        choices = tuple(dict.fromkeys(choice for _, choice in keys))
+        starts = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
+        choices = tuple(dict.fromkeys(choice for _, choice in starts))
         whole = self.space.prices.spent(self.space.module).cycles
         return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
+
+    def _told(self, front: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return those that are priced as a whole.
+
+        All, but of a module that is folded the fastest of those that have room on one IPU, on
+        two, on four and so on, and the leanest.
+        """
+        if self.space.folded is None:
+            return front
+        rooms = [2**n * front[0].budget_bytes for n in range(self.space.system.ipus.bit_length())]
+        each = [next((x for x in front if x.needed_bytes <= room), front[-1]) for room in rooms]
+        return [x for x in front if any(x is other for other in each)]
 
     def _try(self, mesh: MeshSizes, choice: Choice, *, always: bool = False) -> Candidate | None:
         """Return what a choice is worth; None where it does not fit the mesh, or time is up.
@@ -171,6 +190,23 @@ class _Searching:
 
     # ---- tactics ----------------------------------------------------------------------------
 
+    def _together(self, mesh: MeshSizes) -> None:
+        """Try inputs by their first dimension and all large parameters, alone and beside those.
+
+        Data parallelism, parameters in parts, and both together, on one axis or on two.
+        """
+        axes = [name for name, _ in reversed(mesh)]
+        nothing: Choice = (None,) * len(self.space.classes)
+        for axis in axes:
+            batches = [_with(nothing, tactic, axis, self.space) for tactic in self._of_inputs()]
+            for choice in (*batches, nothing):
+                for tactic, other in product(self._of_large(), axes if choice else ()):
+                    assert choice is not None
+                    longer = _with(choice, tactic, other, self.space)
+                    self._try(mesh, choice)
+                    if longer is not None and (choice != nothing or axis == other):
+                        self._try(mesh, longer)
+
     def _beam(self, mesh: MeshSizes, most: int) -> None:
         """Add tactics to the best choices, round by round, as long as that makes them better."""
         end = self.left - most
@@ -178,7 +214,6 @@ class _Searching:
         axes = [name for name, _ in reversed(mesh)]
         moves = list(product(self._tactics(), axes))
         ranks: dict[tuple[_Tactic, str], tuple[bool, float]] = {}
-        beam: list[tuple[Candidate, Choice]] = []
         self._try(mesh, nothing)
         for tactic, axis in moves:
             if self.left <= end + most // 3 and ranks:
@@ -187,10 +222,9 @@ class _Searching:
             tried = self._try(mesh, choice) if choice else None
             if tried is not None and choice is not None:
                 ranks[tactic, axis] = tried.score
-                beam.append((tried, choice))
         chosen = sorted(ranks, key=lambda move: ranks[move])[:_FURTHER]
         moves = [(tactic, axis) for tactic in dict.fromkeys(t for t, _ in chosen) for axis in axes]
-        beam = _narrow(beam)
+        beam = _narrow([(tried, c) for (m, c), tried in self.tried.items() if m == mesh])
         while beam and self.left > end:
             more = []
             for _, choice in beam:
@@ -204,18 +238,37 @@ class _Searching:
                 return
             beam = wider
 
-    def _tactics(self) -> Iterator[_Tactic]:
-        """Yield tactics: large parameters all at once, then each class, the largest first."""
+    def _of_large(self) -> Iterator[_Tactic]:
+        """Yield tactics of all large parameters at once, by a dimension of each."""
         shapes = self.space.shapes
-        for of in (_longest, _first, _last):
-            yield _Tactic(tuple(self.large), tuple(of(shapes[n].dimensions) for n in self.large))
-        order = sorted(range(len(shapes)), key=lambda n: -self.space.bytes_of[n])
-        # What is small may divide the batch: the largest and the smallest in turn.
-        halves = zip(order, reversed(order), strict=True)
-        for number in dict.fromkeys(n for pair in halves for n in pair):
-            for d, size in enumerate(shapes[number].dimensions):
+        large = [n for family in self.space.families if family[0] in self.large for n in family]
+        for of in (_longest, _first, _last) if large else ():
+            yield _Tactic(tuple(large), tuple(of(shapes[n].dimensions) for n in large))
+
+    def _of_inputs(self) -> Iterator[_Tactic]:
+        """Yield tactics of what is no state and small: by the first dimension, often the batch."""
+        small = [family for family in self._families if family[0] not in self.large]
+        for family in small[:_INPUTS]:
+            d = _first(self.space.shapes[family[0]].dimensions)
+            yield _Tactic(family, (d,) * len(family))
+
+    @cached_property
+    def _families(self) -> list[tuple[int, ...]]:
+        """Those of the space; where nothing is state, the largest and the smallest in turn."""
+        families = self.space.families
+        if self.space.system.state:
+            return families
+        # What is small may divide the batch.
+        halves = zip(families, reversed(families), strict=True)
+        return list(dict.fromkeys(family for pair in halves for family in pair))
+
+    def _tactics(self) -> Iterator[_Tactic]:
+        """Yield tactics: large parameters all at once, then each family."""
+        yield from self._of_large()
+        for family in self._families:
+            for d, size in enumerate(self.space.shapes[family[0]].dimensions):
                 if size > 1:
-                    yield _Tactic((number,), (d,))
+                    yield _Tactic(family, (d,) * len(family))
 
     # ---- one class at a time ----------------------------------------------------------------
 
@@ -246,7 +299,13 @@ class _Searching:
     def _in_full(self, mesh: MeshSizes, choice: Choice) -> Choice:
         """Return a choice that says of every class what comes of it."""
         specs = self.tried[mesh, choice].specs
-        return tuple(specs[numbers[0]] for numbers in self.space.classes)
+        large = self.space.large_bytes if self.space.folded is not None else 0
+        return tuple(
+            specs[numbers[0]] if said is not None or size >= large else None
+            for numbers, size, said in zip(
+                self.space.classes, self.space.bytes_of, choice, strict=True
+            )
+        )
 
     def _best_keys(self, count: int) -> list[tuple[MeshSizes, Choice]]:
         order = sorted(self.tried, key=lambda key: self.tried[key].score)
@@ -263,15 +322,12 @@ class _Searching:
 
 
 def _with(choice: Choice, tactic: _Tactic, axis: str, space: Space) -> Choice | None:
-    """Return a choice with a tactic on an axis; None where that changes nothing or is used."""
+    """Return a choice with a tactic on an axis; None where that changes nothing."""
     new = list(choice)
     for number, d in zip(*tactic, strict=True):
         spec = new[number] or ((),) * len(space.shapes[number].dimensions)
-        if any(axis in axes for axes in spec):
-            if len(tactic.classes) == 1:
-                return None
-            continue
-        new[number] = (*spec[:d], (*spec[d], axis), *spec[d + 1 :])
+        if not any(axis in axes for axes in spec):
+            new[number] = (*spec[:d], (*spec[d], axis), *spec[d + 1 :])
     return tuple(new) if tuple(new) != choice else None
 
 

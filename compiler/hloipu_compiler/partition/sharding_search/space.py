@@ -12,15 +12,17 @@ from math import prod
 
 from hloipu_compiler.hlo.attributes.mesh import Mesh
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
+from hloipu_compiler.partition.sharding_search.folding import folded
 from hloipu_compiler.partition.sharding_search.pricing import BlockPrices, needed_bytes
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, axis_digits, device_axes
 from hloipu_compiler.partition.spmd.cuts import Cuts
 from hloipu_compiler.partition.spmd.links import Links, StatePairs, links_of
 from hloipu_compiler.partition.spmd.localizing import entry_splits, for_one_device
 from hloipu_compiler.partition.spmd.parameter_rules import MeshSizes, Spec
-from hloipu_compiler.partition.spmd.propagating import propagated
+from hloipu_compiler.partition.spmd.propagating import Propagated, propagated
 from hloipu_compiler.partition.spmd.reading import Key, Stated
 from hloipu_compiler.partition.spmd.reshard_steps import Paths
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
@@ -33,6 +35,7 @@ from hloipu_runtime.memory.plan import available_bytes
 Choice = tuple[Spec | None, ...]
 """Of each class of arrays; None: propagation decides."""
 
+_SAME = ELEMENTWISE | frozenset({"copy", "opt-barrier"})
 _ROUNDS = 3
 """Ops away that are looked at to see whether parameters are alike: a product, what it multiplies,
 and what that is made from."""
@@ -41,6 +44,8 @@ _LARGE = 100
 _ROOM = 90
 """Percent of an IPU's memory that arrays and code may take: the rest is for copies and what does
 not come out even. Assumed."""
+_LONG = 1_000
+"""Instructions of a module that is folded, if it has equal layers. Assumed."""
 _ARRAY_ROOM = 85
 """Percent that arrays alone may take, where code is not counted. Assumed."""
 
@@ -68,7 +73,10 @@ class System:
 
 
 class Space:
-    """All choices for one module; each is worth the same whenever it is asked for."""
+    """All choices for one module; each is worth the same whenever it is asked for.
+
+    A long module with equal layers is priced by one with few of them.
+    """
 
     def __init__(self, module: Module, system: System) -> None:
         self.module, self.system = module, system
@@ -84,12 +92,17 @@ class Space:
         """Of an array that is large."""
         results = _large_results(module, state, self.large_bytes)
         self.classes += [tuple(self.results + n for n in c) for c in results]
-        self.links: dict[bool, Links] = {}
-        """Of the module, without and with results that are divided."""
         self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
-        self.shared: dict[tuple[int, ...], tuple[Paths, Cuts]] = {}
-        """Of meshes with these parts: steps between shardings, and how ops are divided for them."""
+        short = folded(module, system.state) if module.instruction_count > _LONG else None
+        self.folded = short
+        self.whole = _Pricing(short.whole if short else module, system.state, self)
+        self.short = _Pricing(short.module, short.state, self) if short else self.whole
         self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
+
+    @property
+    def op_count(self) -> int:
+        """Ops that are written for a device and priced to try a choice."""
+        return self.short.module.instruction_count
 
     @cached_property
     def shapes(self) -> list[ArrayShape]:
@@ -100,6 +113,39 @@ class Space:
             (_, position), leaf = self.places[numbers[0]]
             found.append(leaves_of(computation.instructions[position].shape)[leaf])
         return found
+
+    @cached_property
+    def families(self) -> list[tuple[int, ...]]:
+        """Classes of one shape that meet in elementwise ops, as a weight and its moments do.
+
+        One decision about the first, the largest, is one about all. Inputs come first, then the
+        largest, then results.
+        """
+        entry = self.module.entry
+        first = list(range(len(entry.instructions)))
+
+        def of(i: int) -> int:
+            while first[i] != i:
+                first[i] = i = first[first[i]]
+            return i
+
+        for position, x in enumerate(entry.instructions):
+            for i in x.operands if x.opcode in _SAME else ():
+                if entry.instructions[i].shape.dimensions == x.shape.dimensions:  # type: ignore[union-attr]
+                    first[of(i)] = of(position)
+        groups: dict[Hashable, list[int]] = {}
+        for number, (one, *_) in enumerate(self.classes):
+            key = ("result", number) if one >= self.results else of(self.places[one][0][1])
+            groups.setdefault(key, []).append(number)
+        kept = {parameter for parameter, _ in self.system.state}
+        ordered = [sorted(x, key=lambda n: -self.bytes_of[n]) for x in groups.values()]
+        ordered.sort(key=lambda x: -self.bytes_of[x[0]])
+
+        def rank(family: Sequence[int]) -> int:
+            one = self.classes[family[0]][0]
+            return 2 if one >= self.results else int(one in kept or not kept)
+
+        return [tuple(x) for x in sorted(ordered, key=rank)]
 
     @cached_property
     def bytes_of(self) -> list[int]:
@@ -138,19 +184,56 @@ class Space:
             self.known[key] = self._tried(mesh, choice)
         return self.known[key]
 
-    def settled(self, candidate: Candidate) -> Candidate:
-        """Return a candidate whose shardings are said in full, as its flags will say them."""
-        said = {n: spec for n, spec in enumerate(candidate.specs) if spec is not None}
-        return self._priced(candidate.mesh, said)
+    def settled(self, mesh: MeshSizes, choice: Choice, tried: Candidate) -> Candidate:
+        """Return a choice priced as a whole, with the shardings that its flags will say.
+
+        Those of all parameters; of a module that is folded those of the choice alone, since what
+        propagation decides differs from layer to layer.
+        """
+        if self.folded is None:
+            said = {n: spec for n, spec in enumerate(tried.specs) if spec is not None}
+            return self.whole.priced(mesh, said)
+        said = self._said(choice)
+        specs = tuple(said.get(n) for n in range(len(self.places)))
+        return replace(self.whole.priced(mesh, said), specs=specs)
+
+    def _said(self, choice: Choice) -> dict[int, Spec]:
+        pairs = zip(self.classes, choice, strict=True)
+        return {n: spec for numbers, spec in pairs if spec is not None for n in numbers}
 
     def _tried(self, mesh: MeshSizes, choice: Choice) -> Candidate:
-        pairs = zip(self.classes, choice, strict=True)
-        said = {n: spec for numbers, spec in pairs if spec is not None for n in numbers}
-        return self._priced(mesh, said)
+        said = self._said(choice)
+        if self.folded is None:
+            return self.whole.priced(mesh, said)
+        numbers = self.folded.arrays
+        some = {n: said[number] for n, number in enumerate(numbers) if number in said}
+        candidate = self.short.priced(mesh, some)
+        known = dict(zip(numbers, candidate.specs, strict=True))
+        for alike, spec in zip(self.classes, choice, strict=True):
+            mine = next((known[n] for n in alike if known.get(n) is not None), spec)
+            known |= {n: mine for n in alike if known.get(n) is None}
+        specs = tuple(known.get(n) for n in range(len(self.places)))
+        return replace(candidate, specs=specs)
 
-    def _priced(self, mesh: MeshSizes, said: dict[int, Spec]) -> Candidate:
-        """Return the program of one device, priced, where arrays are divided so."""
-        system, entry = self.system, self.module.entry
+
+class _Pricing:
+    """A module in the shardings that are tried, and what was found for all of them."""
+
+    def __init__(self, module: Module, state: StatePairs, space: Space) -> None:
+        self.module, self.state = module, state
+        self.system, self.prices = space.system, space.prices
+        self.places = _places(module)
+        self.results = len(parameter_arrays(module))
+        self.links: dict[bool, Links] = {}
+        """Of the module, without and with results that are divided."""
+        self.shared: dict[tuple[int, ...], tuple[Paths, Cuts]] = {}
+        """Of meshes with these parts: steps between shardings, and how ops are divided for them."""
+        self.known: dict[Hashable, Candidate] = {}
+        """By the shardings of all arrays: choices that differ may come to the same."""
+
+    def priced(self, mesh: MeshSizes, said: dict[int, Spec]) -> Candidate:
+        """Return what it is worth to divide arrays so."""
+        entry = self.module.entry
         axes, parts = _axes_of(mesh)
         stated: dict[Key, list[AxisSharding | None]] = {}
         for number, spec in said.items():
@@ -162,10 +245,18 @@ class Space:
         whole = Stated(axes, True, shardings, {}, {})
         links = self.links.get(said_of_results)
         if links is None:
-            links = links_of(self.module, whole, system.state)
+            links = links_of(self.module, whole, self.state)
             self.links[said_of_results] = links
-        known = propagated(self.module, whole, system.state, links)
-        results = entry_splits(self.module, known, system.state)[1]
+        known = propagated(self.module, whole, self.state, links)
+        key = (mesh, said_of_results, *(x.dimensions for x in known.shardings))
+        if key not in self.known:
+            self.known[key] = self._priced(mesh, said, known)
+        return self.known[key]
+
+    def _priced(self, mesh: MeshSizes, said: dict[int, Spec], known: Propagated) -> Candidate:
+        """Return the program of one device, priced."""
+        system, (axes, parts) = self.system, _axes_of(mesh)
+        results = entry_splits(self.module, known, self.state)[1]
         paths, cuts = self.shared.setdefault(axes.sizes, (Paths(axes), {}))
         local = for_one_device(self.module, known, results, paths, cuts)
         spent = self.prices.spent(local)
@@ -237,7 +328,8 @@ def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
     users: list[list[tuple[int, int]]] = [[] for _ in entry.instructions]
     for position, x in enumerate(entry.instructions):
         for slot, i in enumerate(x.operands):
-            users[i].append((position, slot))
+            # Where a result stands in a tuple says nothing of how it is made.
+            users[i].append((position, 0 if x.opcode == "tuple" else slot))
     for _ in range(_ROUNDS):
         looks = [
             hash((
