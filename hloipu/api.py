@@ -273,8 +273,7 @@ def compile_verified(
 
             attempts = Attempts(module, phase, partial(_programmed, module, fingerprint))
             attempts.begin(options, begun, passed)
-            if finished.is_draft:
-                attempts.draft(program, options, lowered)
+            attempts.draft(program, options, lowered, finished)
             with search.improving():
                 program = fitting(attempts, options, program, search)
         with phase("proof"):

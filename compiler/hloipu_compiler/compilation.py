@@ -22,6 +22,7 @@ from hloipu_runtime.memory.plan import MemoryPlan
 from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
+    from hloipu_compiler.lowering.hoisting.room import Draft
     from hloipu_compiler.partition.scans.staged_loops import StagedStep
     from hloipu_compiler.partition.spmd.partitioning import Partitioned
 
@@ -143,8 +144,8 @@ class Compilation:
     """The memory plan of that, where copies were weighed against the room for them."""
     hoisting: Mapping[str, int] = MappingProxyType({})
     """How much is copied before loops, where some of it is copied in them."""
-    is_draft: bool = False
-    """Whether no copies were chosen, as `CompileRequest.is_draft` says."""
+    draft: "Draft | None" = None
+    """Where no copies were chosen, as `CompileRequest.is_draft` says; finishing begins with it."""
     plans: tuple[Record, ...] = ()
     """What planners chose, where that was asked for."""
     keys: ReplicaKeys = NO_KEYS

@@ -378,16 +378,22 @@ def _merged(current: Compilation) -> Compilation:
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
         return replace(current, lowered=_joined(program, request))
-    hoister = hoister_of(current)
-    drafted = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
-    hoisting = _less_merged(drafted, request)
+    from hloipu_compiler.lowering.hoisting.room import Draft
+
+    known = current.draft
+    hoister = known.hoister if known is not None else hoister_of(current)
+    hoisting = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
+    if known is not None and hoisting is hoister.planned_none:
+        hoisting = known.hoisting._replace(is_draft=False)
+    else:
+        hoisting = _less_merged(hoisting, request)
     plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
     return replace(
         current,
         lowered=hoisting.program,
         memory=hoisting.memory,
         hoisting=hoister.summary(hoisting),
-        is_draft=hoisting.is_draft,
+        draft=Draft(hoister, hoisting) if hoisting.is_draft else None,
         plans=plans,
     )
 
@@ -415,6 +421,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
 
     Merging fills other moments up to the fullest one, which is too full here. So they stay below it
     by what is lacking, or some times as much, as what lies on tiles side by side counts together.
+    Where a moment is too full in the order as lowered, and after merging, it is left at that.
     """
     memory, before = hoisting.memory, hoisting.before
     if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
@@ -425,13 +432,20 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
     least = max(needed.values())
     from hloipu_runtime.memory.charges import messages_of
-    from hloipu_runtime.memory.plan import plan_memory
+    from hloipu_runtime.memory.plan import fits_in_order, plan_memory
 
+    if not (fits_in_order(hoisting.program, memory) or fits_in_order(before, memory)):
+        return hoisting
     messages = partial(messages_of, memory.program, memory.forms)
     for times in _SPARED_TIMES:
         spared = {ipu: times * size for ipu, size in lacking.items()}
         joined = _joined(before, request, hoisting.alone, spared, messages)
-        less = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
+        less = plan_memory(
+            joined,
+            request.machine,
+            code_memory=request.tuning.code_memory,
+            known=memory.forms,
+        )
         size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
         if size < least:
             least, hoisting = size, hoisting._replace(program=joined, memory=less)

@@ -74,9 +74,16 @@ class Attempts:
         self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
         self._passed.of((Same(cut.module), passed.request.outlines), lambda: passed)
 
-    def draft(self, program: CompiledProgram, options: Options, lowered: Compilation) -> None:
-        """Take a program as a draft; `lowered`: what it was made of."""
-        self._drafts.append((program, options, lowered))
+    def draft(
+        self,
+        program: CompiledProgram,
+        options: Options,
+        lowered: Compilation,
+        compilation: Compilation,
+    ) -> None:
+        """Take a program as a draft, if it is one; `lowered`: what its compilation was made of."""
+        if compilation.draft is not None:
+            self._drafts.append((program, options, replace(lowered, draft=compilation.draft)))
 
     def program(self, attempt: Attempt) -> CompiledProgram:
         """Return the program of an attempt."""
@@ -124,8 +131,7 @@ class Attempts:
                     return program  # plans took less than they might
             compilation = continued(lowered, clock=self.phase)
         program = self.program_of(compilation, options)
-        if compilation.is_draft:
-            self.draft(program, options, lowered)
+        self.draft(program, options, lowered, compilation)
         return program
 
 

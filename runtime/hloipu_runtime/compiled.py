@@ -171,6 +171,9 @@ class CompiledProgram(Compiled):
     @cached_property
     def forms(self) -> Forms:
         """How each transfer is carried out; its cycles and its memory both follow from that."""
+        known = self.known_memory
+        if known is not None and known.code_memory == self.code_memory:
+            return known.forms
         return Forms(self.program, self.machine, code_memory=self.code_memory)
 
     @cached_property

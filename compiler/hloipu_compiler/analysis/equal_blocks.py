@@ -77,13 +77,17 @@ class _Stretch(NamedTuple):
     first: int
     end: int
     length: int
+    low: int
+    """The first of the places where it is, ..."""
+    high: int
+    """... and the last one."""
 
 
 class _Choice(NamedTuple):
     """Blocks in a stretch."""
 
     saved: int
-    """Where they have no borders yet: no less than with them."""
+    """Before they have their borders: no less than with them."""
     starts: tuple[int, ...]
     length: int
     has_borders: bool = True
@@ -132,7 +136,10 @@ class _Text:
         """For each operand, how many letters before its reader it is; 0: it is none."""
         self.reader = np.repeat(np.arange(len(letters)), np.diff(operands))
         """For each operand, the letter that reads it."""
-        self.total = np.concatenate([[0], np.array(weights, np.int64).cumsum()])
+        self.weights = np.array(weights, np.int64)
+        self.total = np.concatenate([[0], self.weights.cumsum()])
+        self.total_free = self.total
+        """Of what is not taken."""
         self.alive = np.array(alive, np.int64)
         self.is_taken = np.zeros(len(letters), np.bool_)
         self.free = np.arange(len(letters), 0, -1)
@@ -149,39 +156,49 @@ class _Text:
         waiting = nsmallest(_MOST_STRETCHES, waiting)
         while waiting:
             telling("equal blocks")
-            _, number, stretch, choice = heappop(waiting)
-            if choice is not None and not choice.has_borders:
-                choice = self._placed(choice, stretch.length)
-                if choice.saved >= least:
-                    heappush(waiting, (-choice.saved, number, stretch, choice))
-                continue
+            worth, number, stretch, choice = heappop(waiting)
             if choice is None or bool((self.free[list(choice.starts)] < choice.length).any()):
-                starts = np.sort(order[stretch.first : stretch.end])
-                choice = self._choice(starts, stretch.length)
-                if choice.saved >= least:
-                    heappush(waiting, (-choice.saved, number, stretch, choice))
+                # Less may be left to save by now; if not, the blocks are looked for.
+                choice, saved = None, self._bound(order, stretch)
+                if saved >= -worth:
+                    starts = np.sort(order[stretch.first : stretch.end])
+                    choice = self._choice(starts, stretch.length)
+                    saved = choice.saved
+            elif not choice.has_borders:
+                choice = self._placed(choice, stretch.length)
+                saved = choice.saved
+            else:
+                self._take(choice)
+                yield self._blocks(choice)
                 continue
-            self._take(choice)
-            yield EqualBlocks(
-                tuple(
-                    Occurrence(
-                        self.places[start][0],
-                        tuple(at for _, at in self.places[start : start + choice.length]),
-                    )
-                    for start in choice.starts
-                )
-            )
+            if saved >= least:
+                heappush(waiting, (-saved, number, stretch, choice))
+
+    def _blocks(self, choice: _Choice) -> EqualBlocks:
+        occurrences = []
+        for start in choice.starts:
+            places = self.places[start : start + choice.length]
+            occurrences.append(Occurrence(places[0][0], tuple([at for _, at in places])))
+        return EqualBlocks(tuple(occurrences))
 
     def _take(self, choice: _Choice) -> None:
         for start in choice.starts:
             self.is_taken[start : start + choice.length] = True
         at = np.arange(len(self.is_taken))
+        self.total_free = np.concatenate([[0], np.where(self.is_taken, 0, self.weights).cumsum()])
         taken = np.where(self.is_taken, at, len(at))
         self.free = np.minimum.accumulate(taken[::-1])[::-1] - at
 
     def _bound(self, order: Sequence[int], stretch: _Stretch) -> int:
-        times = stretch.end - stretch.first - 1
-        return times * self._weight(order[stretch.first], stretch.length)
+        """Return what blocks in a stretch save at most.
+
+        All of them but the last one lie free and apart between the first place and the last one.
+        """
+        code = self._weight(order[stretch.first], stretch.length)
+        between = int(self.total_free[stretch.high] - self.total_free[stretch.low])
+        if min(code, between) < self.least_block:
+            return 0
+        return min((stretch.end - stretch.first - 1) * code, between)
 
     def _weight(self, start: int, length: int) -> int:
         return int(self.total[start + length] - self.total[start])
@@ -189,8 +206,8 @@ class _Text:
     def _choice(self, starts: Numbers, whole: int) -> _Choice:
         """Return the blocks of a stretch that save most.
 
-        Blocks that weigh too little save nothing. Those that take all of a stretch get their
-        borders when their turn comes, which few have.
+        Blocks that weigh too little save nothing. They get their borders when their turn comes,
+        which few have.
         """
         free = self.free[starts]
         shorter = np.concatenate([free, np.diff(starts)])
@@ -203,9 +220,11 @@ class _Text:
                 agreeing = self._agreeing(here, length)
                 saved = (len(agreeing) - 1) * code
                 best = max(best, _Choice(saved, agreeing, length))
-        if best.saved > 0 and best.length == whole:
-            return best._replace(has_borders=False)
-        return self._placed(best, whole) if best.saved > 0 else best
+        if best.length < whole:
+            shifted = self.total[int(starts[0]) : int(starts[0]) + whole + 1]
+            code = int((shifted[best.length :] - shifted[: whole + 1 - best.length]).max())
+            best = best._replace(saved=max(0, len(best.starts) - 1) * code)
+        return best._replace(has_borders=False)
 
     def _agreeing(self, starts: Sequence[int], length: int) -> tuple[int, ...]:
         """Return most blocks whose operands from within are the same within each."""
@@ -309,15 +328,18 @@ def _stretches(letters: Numbers) -> tuple[list[int], list[_Stretch]]:
     order = _suffix_array(letters)
     common = _common_lengths(letters, order)
     found: list[_Stretch] = []
-    stack: list[tuple[int, int]] = []  # length, and the first suffix that has it in common
+    stack: list[tuple[int, int, int, int]] = []
+    """Length, the first suffix that has it in common, and the lowest and highest place."""
     for row in range(1, len(order) + 1):
         length = common[row] if row < len(order) else 0
-        first = row - 1
-        while stack and stack[-1][0] > length:
-            longer, first = stack.pop()
-            found.append(_Stretch(first, row, longer))
-        if length and (not stack or stack[-1][0] < length):
-            stack.append((length, first))
+        first, low, high = row - 1, order[row - 1], order[row - 1]
+        while stack and stack[-1][0] >= length:
+            longer, first, lowest, highest = stack.pop()
+            low, high = min(low, lowest), max(high, highest)
+            if longer > length:
+                found.append(_Stretch(first, row, longer, low, high))
+        if length:
+            stack.append((length, first, low, high))
     return order, found
 
 

@@ -277,15 +277,11 @@ def _cheapest(
 
     The one that needs least, and 0, if none fits.
     """
-    priced = _all_priced(machine, sides, types)
-    prices = priced.prices
-    free = int(prices.cycles.argmin())
-    cycles = np.where(prices.bytes_per_tile <= budget_bytes, prices.cycles, np.iinfo(np.int64).max)
-    place = int(cycles.argmin())
-    fits = 2 if place == free and prices.bytes_per_tile[free] <= budget_bytes else 1
-    if prices.bytes_per_tile[place] > budget_bytes:
-        fits, place = 0, int(prices.bytes_per_tile.argmin())
-    return _grid_at(sides, priced, place), fits
+    unbeaten = _unbeaten(machine, sides, types)
+    fitting = (unbeaten.prices.bytes_per_tile[:-1] <= budget_bytes).nonzero()[0].tolist()
+    if not fitting:
+        return _grid_at(sides, unbeaten, -1), 0
+    return _grid_at(sides, unbeaten, fitting[0]), 1 if fitting[0] else 2
 
 
 class _PricedCandidates(NamedTuple):
@@ -294,6 +290,26 @@ class _PricedCandidates(NamedTuple):
     """Elements of a piece of the depth."""
     pieces: Amounts
     prices: _Prices
+
+
+@lru_cache(1 << 12)
+def _unbeaten(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:
+    """Return candidates of which no faster one needs as little, the fastest first.
+
+    Last comes the one that needs least: of these the first, not the fastest.
+    """
+    candidates, step, pieces, prices = _all_priced(machine, sides, types)
+    order = prices.cycles.argsort(kind="stable")
+    sizes = prices.bytes_per_tile[order]
+    least = np.minimum.accumulate(sizes)
+    is_unbeaten = np.concatenate([[True], sizes[1:] < least[:-1]])
+    places = np.append(order[is_unbeaten], prices.bytes_per_tile.argmin())
+    return _PricedCandidates(
+        Candidates(*(each[places] for each in candidates)),
+        step[places],
+        pieces[places],
+        _Prices(*(each[places] for each in prices)),
+    )
 
 
 def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:

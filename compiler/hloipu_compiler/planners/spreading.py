@@ -118,6 +118,7 @@ _WORTH = 1
 """Times of the exchange of everything that more even parts are to save: results may go back."""
 
 
+@lru_cache(1 << 12)
 def more_even(
     machine: Machine,
     codelet: Codelet,

@@ -14,47 +14,23 @@ from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exch
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
-from hloipu_runtime.costs.vertex_bytes import vertex_bytes, vertex_call_bytes
+from hloipu_runtime.costs.vertex_bytes import Code, vertex_bytes, vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import ComputeSet, Exchange, Pipeline, Step, Transfer, inner_steps
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Exchange,
+    Pipeline,
+    Step,
+    Transfer,
+    VertexGroup,
+    inner_steps,
+)
 
 _LEAST_SHARE = 4
 """Exchanges have at least one part in so many of the memory for code. Assumed."""
-
-
-def room_for_exchanges(program: Program, machine: Machine) -> list[int]:
-    """Return the bytes for exchange code on a tile of each IPU that takes part in all its steps."""
-    memory, variables = machine.memory, program.variables
-    others = [0] * program.ipus
-    codes: list[dict[Hashable, int]] = [{} for _ in others]
-    for step in phases(program):
-        at_work = set()
-        if isinstance(step, ComputeSet):
-            running: Counter[int] = Counter()
-            for group in step.groups:
-                touched = group.outputs or group.inputs
-                ipu = variables[touched[0].variable].ipu if touched else 0
-                code, _ = vertex_bytes(program, group, machine)
-                codes[ipu][code.key] = code.size
-                running[ipu] += group.tiles.count
-            for ipu, count in running.items():
-                vertices = over(count, machine.chip.tiles_per_ipu)
-                others[ipu] += vertices * vertex_call_bytes(machine)
-        else:
-            ends = {
-                v for transfer in step.transfers for v in (transfer.source, transfer.destination)
-            }
-            at_work = {variables[v].ipu for v in ends}
-        for ipu in at_work:
-            others[ipu] += memory.step_code_bytes + memory.instruction_bytes
-    least = memory.executable_bytes // _LEAST_SHARE
-    return [
-        max(least, memory.executable_bytes - size - sum(sizes.values()))
-        for size, sizes in zip(others, codes, strict=True)
-    ]
 
 
 def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
@@ -92,11 +68,25 @@ class _Choice(NamedTuple):
 class Forms:
     """How each transfer of a program is carried out on a machine."""
 
-    def __init__(self, program: Program, machine: Machine, *, code_memory: bool = True) -> None:
-        """Weigh all exchanges of a program against each other; code that is not counted is free."""
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        *,
+        code_memory: bool = True,
+        known: "Forms | None" = None,
+    ) -> None:
+        """Weigh all exchanges of a program against each other; code that is not counted is free.
+
+        `known`: those of a program with the same steps otherwise merged, if there is one.
+        """
         self._program = program
         self._machine = machine
+        # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
         self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
+        self._vertices: dict[int, tuple[VertexGroup, tuple[Code, int]]] = {}
+        if known is not None and known._program.variables is program.variables:
+            self._choices, self._vertices = known._choices, known._vertices
         self.price: int = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
 
@@ -105,10 +95,17 @@ class Forms:
         choice = self._choice(transfer)
         return choice and Carried(choice.traffic, exchange_form(choice.forms, self.price))
 
+    def vertex_bytes(self, group: VertexGroup) -> tuple[Code, int]:
+        """Return the code of a group's vertices, and the state of one with the largest parts."""
+        kept = self._vertices.get(id(group))
+        if kept is None or kept[0] is not group:
+            found = vertex_bytes(self._program, group, self._machine)
+            kept = self._vertices[id(group)] = group, found
+        return kept[1]
+
     def _choice(self, transfer: Transfer) -> _Choice | None:
-        # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
         kept = self._choices.get(id(transfer))
-        if kept is None:
+        if kept is None or kept[0] is not transfer:
             kept = self._choices[id(transfer)] = (transfer, self._found(transfer))
         return kept[1]
 
@@ -134,12 +131,46 @@ class Forms:
                 choices.append((*ends, choice))
         if not choices:
             return 0
-        room = room_for_exchanges(self._program, self._machine)
+        room = self._room()
         if _kept_in_all(choices) <= min(room) or self._has_room(choices, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
         number = bisect_left(_PRICES, True, key=lambda price: self._has_room(choices, price, room))
         return _PRICES[min(number, len(_PRICES) - 1)]
+
+    def _room(self) -> list[int]:
+        """Return the bytes for exchange code on a tile of each IPU that takes part in all."""
+        program, machine = self._program, self._machine
+        memory, variables = machine.memory, program.variables
+        others = [0] * program.ipus
+        codes: list[dict[Hashable, int]] = [{} for _ in others]
+        for step in phases(program):
+            at_work = set()
+            if isinstance(step, ComputeSet):
+                running: Counter[int] = Counter()
+                for group in step.groups:
+                    touched = group.outputs or group.inputs
+                    ipu = variables[touched[0].variable].ipu if touched else 0
+                    code, _ = self.vertex_bytes(group)
+                    codes[ipu][code.key] = code.size
+                    running[ipu] += group.tiles.count
+                for ipu, count in running.items():
+                    vertices = over(count, machine.chip.tiles_per_ipu)
+                    others[ipu] += vertices * vertex_call_bytes(machine)
+            else:
+                ends = {
+                    v
+                    for transfer in step.transfers
+                    for v in (transfer.source, transfer.destination)
+                }
+                at_work = {variables[v].ipu for v in ends}
+            for ipu in at_work:
+                others[ipu] += memory.step_code_bytes + memory.instruction_bytes
+        least = memory.executable_bytes // _LEAST_SHARE
+        return [
+            max(least, memory.executable_bytes - size - sum(sizes.values()))
+            for size, sizes in zip(others, codes, strict=True)
+        ]
 
     def _has_room(
         self, choices: list[tuple[int, int, _Choice]], price: int, room: list[int]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import REARRANGING_CODE_BYTES, Way
 from hloipu_runtime.costs.forms import Forms
-from hloipu_runtime.costs.vertex_bytes import vertex_bytes, vertex_call_bytes
+from hloipu_runtime.costs.vertex_bytes import vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
@@ -216,7 +216,7 @@ class _Walker:
             every = (*group.inputs, *group.outputs)
             self.computed.update(operand.variable for operand in group.outputs)
             ipu = variables[every[0].variable].ipu if every else 0
-            code, state_bytes = vertex_bytes(self.program, group, self.machine)
+            code, state_bytes = self.forms.vertex_bytes(group)
             charges = self.charges[ipu]
             charges.vertex_code[(code.key, group.tiles)] = code.size
             charges.vertex_state[group.tiles] += state_bytes

@@ -135,16 +135,22 @@ class MemoryPlan:
 
 
 def plan_memory(
-    program: Program, machine: Machine, *, code_memory: bool = True, forms: Forms | None = None
+    program: Program,
+    machine: Machine,
+    *,
+    code_memory: bool = True,
+    forms: Forms | None = None,
+    known: Forms | None = None,
 ) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
     Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
     exchanges take their fastest forms. `forms`: those of its transfers, where they are known
-    already. Raises LimitError E5021 or E5022 for a program nested too deep or too long.
+    already; `known`: of those of a program with the same steps otherwise merged. Raises LimitError
+    E5021 or E5022 for a program nested too deep or too long.
     """
     liveness = liveness_of(program)
-    forms = forms or Forms(program, machine, code_memory=code_memory)
+    forms = forms or Forms(program, machine, code_memory=code_memory, known=known)
     charges = charges_of(program, machine, forms)
     addresses = [NO_ADDRESS] * len(program.variables)
     of_ipu: list[list[VariableId]] = [[] for _ in range(program.ipus)]
@@ -193,6 +199,26 @@ def plan_memory(
         tuple(ipus),
         forms,
     )
+
+
+def fits_in_order(program: Program, plan: MemoryPlan) -> bool:
+    """Whether what is live at once has room in a program, given what is not variables.
+
+    `plan`: of the same program with its steps in another order. Messages are left out.
+    """
+    liveness = liveness_of(program)
+    for ipu in plan.ipus:
+        table = Requests(
+            [
+                Request(kept_bytes(variable, plan.machine), variable.mapping.tiles, ranges)
+                for variable, ranges in zip(program.variables, liveness.ranges, strict=True)
+                if ranges and variable.ipu == ipu.ipu
+            ]
+        )
+        live = most_live(table, liveness.points, ipu.classes, ipu.floor)
+        if int((ipu.floor + live.most_bytes).max()) > plan.available_bytes:
+            return False
+    return True
 
 
 def available_bytes(machine: Machine) -> int:

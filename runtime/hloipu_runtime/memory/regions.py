@@ -129,13 +129,7 @@ class _Builder:
             case Sequence():
                 return (_block(path, step, "", self.sequence(step, level + 1)),)
             case ComputeSet():
-                reads = frozenset(
-                    operand.variable for group in step.groups for operand in group.inputs
-                )
-                writes = frozenset(
-                    operand.variable for group in step.groups for operand in group.outputs
-                )
-                return (_leaf(path, step, reads, writes),)
+                return (Item(1, path, step, step.touches, step.reads, step.writes),)
             case Exchange():
                 return (_exchange(path, step),)
             case StreamIn():
@@ -368,12 +362,9 @@ def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:
 
 
 def _exchange(path: str, step: Exchange) -> Item:
-    whole = frozenset(d.variable for d in step.definitions if d.base is None)
-    reads = frozenset(transfer.source for transfer in step.transfers)
+    whole = frozenset([d.variable for d in step.definitions if d.base is None])
     # What is written in part keeps the rest, which is as if it were read.
-    partly = frozenset(d.variable for d in step.definitions if d.base is not None)
-    partly |= frozenset(transfer.destination for transfer in step.transfers) - whole
-    return _leaf(path, step, reads | partly, whole | partly)
+    return Item(1, path, step, step.touches, step.reads | (step.writes - whole), step.writes)
 
 
 def _block(path: str, step: Step, suffix: str, region: Region) -> Item:

@@ -71,31 +71,55 @@ class LiveBytes:
         """Return the places, in order, from which on the step's results find room."""
         if not places or not self.born[number]:
             return places
-        first = places[0]
-        fuller = self.steps[first : self.count] + self.coming[number]
-        for variable in self.dying[number]:
-            # Free from the step on that touched it last, or that the step itself joins.
-            after = max(first, touched[variable]) + 1 - first
-            fuller[after:] -= self.sizes[variable]
-        limit = np.maximum(self.most, self.steps[first : self.count])
-        over = np.flatnonzero(np.any(fuller > limit, axis=1))
-        if not len(over):
-            return places
-        last = first + int(over[-1])
-        return [place for place in places if place > last]
+        for begin, end, added in reversed(self._changes(number, places[0], touched)):
+            grows = (added > 0).nonzero()[0]
+            if not len(grows):
+                continue
+            low, high = int(grows[0]), int(grows[-1]) + 1
+            here = self.steps[begin:end, low:high]
+            limit = np.maximum(self.most[low:high], here)
+            over = (here + added[low:high] > limit).any(axis=1).nonzero()[0]
+            if len(over):
+                last = begin + int(over[-1])
+                return [place for place in places if place > last]
+        return places
 
     def moved(self, number: int, place: int, touched: Mapping[VariableId, int]) -> bool:
-        """Let a step join another, if there is room for that."""
-        changed = self.steps[place : self.count] + self.coming[number]
+        """Let a step join another, one of its candidates, if there is room for that.
+
+        At that one nothing has died yet, and messages pass.
+        """
+        here = self.steps[place]
+        joined = here + self.coming[number]
         if self.passing is not None:
-            changed[0] += self.passing[number]
-        for variable in self.dying[number]:
-            changed[max(place, touched[variable]) + 1 - place :] -= self.sizes[variable]
-        if (changed > np.maximum(self.most, self.steps[place : self.count])).any():
+            joined += self.passing[number]
+        if (joined > np.maximum(self.most, here)).any():
             return False
-        self.steps[place : self.count] = changed
+        for begin, end, added in self._changes(number, place, touched):
+            self.steps[begin:end] += added
+        self.steps[place] = joined
         self.left += self.coming[number] - self.going[number]
         return True
+
+    def _changes(
+        self, number: int, first: int, touched: Mapping[VariableId, int]
+    ) -> list[tuple[int, int, Numbers]]:
+        """Return first step, end and bytes that are added, for a step that joins the first one.
+
+        A variable is free from the step on that touched it last, or that the step itself joins.
+        """
+        added = self.coming[number]
+        changes: list[tuple[int, int, Numbers]] = []
+        begin = first
+        for variable in sorted(self.dying[number], key=touched.__getitem__):
+            end = max(first, touched[variable]) + 1
+            if end > begin:
+                changes.append((begin, end, added))
+                begin = end
+            added = added - self.sizes[variable]
+        if begin < self.count:
+            changes.append((begin, self.count, added))
+        return changes
 
 
 def live_bytes_of(

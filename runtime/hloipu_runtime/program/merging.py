@@ -109,6 +109,8 @@ class _Walk:
         self.owners = owners(program)
         self.touched: dict[int, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
         """By `id` of each sequence that was made: what it uses, and what of that it writes."""
+        self.of_functions: dict[str, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
+        """The same of what is called."""
 
     def sequence(self, body: Sequence) -> Sequence:
         """Return a sequence with its steps merged, inner ones first."""
@@ -175,7 +177,11 @@ class _Walk:
     def _touched(self, step: Step) -> tuple[frozenset[VariableId], frozenset[VariableId]]:
         """Return what a step with its sequences merged uses, and what of that it writes."""
         if isinstance(step, Call):
-            return used(step, self.program), written(step, self.program)
+            if step.function not in self.of_functions:
+                whole = used(step, self.program), written(step, self.program)
+                self.of_functions[step.function] = whole
+            touched, writes = self.of_functions[step.function]
+            return touched | touched_by(step), writes
         inner = (step,) if isinstance(step, Sequence) else blocks_of(step)
         within = [self.touched[id(each)] for each in inner]
         touched = touched_by(step).union(*[touched for touched, _ in within])

@@ -5,10 +5,11 @@ Every step says things twice. Its *descriptors* are what tiles do: variables, pa
 that the descriptors do what the logical form says.
 """
 
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from hloipu_runtime.codelets.core.codelet import Codelet
-from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.frozen import dataclass, fields_of
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, Spans, Tiles
 from hloipu_runtime.program.timetable import Timetable
@@ -45,6 +46,25 @@ class ComputeSet:
     """Vertex groups that run between two syncs."""
 
     groups: tuple[VertexGroup, ...]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, without what is worked out of them."""
+        return fields_of(self)
+
+    @cached_property
+    def reads(self) -> frozenset[VariableId]:
+        """Variables that vertices read."""
+        return frozenset([x.variable for group in self.groups for x in group.inputs])
+
+    @cached_property
+    def writes(self) -> frozenset[VariableId]:
+        """Variables that vertices write."""
+        return frozenset([x.variable for group in self.groups for x in group.outputs])
+
+    @cached_property
+    def touches(self) -> frozenset[VariableId]:
+        """Both."""
+        return self.reads | self.writes
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,30 @@ class Exchange:
     transfers: tuple[Transfer, ...]
     definitions: tuple[Definition, ...]
     name: str = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, without what is worked out of them."""
+        return fields_of(self)
+
+    @cached_property
+    def reads(self) -> frozenset[VariableId]:
+        """Variables that transfers copy."""
+        return frozenset([transfer.source for transfer in self.transfers])
+
+    @cached_property
+    def writes(self) -> frozenset[VariableId]:
+        """Variables that transfers copy to, or that are new."""
+        return frozenset(
+            [
+                *[transfer.destination for transfer in self.transfers],
+                *[definition.variable for definition in self.definitions],
+            ]
+        )
+
+    @cached_property
+    def touches(self) -> frozenset[VariableId]:
+        """Both."""
+        return self.reads | self.writes
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,16 @@ from hloipu_runtime.program.steps import (
 
 def written(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step may write."""
-    variables: set[VariableId] = set()
-    for each in _within(step, program, set()):
-        variables.update(_writes(each))
-    return frozenset(variables)
+    if isinstance(step, ComputeSet | Exchange):
+        return step.writes
+    return frozenset[VariableId]().union(*map(_writes, _within(step, program, set())))
 
 
 def used(step: Step, program: Program) -> frozenset[VariableId]:
     """Return the variables that a step reads or writes."""
-    variables: set[VariableId] = set()
-    for each in _within(step, program, set()):
-        variables.update(_writes(each))
-        variables.update(_reads(each))
-    return frozenset(variables)
+    if isinstance(step, ComputeSet | Exchange):
+        return step.touches
+    return frozenset[VariableId]().union(*map(touched_by, _within(step, program, set())))
 
 
 def read_first(step: Step, program: Program) -> frozenset[VariableId]:
@@ -80,11 +77,15 @@ class _First:
 
 def touched_by(step: Step) -> frozenset[VariableId]:
     """Return the variables that a step itself reads or writes, what is inside it left out."""
+    if isinstance(step, ComputeSet | Exchange):
+        return step.touches
     return frozenset((*_writes(step), *_reads(step)))
 
 
 def written_by(step: Step) -> frozenset[VariableId]:
     """Return the variables that a step itself writes, what is inside it left out."""
+    if isinstance(step, ComputeSet | Exchange):
+        return step.writes
     return frozenset(_writes(step))
 
 
@@ -110,13 +111,8 @@ def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
 def _writes(step: Step) -> Iterable[VariableId]:
     """Return what a step writes itself."""
     match step:
-        case ComputeSet():
-            return [operand.variable for group in step.groups for operand in group.outputs]
-        case Exchange():
-            return [
-                *[transfer.destination for transfer in step.transfers],
-                *[definition.variable for definition in step.definitions],
-            ]
+        case ComputeSet() | Exchange():
+            return step.writes
         case StreamIn():
             return (step.variable,)
         case Collective():
@@ -133,10 +129,8 @@ def _writes(step: Step) -> Iterable[VariableId]:
 def _reads(step: Step) -> Iterable[VariableId]:
     """Return what a step reads itself."""
     match step:
-        case ComputeSet():
-            return [operand.variable for group in step.groups for operand in group.inputs]
-        case Exchange():
-            return [transfer.source for transfer in step.transfers]
+        case ComputeSet() | Exchange():
+            return step.reads
         case StreamOut():
             return (step.variable,)
         case Collective():

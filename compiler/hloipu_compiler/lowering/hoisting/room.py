@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +66,14 @@ class Hoisting(NamedTuple):
     """Whether copies that there may be room for are left in loops."""
 
 
+class Draft(NamedTuple):
+    """A program that lacks memory without copies before loops, and what makes others of it."""
+
+    hoister: "Hoister"
+    hoisting: Hoisting
+    """With as few steps merged as memory asks for."""
+
+
 class Hoister:
     """Makes copies of a lowered program before loops or in them.
 
@@ -117,6 +126,11 @@ class Hoister:
         """Return the program with every copy right before the ops that read it."""
         return self.with_kept(())
 
+    @cached_property
+    def planned_none(self) -> Hoisting:
+        """The program with every copy right before the ops that read it, and its memory plan."""
+        return self._planned(self.none())
+
     def within_room(self, *, is_draft: bool = False) -> Hoisting:
         """Return the program with as many copies before loops as there is room for.
 
@@ -127,14 +141,13 @@ class Hoister:
         options = [list(self._options(ipu)) for ipu in range(self.program.ipus)]
         if not any(options):
             return self.all()
-        none = self._planned(self.none()) if is_draft else None
-        if none is not None and none.memory is not None and not none.memory.fits:
-            return none._replace(is_draft=True)
+        if is_draft and self.planned_none.memory is not None and not self.planned_none.memory.fits:
+            return self.planned_none._replace(is_draft=True)
         if self._may_fit(options):
             every = self._planned(self.all())
             if every.memory is not None and every.memory.fits:
                 return every
-        none = none or self._planned(self.none())
+        none = self.planned_none
         needed = _needed_bytes(none)
         most = [max(self.available_bytes, int(each.max())) for each in needed]
         rooms = self._rooms(needed)
