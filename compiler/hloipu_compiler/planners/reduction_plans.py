@@ -1,6 +1,6 @@
 """Planner of reductions: tiles, stages, and pieces of each stage.
 
-A stage reduces wholly what is left, or pieces of one dimension, whose partial results the next
+A stage reduces wholly what is left, or pieces of some dimensions, whose partial results the next
 stage reduces. Stages are tried where the array lies, and on grids that split what is kept, or
 pieces too; what follows is planned alike, from where the partial results lie. Prices are the
 machine's: work, exchange from where operands lie, and syncs.
@@ -36,7 +36,7 @@ _MOST_STAGES = 3
 
 
 class ReductionPlan(NamedTuple):
-    """Stages, the last of which has no `part`, and their price."""
+    """Stages, the last of which has no `parts`, and their price."""
 
     stages: tuple[Stage, ...]
     price: int
@@ -181,10 +181,12 @@ def _rest(
     """Return the plan for what a stage leaves; None where none is cheaper than `most`."""
     done = first.codelet
     assert isinstance(done, Reduce)
-    if not done.part:
+    if not done.parts:
         return _NOTHING_LEFT
     kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
-    dimensions = (0, *(1 + n for n, d in enumerate(kept) if d in left.codelet.dimensions))
+    pieces = len(done.parts)
+    more = (pieces + n for n, d in enumerate(kept) if d in left.codelet.dimensions)
+    dimensions = (*range(pieces), *more)
     after = _Left(
         replace(left.codelet, dimensions=dimensions),
         partial_types,
@@ -217,10 +219,10 @@ def _beginnings(
             yield staged(machine, codelet, operands, results, placement, left.code_price)
     if stages < 2 or not codelet.dimensions:
         return
-    for dimensions, part in _cuts(machine, left):
-        cut = replace(codelet, dimensions=dimensions, part=part, element_types=partial_types)
+    for dimensions, parts in _cuts(machine, left):
+        cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=partial_types)
         shape = (
-            over(left.shape[dimensions[0]], part),
+            *(over(left.shape[d], part) for d, part in zip(dimensions, parts, strict=False)),
             *(n for d, n in enumerate(left.shape) if d not in dimensions),
         )
         partials = tuple(Tensor(kind, shape) for kind in partial_types)
@@ -254,20 +256,22 @@ def _whole_grids(
             yield split(sizes, ones, ones, count, 0)
 
 
-def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the dimensions of a partial stage, the one that is cut first, and its pieces' size."""
+def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:
+    """Yield the dimensions of a partial stage, those that are cut first, and their pieces' sizes.
+
+    What each tile has of all that is reduced becomes one piece; else the longest is cut alone.
+    """
     tiles, spans = machine.chip.tiles_per_ipu, left.mapping.spans
     dimensions = left.codelet.dimensions
     seen = set()
     if left.mapping.is_partition and not left.mapping.replicated_axes:
-        split_ones = [d for d in dimensions if spans[d].axis >= 0]
+        split_ones = tuple(d for d in dimensions if spans[d].axis >= 0)
         others = tuple(d for d in dimensions if spans[d].axis < 0)
-        for d in split_ones:
-            part = min(spans[d].size, left.shape[d])
-            # Ones alone shrink nothing.
-            if part * prod(left.shape[k] for k in others) > 1:
-                seen.add(((d, *others), part))
-                yield (d, *others), part
+        parts = tuple(min(spans[d].size, left.shape[d]) for d in split_ones)
+        # Ones alone shrink nothing.
+        if parts and prod(parts) * prod(left.shape[d] for d in others) > 1:
+            seen.add(((*split_ones, *others), parts))
+            yield (*split_ones, *others), parts
     longest = max(dimensions, key=lambda d: left.shape[d])
     others = tuple(d for d in dimensions if d != longest)
     size = left.shape[longest]
@@ -277,10 +281,10 @@ def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], int]
     for count in sorted(pieces):
         if not 2 <= count <= min(tiles, size - 1):
             continue
-        part = over(size, count)
-        if ((longest, *others), part) not in seen:
-            seen.add(((longest, *others), part))
-            yield (longest, *others), part
+        cut = (longest, *others), (over(size, count),)
+        if cut not in seen:
+            seen.add(cut)
+            yield cut
 
 
 def _cut_grids(
@@ -296,11 +300,9 @@ def _cut_grids(
     if lying is not None:
         yield lying
         return
-    tiles = machine.chip.tiles_per_ipu
-    pieces, *sizes = results[0].shape
-    rest = tiles // pieces
-    counts = [(0, pieces, 1)]
-    for label, size in enumerate(sizes, 1):
+    rest = machine.chip.tiles_per_ipu
+    counts = []
+    for label, size in enumerate(results[0].shape):
         counts.append((label, min(rest, max(1, size)), 1))
         rest //= min(rest, max(1, size))
     yield grid(counts, results[0].shape)

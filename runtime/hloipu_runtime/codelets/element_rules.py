@@ -99,7 +99,7 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
     if not len(arrays) == len(kinds) == len(starts):
         return "takes other operands"
     for array, kind, start in zip(arrays, kinds, starts, strict=True):
-        if codelet.part:
+        if codelet.parts:
             rounds = codelet.monoid in ROUNDING
             if kind != (_partial(array) if rounds else array):
                 return f"has partial results of {kind} for {array}"

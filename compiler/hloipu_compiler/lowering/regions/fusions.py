@@ -235,7 +235,7 @@ def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] 
         stage.dimensions,
         stage.monoid,
         stage.element_types,
-        stage.part,
+        stage.parts,
     )
     tensors: list[TileTensor] = [operand.held for _, operand in operands]
     init = builder.scalar(Scalar(kind, reduction.init))

@@ -52,7 +52,7 @@ class FusedReduce(Codelet):
     """Reduces an expression's result by a monoid; operands are the expression's, then an init.
 
     Dimension d of operand k follows dimension `labels[k][d]` of what is reduced, which has `rank`
-    dimensions. With `part` the first of the `dimensions` is cut into pieces, and there is no init:
+    dimensions. With `parts` the first of the `dimensions` are cut into pieces, and there is no init:
     see `Reduce`.
     """
 
@@ -64,7 +64,7 @@ class FusedReduce(Codelet):
     monoid: str
     element_types: tuple[str, ...]
     """Of the result: one."""
-    part: int = 0
+    parts: tuple[int, ...] = ()
 
     @property
     def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
@@ -73,14 +73,14 @@ class FusedReduce(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension of the result; pieces are a label too."""
-        pieces = 1 if self.part else 0
+        pieces = len(self.parts)
         place = [ALL] * self.rank
         for position, d in enumerate(d for d in range(self.rank) if d not in self.dimensions):
             place[d] = Index(pieces + position)
-        if self.part:
-            place[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        for label, part in enumerate(self.parts):
+            place[self.dimensions[label]] = Index(label, part, 0, part)
         shape = results[0].shape
-        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),)
+        inits: tuple[tuple[Index, ...], ...] = () if self.parts else ((),)
         return Indexing(
             shape,
             (*(tuple(place[d] for d in labels) for labels in self.labels), *inits),
@@ -90,7 +90,7 @@ class FusedReduce(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
         count = len(self.labels)
-        if not results[0].grid and not self.part:
+        if not results[0].grid and not self.parts:
             init = text_of(operands[count].data, self.element_types[0])
             return _region(self, init).run(operands[:count], results)
         axes = len(results[0].grid)
@@ -108,7 +108,7 @@ class FusedReduce(Codelet):
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`, as calls where there are few elements, or a few rows at a time."""
         count = len(self.labels)
-        if not results[0].grid and not self.part:
+        if not results[0].grid and not self.parts:
             return self._by_rows(operands[:count], results)
         general = super().bound(operands, results)
         found = self.straight(operands, results)
@@ -144,7 +144,7 @@ class FusedReduce(Codelet):
         grid = results[0].grid
         axes = len(grid)
         sizes = grid + sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
-        if self.part or not 0 < prod(sizes) <= MOST_ELEMENTS:
+        if self.parts or not 0 < prod(sizes) <= MOST_ELEMENTS:
             return None
         writer = CallWriter([*(grid + x.part for x in operands[:count]), ()])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
@@ -224,12 +224,12 @@ class FusedReduce(Codelet):
         if not isinstance(whole, Reduce):
             return None
         return replace(
-            self, dimensions=whole.dimensions, part=0, element_types=whole.element_types
+            self, dimensions=whole.dimensions, parts=(), element_types=whole.element_types
         ), taken
 
     @cached_property
     def _reduce(self) -> Reduce:
-        return Reduce(self.dimensions, self.monoid, None, self.element_types, self.part)
+        return Reduce(self.dimensions, self.monoid, None, self.element_types, self.parts)
 
 
 @lru_cache(maxsize=4096)
