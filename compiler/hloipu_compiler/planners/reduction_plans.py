@@ -33,6 +33,9 @@ from hloipu_runtime.program.mapping import Mapping, Sizes
 
 _MOST_STAGES = 3
 """Partial results of partial results: with more stages syncs cost more than fewer pieces save."""
+_GRAINS = (1, 4, 16)
+"""Elements that a tile of a partial stage gets at least of what is kept: messages are fewer and
+longer, tiles fewer."""
 
 
 class ReductionPlan(NamedTuple):
@@ -259,32 +262,35 @@ def _whole_grids(
 def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:
     """Yield the dimensions of a partial stage, those that are cut first, and their pieces' sizes.
 
-    What each tile has of all that is reduced becomes one piece; else the longest is cut alone.
+    What each tile has of all that is reduced becomes one piece, or what it has along one of the
+    dimensions that are split; else the longest ones are cut until there are so many pieces.
     """
     tiles, spans = machine.chip.tiles_per_ipu, left.mapping.spans
     dimensions = left.codelet.dimensions
-    seen = set()
+    seen: set[tuple[Sizes, Sizes]] = set()
     if left.mapping.is_partition and not left.mapping.replicated_axes:
         split_ones = tuple(d for d in dimensions if spans[d].axis >= 0)
         others = tuple(d for d in dimensions if spans[d].axis < 0)
-        parts = tuple(min(spans[d].size, left.shape[d]) for d in split_ones)
-        # Ones alone shrink nothing.
-        if parts and prod(parts) * prod(left.shape[d] for d in others) > 1:
-            seen.add(((*split_ones, *others), parts))
-            yield (*split_ones, *others), parts
-    longest = max(dimensions, key=lambda d: left.shape[d])
-    others = tuple(d for d in dimensions if d != longest)
-    size = left.shape[longest]
+        for ones in dict.fromkeys((split_ones, *((d,) for d in split_ones))):
+            parts = tuple(min(spans[d].size, left.shape[d]) for d in ones)
+            # Ones alone shrink nothing.
+            if parts and prod(parts) * prod(left.shape[d] for d in others) > 1:
+                seen.add(((*ones, *others), parts))
+                yield (*ones, *others), parts
+    ordered = sorted(dimensions, key=lambda d: -left.shape[d])
+    size = prod(left.shape[d] for d in dimensions)
     kept = prod(n for d, n in enumerate(left.shape) if d not in dimensions)
     pieces = {tiles, tiles // max(1, kept), isqrt(size), 2 * isqrt(size)}
     pieces |= {4**n for n in range(1, tiles.bit_length() // 2 + 1)}
-    for count in sorted(pieces):
-        if not 2 <= count <= min(tiles, size - 1):
-            continue
-        cut = (longest, *others), (over(size, count),)
-        if cut not in seen:
-            seen.add(cut)
-            yield cut
+    for count in sorted(n for n in pieces if 2 <= n <= min(tiles, size - 1)):
+        parts = ()
+        for d in ordered:
+            if count > 1:
+                parts = (*parts, over(left.shape[d], min(count, left.shape[d])))
+                count //= over(left.shape[d], parts[-1])
+        if (tuple(ordered), parts) not in seen:
+            seen.add((tuple(ordered), parts))
+            yield tuple(ordered), parts
 
 
 def _cut_grids(
@@ -300,12 +306,15 @@ def _cut_grids(
     if lying is not None:
         yield lying
         return
-    rest = machine.chip.tiles_per_ipu
-    counts = []
-    for label, size in enumerate(results[0].shape):
-        counts.append((label, min(rest, max(1, size)), 1))
-        rest //= min(rest, max(1, size))
-    yield grid(counts, results[0].shape)
+    last = len(results[0].shape) - 1
+    for grain in _GRAINS if last >= len(cut.parts) else (1,):
+        rest = machine.chip.tiles_per_ipu
+        counts = []
+        for label, size in enumerate(results[0].shape):
+            least = grain if label == last else 1
+            counts.append((label, min(rest, max(1, over(size, least))), least))
+            rest //= counts[-1][1]
+        yield grid(counts, results[0].shape)
 
 
 def partial_type(kind: str) -> str:

@@ -60,7 +60,7 @@ class Reduce(Codelet):
     name: ClassVar[str] = "reduce"
     dimensions: tuple[int, ...]
     monoid: str
-    """Its name, for one operand; "": `body` says how."""
+    """Its name, for each operand alone; "": `body` says how."""
     body: Expression | None
     """The reducer on scalars: accumulators, then values; None where a monoid does it."""
     element_types: tuple[str, ...]
@@ -254,8 +254,10 @@ class Reduce(Codelet):
         if self.monoid:
             from hloipu_runtime.kernels.reduction import reduce_monoid
 
-            reduced = reduce_monoid(pieces[0], self.monoid, dimensions)
-            return [finish(np.asarray(reduced), self.element_types[0])]
+            return [
+                finish(np.asarray(reduce_monoid(x, self.monoid, dimensions)), kind)
+                for x, kind in zip(pieces, self.element_types, strict=True)
+            ]
         return _fold(pieces, dimensions, self._region)
 
     @property
@@ -266,7 +268,7 @@ class Reduce(Codelet):
         """Return the axis of a plain reduction of floats; of one over all dimensions it is 0."""
         if self.parts or not (self._type in ("f32", "f64") or is_narrow(self._type)):
             return None
-        if self.monoid not in ("add", "minimum", "maximum"):
+        if len(self.element_types) > 1 or self.monoid not in ("add", "minimum", "maximum"):
             return None
         if flat:
             return 0
@@ -301,13 +303,16 @@ class Reduce(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of reducing one tile's parts."""
+        """Return the work of reducing one tile's parts; of a monoid, one array after the other."""
         arrays = operands[: len(results)]
         if self.of_convolution:
             return convolution_summing_work(machine, arrays[0], results[0])
-        return reduce_work(
-            machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
-        )
+        alone = [([x], [y]) for x, y in zip(arrays, results, strict=True)]
+        works = [
+            reduce_work(machine, *each, self.dimensions, monoid=self.monoid, body=self.body)
+            for each in (alone if self.monoid else [(arrays, results)])
+        ]
+        return TileWork(*map(sum, zip(*works, strict=True)))
 
     def table_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -317,9 +322,9 @@ class Reduce(Codelet):
             return 0
         return sum(
             reduce_room_bytes(
-                machine, operands[0], tensor, self.dimensions, monoid=self.monoid, body=self.body
+                machine, operand, tensor, self.dimensions, monoid=self.monoid, body=self.body
             )
-            for tensor in results
+            for operand, tensor in zip(operands, results, strict=False)
         )
 
 
