@@ -177,11 +177,8 @@ class FusedReduce(Codelet):
         """
         count = len(self.labels)
         reduced, hidden = self._reduced(operands)
-        cycles = sum(
-            reduce_work(
-                machine, [x], [result], self.dimensions, monoid=self.monoid, body=None
-            ).cycles
-            for x, result in zip(reduced, results, strict=True)
+        work = reduce_work(
+            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
         )
         share = over(reduced[0].elements, machine.tile.worker_contexts)
         full = [x for x in operands[:count] if x.elements > 1]
@@ -211,8 +208,8 @@ class FusedReduce(Codelet):
         more = max(0, slots.slots - sum(taking.slots.slots for taking in takings))
         types = sorted({x.element_type for x in full})
         added = Slots(more, min(more, slots.assumed)).plus(conversion_slots(machine, types, share))
-        cycles = cycles and cycles + machine.tile.worker_contexts * added.slots
-        return TileWork(cycles, cycles)
+        cycles = work.cycles + machine.tile.worker_contexts * added.slots
+        return TileWork(cycles, cycles) if work.cycles else work
 
     def _reduced(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], frozenset[int]]:
         """Return what is taken into accumulators, and the ops that these do by themselves."""
@@ -228,9 +225,8 @@ class FusedReduce(Codelet):
     ) -> int:
         """Return the room for what the workers leave of each other's outputs."""
         reduced, _ = self._reduced(operands)
-        return sum(
-            reduce_room_bytes(machine, x, result, self.dimensions, monoid=self.monoid, body=None)
-            for x, result in zip(reduced, results, strict=True)
+        return reduce_room_bytes(
+            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
         )
 
     def combined_with(

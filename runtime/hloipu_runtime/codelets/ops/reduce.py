@@ -303,16 +303,13 @@ class Reduce(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of reducing one tile's parts; of a monoid, one array after the other."""
+        """Return the work of reducing one tile's parts."""
         arrays = operands[: len(results)]
         if self.of_convolution:
             return convolution_summing_work(machine, arrays[0], results[0])
-        alone = [([x], [y]) for x, y in zip(arrays, results, strict=True)]
-        works = [
-            reduce_work(machine, *each, self.dimensions, monoid=self.monoid, body=self.body)
-            for each in (alone if self.monoid else [(arrays, results)])
-        ]
-        return TileWork(*map(sum, zip(*works, strict=True)))
+        return reduce_work(
+            machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
+        )
 
     def table_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -320,11 +317,8 @@ class Reduce(Codelet):
         """Return the room for what the workers leave of each other's outputs."""
         if self.of_convolution:
             return 0
-        return sum(
-            reduce_room_bytes(
-                machine, operand, tensor, self.dimensions, monoid=self.monoid, body=self.body
-            )
-            for operand, tensor in zip(operands, results, strict=False)
+        return reduce_room_bytes(
+            machine, operands, results, self.dimensions, monoid=self.monoid, body=self.body
         )
 
 
