@@ -236,8 +236,8 @@ def reduction(outer: int, reduced: int, half: bool, add: bool, contiguous: bool)
     """Return the cycles of reducing `reduced` partials to each of `outer` results.
 
     64 bits a slot; sums have accumulators of two vectors. Contiguous: the partials of a result lie
-    together. Few results, uneven among workers, may be cut along the partials as well, and the
-    pieces' results put together by a strided reduction, as the product has it.
+    together. Few results, uneven among workers or their accumulators, may be cut along the partials
+    as well, and the pieces' results put together by a strided reduction, as the product has it.
     """
     vector = 4 if half else 2
     lanes = 2 * vector if add else vector
@@ -252,7 +252,8 @@ def reduction(outer: int, reduced: int, half: bool, add: bool, contiguous: bool)
         return strided(outs, partials)
 
     found = [SUPERVISOR + 6 * worker(cd(outer, 6), reduced)]
-    for pieces in range(2, 7) if outer % 6 and outer <= 48 else ():
+    even = 6 if contiguous else 6 * lanes
+    for pieces in range(2, 7) if outer % even and outer <= 8 * even else ():
         first = worker(cd(outer * pieces, 6), cd(reduced, pieces))
         found.append(2 * SUPERVISOR + 6 * (first + strided(cd(outer, 6), pieces)))
     return min(found)

@@ -1,6 +1,6 @@
 """Planner of reductions: tiles, stages, and pieces of each stage.
 
-A stage reduces wholly what is left, or pieces of one dimension, whose partial results the next
+A stage reduces wholly what is left, or pieces of some dimensions, whose partial results the next
 stage reduces. Stages are tried where the array lies, and on grids that split what is kept, or
 pieces too; what follows is planned alike, from where the partial results lie. Prices are the
 machine's: work, exchange from where operands lie, and syncs.
@@ -33,10 +33,13 @@ from hloipu_runtime.program.mapping import Mapping, Sizes
 
 _MOST_STAGES = 3
 """Partial results of partial results: with more stages syncs cost more than fewer pieces save."""
+_GRAINS = (1, 4, 16)
+"""Elements that a tile of a partial stage gets at least of what is kept: messages are fewer and
+longer, tiles fewer."""
 
 
 class ReductionPlan(NamedTuple):
-    """Stages, the last of which has no `part`, and their price."""
+    """Stages, the last of which has no `parts`, and their price."""
 
     stages: tuple[Stage, ...]
     price: int
@@ -181,10 +184,12 @@ def _rest(
     """Return the plan for what a stage leaves; None where none is cheaper than `most`."""
     done = first.codelet
     assert isinstance(done, Reduce)
-    if not done.part:
+    if not done.parts:
         return _NOTHING_LEFT
     kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
-    dimensions = (0, *(1 + n for n, d in enumerate(kept) if d in left.codelet.dimensions))
+    pieces = len(done.parts)
+    more = (pieces + n for n, d in enumerate(kept) if d in left.codelet.dimensions)
+    dimensions = (*range(pieces), *more)
     after = _Left(
         replace(left.codelet, dimensions=dimensions),
         partial_types,
@@ -217,10 +222,10 @@ def _beginnings(
             yield staged(machine, codelet, operands, results, placement, left.code_price)
     if stages < 2 or not codelet.dimensions:
         return
-    for dimensions, part in _cuts(machine, left):
-        cut = replace(codelet, dimensions=dimensions, part=part, element_types=partial_types)
+    for dimensions, parts in _cuts(machine, left):
+        cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=partial_types)
         shape = (
-            over(left.shape[dimensions[0]], part),
+            *(over(left.shape[d], part) for d, part in zip(dimensions, parts, strict=False)),
             *(n for d, n in enumerate(left.shape) if d not in dimensions),
         )
         partials = tuple(Tensor(kind, shape) for kind in partial_types)
@@ -254,33 +259,38 @@ def _whole_grids(
             yield split(sizes, ones, ones, count, 0)
 
 
-def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the dimensions of a partial stage, the one that is cut first, and its pieces' size."""
+def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:
+    """Yield the dimensions of a partial stage, those that are cut first, and their pieces' sizes.
+
+    What each tile has of all that is reduced becomes one piece, or what it has along one of the
+    dimensions that are split; else the longest ones are cut until there are so many pieces.
+    """
     tiles, spans = machine.chip.tiles_per_ipu, left.mapping.spans
     dimensions = left.codelet.dimensions
-    seen = set()
+    seen: set[tuple[Sizes, Sizes]] = set()
     if left.mapping.is_partition and not left.mapping.replicated_axes:
-        split_ones = [d for d in dimensions if spans[d].axis >= 0]
+        split_ones = tuple(d for d in dimensions if spans[d].axis >= 0)
         others = tuple(d for d in dimensions if spans[d].axis < 0)
-        for d in split_ones:
-            part = min(spans[d].size, left.shape[d])
+        for ones in dict.fromkeys((split_ones, *((d,) for d in split_ones))):
+            parts = tuple(min(spans[d].size, left.shape[d]) for d in ones)
             # Ones alone shrink nothing.
-            if part * prod(left.shape[k] for k in others) > 1:
-                seen.add(((d, *others), part))
-                yield (d, *others), part
-    longest = max(dimensions, key=lambda d: left.shape[d])
-    others = tuple(d for d in dimensions if d != longest)
-    size = left.shape[longest]
+            if parts and prod(parts) * prod(left.shape[d] for d in others) > 1:
+                seen.add(((*ones, *others), parts))
+                yield (*ones, *others), parts
+    ordered = sorted(dimensions, key=lambda d: -left.shape[d])
+    size = prod(left.shape[d] for d in dimensions)
     kept = prod(n for d, n in enumerate(left.shape) if d not in dimensions)
     pieces = {tiles, tiles // max(1, kept), isqrt(size), 2 * isqrt(size)}
     pieces |= {4**n for n in range(1, tiles.bit_length() // 2 + 1)}
-    for count in sorted(pieces):
-        if not 2 <= count <= min(tiles, size - 1):
-            continue
-        part = over(size, count)
-        if ((longest, *others), part) not in seen:
-            seen.add(((longest, *others), part))
-            yield (longest, *others), part
+    for count in sorted(n for n in pieces if 2 <= n <= min(tiles, size - 1)):
+        parts = ()
+        for d in ordered:
+            if count > 1:
+                parts = (*parts, over(left.shape[d], min(count, left.shape[d])))
+                count //= over(left.shape[d], parts[-1])
+        if (tuple(ordered), parts) not in seen:
+            seen.add((tuple(ordered), parts))
+            yield tuple(ordered), parts
 
 
 def _cut_grids(
@@ -296,14 +306,15 @@ def _cut_grids(
     if lying is not None:
         yield lying
         return
-    tiles = machine.chip.tiles_per_ipu
-    pieces, *sizes = results[0].shape
-    rest = tiles // pieces
-    counts = [(0, pieces, 1)]
-    for label, size in enumerate(sizes, 1):
-        counts.append((label, min(rest, max(1, size)), 1))
-        rest //= min(rest, max(1, size))
-    yield grid(counts, results[0].shape)
+    last = len(results[0].shape) - 1
+    for grain in _GRAINS if last >= len(cut.parts) else (1,):
+        rest = machine.chip.tiles_per_ipu
+        counts = []
+        for label, size in enumerate(results[0].shape):
+            least = grain if label == last else 1
+            counts.append((label, min(rest, max(1, over(size, least))), least))
+            rest //= counts[-1][1]
+        yield grid(counts, results[0].shape)
 
 
 def partial_type(kind: str) -> str:

@@ -102,7 +102,7 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
     if not len(arrays) == len(kinds) == len(starts):
         return "takes other operands"
     for array, kind, start in zip(arrays, kinds, starts, strict=True):
-        if codelet.part:
+        if codelet.parts:
             rounds = codelet.monoid in ROUNDING
             of_pieces = array == "f16" and getattr(codelet, "of_convolution", False)
             if kind != (_partial(array) if rounds and not of_pieces else array):

@@ -52,14 +52,17 @@ def reduce(
 ) -> list[Array]:
     """Reduce operands over `dimensions`, each init taken in once; one result per operand.
 
-    `combiner` is a monoid's name (one operand) or a region on (accumulators.., values..), whose
-    order of evaluation `associative` decides (see `reduce_region`). Error bound of float sums and
-    products: c * log2(n) * eps * sum of magnitudes. The result may be `out`, written.
+    `combiner` is a monoid's name, for each operand alone, or a region on (accumulators..,
+    values..), whose order of evaluation `associative` decides (see `reduce_region`). Error bound
+    of float sums and products: c * log2(n) * eps * sum of magnitudes. The result may be `out`,
+    written.
     """
     if callable(combiner):
         return reduce_region(operands, inits, dimensions, combiner, associative=associative)
-    reduced = reduce_monoid(operands[0], combiner, dimensions)
-    return [take_in(inits[0], reduced, combiner, element_types[0], out)]
+    return [
+        take_in(init, reduce_monoid(x, combiner, dimensions), combiner, kind, None if n else out)
+        for n, (x, init, kind) in enumerate(zip(operands, inits, element_types, strict=True))
+    ]
 
 
 def take_in(

@@ -30,9 +30,9 @@ def test_columns_of_rows_on_tiles_are_summed_where_they_lie_first() -> None:
     rows = Mapping(Tiles((4,), (1,), 0), (Span(0, 256, 0, 256), whole(64)))
     plan = reduction_plan(TINY, total((0,)), ("f32",), ("f32",), (1024, 64), rows, ROOM)
     first, *rest = plan.stages
-    assert first.codelet.part == 256  # type: ignore[attr-defined]
+    assert first.codelet.parts == (256,)  # type: ignore[attr-defined]
     assert (first.cycles.exchange, first.cycles.sync) == (0, 0)
-    assert rest[-1].codelet.part == 0  # type: ignore[attr-defined]
+    assert rest[-1].codelet.parts == ()  # type: ignore[attr-defined]
 
 
 def test_a_sum_of_all_on_many_tiles_takes_three_stages() -> None:
@@ -54,7 +54,7 @@ def test_the_plan_is_the_cheapest_of_all_beginnings(machine: object, shape: Size
     plan = reduction_plan(*asked)
     every = reduction_alternatives(*asked)  # type: ignore[arg-type]
     assert plan.price <= min(x.price for x in every)
-    assert plan.stages[-1].codelet.part == 0  # type: ignore[attr-defined]
+    assert plan.stages[-1].codelet.parts == ()  # type: ignore[attr-defined]
     kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
     assert plan.stages[-1].results[0].shape == kept
 

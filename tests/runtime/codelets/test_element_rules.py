@@ -16,7 +16,7 @@ _LARGEST = 'reduce(dimensions=[0], monoid="maximum", body=null, '
 _ADD = "{(f16, f16); 2 = f16 add(0, 1); return (2)}"
 _FUSED = (
     f"fused_reduce(expression={_ADD}, labels=[[0],[0]], rank=1, dimensions=[0], "
-    'monoid="add", element_types=["KIND"], part=1)'
+    'monoid="add", element_types=["KIND"], parts=[1])'
 )
 _DIVIDED = (
     'row_region(labels=[[0,1]], rank=2, dimensions=[1], operand_types=["f32"], '
@@ -60,12 +60,12 @@ CASES = (
     ),
     ("topk(k=2, largest=true)", "f16 -> f16 s32", "f16 -> f16 u32"),
     ("topk_merge(k=2, pieces=3, largest=true)", "f16 s32 -> f16 s32", "f16 u32 -> f16 s32"),
-    (_SUM + 'element_types=["f32"], part=1, ' + _END, "f16 -> f32", "f16 -> f16"),
-    (_SUM + 'element_types=["f32"], part=0, ' + _END, "f16 f32 -> f32", "s16 f32 -> f32"),
-    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f32 f16 -> f16", "s32 f16 -> f16"),
-    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 f16 -> f16", "f16 s16 -> f16"),
-    (_SUM + 'element_types=["f16"], part=0, ' + _END, "f16 -> f16", "f16 f16 f16 -> f16"),
-    (_LARGEST + 'element_types=["f16"], part=1, ' + _END, "f16 -> f16", "f32 -> f16"),
+    (_SUM + 'element_types=["f32"], parts=[1], ' + _END, "f16 -> f32", "f16 -> f16"),
+    (_SUM + 'element_types=["f32"], parts=[], ' + _END, "f16 f32 -> f32", "s16 f32 -> f32"),
+    (_SUM + 'element_types=["f16"], parts=[], ' + _END, "f32 f16 -> f16", "s32 f16 -> f16"),
+    (_SUM + 'element_types=["f16"], parts=[], ' + _END, "f16 f16 -> f16", "f16 s16 -> f16"),
+    (_SUM + 'element_types=["f16"], parts=[], ' + _END, "f16 -> f16", "f16 f16 f16 -> f16"),
+    (_LARGEST + 'element_types=["f16"], parts=[1], ' + _END, "f16 -> f16", "f32 -> f16"),
     (_FUSED.replace("KIND", "f32"), "f16 f16 -> f32", "f16 f32 -> f32"),
     (
         'reduce_window(window=[[2,1,0,0,1,1]], monoid="add", body=null, element_types=["u8"], '

@@ -84,7 +84,7 @@ def best_reduction(machine: Machine, kind: str, shape: Sizes, dimensions: Sizes)
         for count in range(2, min(2 * tiles, shape[d]) + 1):
             part = -(-shape[d] // count)
             pieces = Tensor("f32", (-(-shape[d] // part), *kept))
-            cut = Reduce((d, *others), "add", None, ("f32",), part)
+            cut = Reduce((d, *others), "add", None, ("f32",), (part,))
             for at in grids(cut.indexing([array], [pieces]).sizes, tiles):
                 wanted = mapped(cut, [array], pieces, at)[0]
                 for then in after:

@@ -141,7 +141,8 @@ def _planned(
 def _choice(plan: ReductionPlan) -> Choice:
     words = [_stage_words(stage) for stage in plan.stages]
     first = plan.stages[0]
-    names = ["pieces"] if len(plan.stages) > 1 else []
+    assert isinstance(first.codelet, Reduce)
+    names = ["pieces"] * len(first.codelet.parts)
     kept = len(first.results[0].shape) - len(names)
     names += [f"kept {n}" for n in range(kept)]
     return Choice(
@@ -160,6 +161,6 @@ def _stage_words(stage: Stage) -> str:
     where = f"on {stage.placement.tiles.count:,} tiles"
     if stage.cycles.exchange:
         where += " after exchange"
-    if codelet.part:
-        return f"pieces of {codelet.part:,} {where}"
+    if codelet.parts:
+        return f"pieces of {' x '.join(f'{part:,}' for part in codelet.parts)} {where}"
     return f"the rest {where}" if codelet.dimensions == (0,) else f"dimensions whole {where}"

@@ -6,7 +6,7 @@ from math import prod
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import array_shape
-from hloipu_compiler.lowering.core.alternatives import cheapest
+from hloipu_compiler.lowering.core.alternatives import Candidate, cheapest
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.expressions import node_parameters
@@ -14,14 +14,12 @@ from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.scalars import scalar_text
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
 from hloipu_compiler.lowering.ops.elementwise import sourced
-from hloipu_compiler.lowering.ops.reductions import in_stages
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction, flat_rows
 from hloipu_compiler.lowering.regions.row_steps import row_region
-from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.lowering.regions.rows_over_tiles import rows_over_tiles
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.codelets.ops.reduce import Reduce
 
 
 @lowers("fusion")
@@ -159,12 +157,11 @@ def rows_lowered(context: LoweringContext, op_by_op: OpByOp) -> Sequence[Value]:
     rows = flat_rows(context)
     if rows is None or not prod(rows.space):
         return op_by_op()
-    reductions = [op.what for op in rows.ops if isinstance(op.what, Reduction)]
     last = rows.ops[rows.results[0]].what
-    other = _whole_rows
-    if len(reductions) == 1 and len(rows.results) == 1 and isinstance(last, Reduction):
-        other = _with_producer
-    return cheapest(context.builder, [op_by_op, partial(other, context, rows)], _key(context, rows))
+    forms: list[Candidate] = [op_by_op, partial(rows_over_tiles, context, rows)]
+    if len(rows.results) > 1 or not isinstance(last, Reduction):
+        forms.append(partial(_whole_rows, context, rows))
+    return cheapest(context.builder, forms, _key(context, rows))
 
 
 def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
@@ -192,70 +189,3 @@ def _whole_rows(context: LoweringContext, rows: FlatRows) -> Sequence[Value] | N
         return None
     codelet, operands, last_uses = region
     return context.builder.compute(codelet, operands, context.results, last_uses=last_uses)
-
-
-def _with_producer(context: LoweringContext, rows: FlatRows) -> Sequence[Value] | None:
-    """Compute a reduction in the stages that it would have, the first with its producer."""
-    reduction = rows.ops[rows.results[0]].what
-    operands = [(n, op.what) for n, op in enumerate(rows.ops) if isinstance(op.what, Operand)]
-    if not isinstance(reduction, Reduction) or not operands:
-        return None
-    # The largest first, which has a say in where the reduction is computed.
-    operands.sort(key=lambda x: -prod(x[1].held.shape))
-    largest = operands[0][1]
-    if len(largest.labels) != len(rows.space) or largest.held.shape != rows.space:
-        return None
-    expression = _expression(rows, [n for n, _ in operands], reduction.value)
-    builder = context.builder
-    kind = expression.result_types[0]
-    codelet = Reduce(rows.dimensions, reduction.monoid, None, (kind,))
-    kinds = (kind,)
-    if reduction.monoid in ("add", "multiply"):
-        kinds = (partial_type(kind),)
-    plan = reduction_plan(
-        builder.machine,
-        codelet,
-        (kind,),
-        kinds,
-        rows.space,
-        builder.variables[largest.held.variable].mapping,
-        builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
-        builder.code_price,
-    )
-    first = plan.stages[0]
-    stage = first.codelet
-    if not isinstance(stage, Reduce):
-        return None
-    from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
-
-    fused = FusedReduce(
-        expression,
-        tuple(operand.labels for _, operand in operands),
-        len(rows.space),
-        stage.dimensions,
-        stage.monoid,
-        stage.element_types,
-        stage.part,
-    )
-    tensors: list[TileTensor] = [operand.held for _, operand in operands]
-    init = builder.scalar(Scalar(kind, reduction.init))
-    return in_stages(builder, (first._replace(codelet=fused), *plan.stages[1:]), tensors, [init])
-
-
-def _expression(rows: FlatRows, operands: Sequence[int], result: int) -> Expression:
-    """Return what a value is of operands."""
-    local = {n: k for k, n in enumerate(operands)}
-    nodes: list[Node] = []
-    for number, op in enumerate(rows.ops):
-        match op.what:
-            case Node():
-                arguments = tuple(local[number] for number in op.what.arguments)
-                node = op.what._replace(arguments=arguments)
-            case Scalar():
-                node = text_node(op.what.text, op.element_type)
-            case _:
-                continue
-        local[number] = len(operands) + len(nodes)
-        nodes.append(node)
-    types = tuple(rows.ops[n].element_type for n in operands)
-    return Expression(types, tuple(nodes), (local[result],))

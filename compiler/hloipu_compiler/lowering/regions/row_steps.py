@@ -5,6 +5,7 @@ too, it is kept in the place of a result that is written later; where there is n
 computed again from what there is.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor
@@ -28,8 +29,8 @@ def row_region(rows: FlatRows) -> tuple[RowRegion, list[TileTensor], list[bool]]
 
     None: it is too deep, a result repeats what is one number of a row, or no operand tells a size.
     """
-    steps = _Steps(rows)
-    if steps.last > 2 * _MOST_ROUNDS:
+    steps = Steps(rows, keeps_in_places=True)
+    if steps.is_too_deep:
         return None
     written = steps.written()
     region = written[0]
@@ -41,7 +42,7 @@ def row_region(rows: FlatRows) -> tuple[RowRegion, list[TileTensor], list[bool]]
 
 
 @dataclass
-class _Step:
+class Step:
     """An expression in the making, in numbers of the region's ops."""
 
     order: list[int] = field(default_factory=list)
@@ -51,16 +52,25 @@ class _Step:
     results: dict[int, None] = field(default_factory=dict)
 
 
-class _Steps:
-    """Ops by step: even ones compute numbers of rows, odd ones elements, and end in reductions."""
+class Steps:
+    """Ops by step: even ones compute numbers of rows, odd ones elements, and end in reductions.
 
-    def __init__(self, rows: FlatRows) -> None:
+    `keeps_in_places`: whether values wait for later steps in the places of results, too, where
+    these are written later; else only results do.
+    """
+
+    def __init__(self, rows: FlatRows, *, keeps_in_places: bool) -> None:
         self.rows = rows
         self.ops = rows.ops
         self.depth = self._depths()
         self.step = self._when()
         self.last = max(self.step.values(), default=0)
-        self.kept = self._kept()
+        self.kept = self._kept(keeps_in_places)
+
+    @property
+    def is_too_deep(self) -> bool:
+        """Whether values would be computed again too often."""
+        return self.last > 2 * _MOST_ROUNDS
 
     def _arguments(self, number: int) -> tuple[int, ...]:
         what = self.ops[number].what
@@ -96,7 +106,7 @@ class _Steps:
                 first_reader[x] = min(step, first_reader.get(x, step))
         return moments
 
-    def _kept(self) -> frozenset[int]:
+    def _kept(self, keeps_in_places: bool) -> frozenset[int]:
         """Return the full values that are kept for later steps."""
         last: dict[int, int] = {}
         for number, step in self.step.items():
@@ -109,7 +119,7 @@ class _Steps:
         ]
         results = [n for n in dict.fromkeys(self.rows.results) if self.ops[n].is_full]
         kept = {x for x in crossing if x in results}
-        free = [n for n in results if n not in kept]
+        free = [n for n in results if n not in kept] if keeps_in_places else []
         for x in sorted(crossing, key=lambda x: (-self._price(x), x)):
             if x in kept:
                 continue
@@ -143,14 +153,14 @@ class _Steps:
             stack += what.arguments
         return price
 
-    def _filled(self) -> dict[int, _Step]:
+    def filled(self) -> dict[int, Step]:
         """Return each step with what it computes, reads and leaves."""
-        steps: dict[int, _Step] = {}
+        steps: dict[int, Step] = {}
         placed: dict[int, set[int]] = {}
         for number in range(len(self.ops)):
             if number in self.step:
                 at = self.step[number]
-                step = steps.setdefault(at, _Step())
+                step = steps.setdefault(at, Step())
                 done = placed.setdefault(at, set())
                 what = self.ops[number].what
                 if isinstance(what, Reduction):
@@ -168,7 +178,7 @@ class _Steps:
                     step.results[number] = None
         return steps
 
-    def _compute(self, step: _Step, done: set[int], at: int, number: int) -> None:
+    def _compute(self, step: Step, done: set[int], at: int, number: int) -> None:
         """Put an op into a step, and before it what its arguments take."""
         stack = [number]
         while stack:
@@ -188,11 +198,11 @@ class _Steps:
             step.order.append(top)
             stack.pop()
 
-    def _bring(self, step: _Step, done: set[int], at: int, number: int) -> None:
+    def _bring(self, step: Step, done: set[int], at: int, number: int) -> None:
         if number not in done and not self._outside(step, at, number):
             self._compute(step, done, at, number)
 
-    def _outside(self, step: _Step, at: int, number: int) -> bool:
+    def _outside(self, step: Step, at: int, number: int) -> bool:
         """Whether a value comes from outside of a step, which then reads it."""
         what = self.ops[number].what
         if isinstance(what, Scalar):
@@ -210,14 +220,14 @@ class _Steps:
     def written(self) -> tuple[RowRegion, list[TileTensor], list[bool]]:
         """Return the codelet, with values numbered as it numbers them."""
         rows = self.rows
-        steps = self._filled()
+        steps = self.filled()
         operands = [n for n, op in enumerate(self.ops) if isinstance(op.what, Operand)]
         value = {n: k for k, n in enumerate(operands)}
         count = len(operands)
         expressions, sources, reductions = [], [], []
         for place, at in enumerate(sorted(steps)):
             step = steps[at]
-            expressions.append(self._expression(step))
+            expressions.append(self.expression(step, tuple(step.reads), tuple(step.results)))
             sources.append(tuple(value[n] for n in step.reads))
             value_by_result = {n: count + k for k, n in enumerate(step.results)}
             value.update({n: number for n, number in value_by_result.items() if n not in value})
@@ -245,10 +255,24 @@ class _Steps:
             [rows.last_uses[n] for n in operands],
         )
 
-    def _expression(self, step: _Step) -> Expression:
-        local = {n: k for k, n in enumerate(step.reads)}
+    def needed(self, step: Step, results: Iterable[int]) -> frozenset[int]:
+        """Return the ops of a step, and of what it reads, that some of its results follow from."""
+        needed = set(results)
+        for number in reversed(step.order):
+            if number in needed:
+                needed.update(self._arguments(number))
+        return frozenset(needed)
+
+    def expression(
+        self, step: Step, reads: tuple[int, ...], results: tuple[int, ...]
+    ) -> Expression:
+        """Return what some of a step's results are of what they need that it reads."""
+        local = {n: k for k, n in enumerate(reads)}
         nodes: list[Node] = []
+        needed = self.needed(step, results)
         for number in step.order:
+            if number not in needed:
+                continue
             what = self.ops[number].what
             if isinstance(what, Node):
                 node = what._replace(arguments=tuple(local[number] for number in what.arguments))
@@ -256,10 +280,10 @@ class _Steps:
                 node = text_node(what.text, what.element_type)
             else:
                 raise TypeError(f"op {number} is not computed in a step")
-            local[number] = len(step.reads) + len(nodes)
+            local[number] = len(reads) + len(nodes)
             nodes.append(node)
         return Expression(
-            tuple(self.ops[n].element_type for n in step.reads),
+            tuple(self.ops[n].element_type for n in reads),
             tuple(nodes),
-            tuple(local[n] for n in step.results),
+            tuple(local[n] for n in results),
         )

@@ -10,14 +10,14 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COMMUTATIVE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.passes.algebra.movement import became, same_value_shape, static
 from hloipu_compiler.passes.framework.constant_values import Array, scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
-from hloipu_runtime.element_types import Kind
+from hloipu_runtime.element_types import F32, Kind
 
 
 def uniform(draft: Draft, at: int) -> Array | None:
@@ -39,6 +39,18 @@ def is_value(draft: Draft, at: int, wanted: float) -> bool:
     """Whether all elements of a value are one number."""
     value = uniform(draft, at)
     return value is not None and bool(value.reshape(()) == wanted)
+
+
+def wide_addition(module: Module) -> str:
+    """Return the name of a computation that adds two numbers of f32; empty: there is none."""
+    known = (
+        c.name
+        for c in module.computations
+        if len(c.instructions) == 3
+        and c.instructions[c.root].shape == ArrayShape(F32)
+        and commutative_region(c) == "add"
+    )
+    return next(known, "")
 
 
 def commutative_region(region: Computation) -> str | None:

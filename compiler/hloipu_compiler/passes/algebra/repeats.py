@@ -34,7 +34,12 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.algebra.arithmetic import commutative_region, filled, is_value
+from hloipu_compiler.passes.algebra.arithmetic import (
+    commutative_region,
+    filled,
+    is_value,
+    wide_addition,
+)
 from hloipu_compiler.passes.algebra.movement import (
     became,
     repeating,
@@ -176,14 +181,7 @@ class _Sum:
 
     def __init__(self, module: Module, ipus: Mapping[tuple[str, str], int]) -> None:
         self.ipus = ipus
-        known = (
-            c.name
-            for c in module.computations
-            if len(c.instructions) == 3
-            and c.instructions[c.root].shape == ArrayShape(F32)
-            and commutative_region(c) == "add"
-        )
-        self.region = next(known, "")
+        self.region = wide_addition(module)
         self.is_new = not self.region
         self.sums: dict[tuple[str, int, int, tuple[int, ...]], int] = {}
         """Computation, IPU, terms and dimensions of the sums that were written: where they are."""

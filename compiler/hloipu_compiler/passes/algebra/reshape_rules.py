@@ -7,28 +7,44 @@
     b = f32[8,64] broadcast(d)
 
 An elementwise op is done in the sizes that its operands have before they are reshaped, if all of
-them have such: numbers are spread anew, broadcasts follow. Ops that reduce or repeat look through a
-reshape where its dimensions map to theirs. Where a reshape splits a dimension into what is reduced
-and what stays, as the channels of a group norm, whole dimensions are reduced before it, the rest of
-the small result after it: sums of floats are then added up in another order.
+them have such: numbers are spread anew, broadcasts follow. What repeats is written out in the sizes
+of the dimensions that are put together, as a number of a group of channels is for each of them:
+
+    m = f16[9,8,4] broadcast(g), dimensions={1}       s = f16[8,4] broadcast(g), dimensions={0}
+    d = f16[9,8,4] subtract(reshape(x), m)            m = f16[9,32] broadcast(f16[32] reshape(s))
+
+Ops that reduce or repeat look through a reshape where its dimensions map to theirs. Where a reshape
+splits a dimension into what is reduced and what stays, as the channels of a group norm, whole
+dimensions are reduced before it, the rest of the small result after it: sums of floats are then
+added up in another order, those of narrow floats in f32.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction
+from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_compiler.passes.algebra.arithmetic import commutative_region, is_value
+from hloipu_compiler.passes.algebra.arithmetic import (
+    commutative_region,
+    is_value,
+    wide_addition,
+)
 from hloipu_compiler.passes.algebra.movement import became, static
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
-from hloipu_runtime.element_types import Kind
+from hloipu_runtime.element_types import F32, Kind
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.relation import dimension_groups
 
 _SAID_OF_RESULT = frozenset({"sharding", "control-predecessors"})
+
+
+_FEWEST_TIMES = 4
+"""That what is written out repeats: it is stored, and small beside what it goes with. Assumed."""
 
 
 class _Operand(NamedTuple):
@@ -40,6 +56,16 @@ class _Operand(NamedTuple):
     dimensions: tuple[int, ...] = ()
     is_plain: bool = False
     """Whether a reshape is needed that was not needed before."""
+    parts: "_Parts | None" = None
+    """Of a broadcast: how its operand is written out before."""
+
+
+class _Parts(NamedTuple):
+    """A broadcast in the sizes of some dimensions alone, before these are put together."""
+
+    sizes: Sizes
+    places: tuple[int, ...]
+    joined: Sizes
 
 
 def only_ones_differ(a: Sizes, b: Sizes) -> bool:
@@ -102,7 +128,31 @@ def _in_sizes(draft: Draft, at: int, sizes: Sizes, source: ArrayShape | None) ->
         dimensions = replaced_dimensions(places, inner, _sizes(op), sizes)
         if dimensions is not None:
             return _Operand(op.operands[0], "broadcast", dimensions)
+        found = _written_out(places, inner, _sizes(op), sizes)
+        if found is not None:
+            return _Operand(op.operands[0], "broadcast", found[0], parts=found[1])
     return _Operand(at, "reshape", (), True)
+
+
+def _written_out(
+    places: Sequence[int], inner: Sizes, old: Sizes, new: Sizes
+) -> tuple[tuple[int, ...], _Parts] | None:
+    """Return which new dimensions a broadcast follows, written out where these join old ones.
+
+    None where that is as large as all of the result, or where its operand repeats within itself.
+    """
+    there: list[int] = []
+    here: list[int] = []
+    for new_ones, old_ones in dimension_groups(new, old):
+        if not set(old_ones).isdisjoint(places):
+            there += new_ones
+            here += old_ones
+    if any(d not in here or old[d] != size for d, size in zip(places, inner, strict=True)):
+        return None
+    sizes, joined = tuple(old[d] for d in here), tuple(new[d] for d in there)
+    if prod(sizes) * _FEWEST_TIMES > prod(old):
+        return None
+    return tuple(there), _Parts(sizes, tuple(map(here.index, places)), joined)
 
 
 def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
@@ -111,6 +161,13 @@ def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
         return item.position
     like = draft.made[at]
     shape = ArrayShape(like.shape.element_type, sizes)  # type: ignore[union-attr]
+    if item.parts is not None:
+        few = replace(shape, dimensions=item.parts.sizes)
+        own = Attributes({"dimensions": item.parts.places})
+        spread = draft.add(like, "broadcast", few, (item.position,), own)
+        few = replace(shape, dimensions=item.parts.joined)
+        joined = draft.add(like, "reshape", few, (spread,), Attributes({}))
+        item = item._replace(position=joined)
     own = Attributes({"dimensions": item.dimensions} if item.opcode == "broadcast" else {})
     return draft.add(like, item.opcode, shape, (item.position,), own)
 
@@ -171,8 +228,10 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     # Dimensions of size 1 are in no group.
     kept = [d for d in range(len(_sizes(operand))) if d not in reduced or d in later]
     rest = [n for n, d in enumerate(kept) if d in later]
-    if rest and (prod(new[d] for d in dimensions) == 1 or not _reduces_twice(draft, op)):
+    if rest and prod(new[d] for d in dimensions) == 1:
         return None
+    if rest and not _reduces_twice(draft, op):
+        return _reduced_wide(draft, op)
     left = tuple(size for d, size in enumerate(new) if d not in dimensions)
     attributes = op.attributes.replaced(dimensions=tuple(sorted(dimensions)))
     operands = (operand.operands[0], op.operands[1])
@@ -187,6 +246,31 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     return op._replace(
         operands=(reduced_at, op.operands[1]), attributes=attributes, start=-1, end=-1
     )
+
+
+def _reduced_wide(draft: Draft, op: Instruction) -> Instruction | None:
+    """Return a sum of narrow floats as one of f32, which may be done in two, rounded at the end."""
+    shape, operand = array_shape(op.shape), draft.made[op.operands[0]]
+    kind, inner = shape.element_type, array_shape(draft.shape(operand.operands[0]))
+    region = wide_addition(draft.module)
+    is_sum = commutative_region(draft.module.computation[op.attributes.called[0]]) == "add"
+    if kind.kind is not Kind.FLOAT or not region or not is_sum:
+        return None
+    if not is_value(draft, op.operands[1], 0):
+        return None
+    source = draft.add(op, "convert", ArrayShape(F32, inner.dimensions), operand.operands)
+    seen = draft.add(op, "reshape", ArrayShape(F32, _sizes(operand)), (source,))
+    zero = draft.add(op, "constant", ArrayShape(F32), literal=Literal("0"))
+    how = {"dimensions": op.attributes.integers("dimensions"), "to_apply": region}
+    whole = Attributes(how, (region,))
+    wide = op._replace(
+        operands=(seen, zero), attributes=whole, shape=ArrayShape(F32, shape.dimensions)
+    )
+    split = _reduce(draft, wide)
+    if split is None:
+        return None
+    total = draft.add(op, split.opcode, wide.shape, split.operands, split.attributes)
+    return became(op, "convert", (total,))
 
 
 def _reduces_twice(draft: Draft, op: Instruction) -> bool:

@@ -5,7 +5,7 @@ contiguous vertices); of convolutions' partial sums lib/poplin/PerformanceEstima
 (getReduceCycleEstimate). Integers, emulated types and regions of several ops rest on no source.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ _SUM_TYPES = ("f16", "f32")
 
 
 _MOST_CUT = 8
-"""Outputs of each worker beyond which dealing them evenly is as good."""
+"""Outputs of each worker, or vectors of them, beyond which dealing them evenly is as good."""
 
 
 _ACCUMULATOR_BYTES = 4
@@ -64,50 +64,80 @@ def reduce_work(
 ) -> TileWork:
     """Return the work of reducing operands over dimensions, all workers sharing the outputs.
 
-    `body` is the region where there is no monoid; it takes all operands at once. Outputs that do
-    not come out even are cut along the reduced extent, and a second vertex puts their pieces
-    together, where that pays.
+    `body` is the region where there is no monoid; it takes all operands at once. A monoid reduces
+    each by itself, and those of one type are one vertex's. Outputs that do not come out even are
+    cut along the reduced extent, and a second vertex puts their pieces together, where that pays.
     """
     if not results[0].elements:
         return TileWork(0)
-    loop = _strided(monoid, combining(machine, operands[0].element_type, monoid, body))
-    cycles, _ = _shared(machine, loop, operands[0].shape, results[0].elements, dimensions)
+    work = TileWork(0)
+    for loop, operand, result, arrays in _alike(machine, operands, results, monoid, body):
+        cycles, _ = _shared(machine, loop, operand.shape, result.elements, dimensions, arrays)
+        work = TileWork(work.cycles + cycles, work.assumed_cycles + (cycles if loop.assumed else 0))
     converted = sum(
         conversion_cycles(machine, tensor.element_type, tensor.elements)
         for tensor in (*operands, *results)
         if tensor.element_type != "f16"
     )
-    return TileWork(cycles + converted, converted + (cycles if loop.assumed else 0))
+    return TileWork(work.cycles + converted, work.assumed_cycles + converted)
 
 
 def reduce_room_bytes(
     machine: Machine,
-    operand: Tensor,
-    result: Tensor,
+    operands: Sequence[Tensor],
+    results: Sequence[Tensor],
     dimensions: Sequence[int],
     *,
     monoid: str,
     body: Expression | None,
 ) -> int:
     """Return the room for what workers leave of an output's pieces, where its partials are cut."""
-    if not result.elements:
+    if not results[0].elements:
         return 0
-    loop = _strided(monoid, combining(machine, operand.element_type, monoid, body))
-    _, pieces = _shared(machine, loop, operand.shape, result.elements, dimensions)
-    width = max(_ACCUMULATOR_BYTES, ELEMENT_TYPES[result.element_type].byte_width)
-    return width * result.elements * pieces if pieces > 1 else 0
+    total = 0
+    for loop, operand, result, arrays in _alike(machine, operands, results, monoid, body):
+        _, pieces = _shared(machine, loop, operand.shape, result.elements, dimensions, arrays)
+        count = arrays if monoid else len(results)
+        width = max(_ACCUMULATOR_BYTES, ELEMENT_TYPES[result.element_type].byte_width)
+        total += width * result.elements * pieces * count if pieces > 1 else 0
+    return total
+
+
+def _alike(
+    machine: Machine,
+    operands: Sequence[Tensor],
+    results: Sequence[Tensor],
+    monoid: str,
+    body: Expression | None,
+) -> Iterator[tuple[_Loop, Tensor, Tensor, int]]:
+    """Yield the loop of each vertex, an operand and a result, and how many of both it has."""
+    firsts: dict[str, tuple[Tensor, Tensor]] = {}
+    counts: dict[str, int] = {}
+    for operand, result in zip(operands, results, strict=False):
+        kind = operand.element_type if monoid else ""
+        firsts.setdefault(kind, (operand, result))
+        counts[kind] = counts.get(kind, 0) + 1
+    for kind, (operand, result) in firsts.items():
+        loop = _strided(monoid, combining(machine, operand.element_type, monoid, body))
+        yield loop, operand, result, counts[kind] if monoid else 1
 
 
 def _shared(
-    machine: Machine, loop: _Loop, shape: Sequence[int], results: int, dimensions: Sequence[int]
+    machine: Machine,
+    loop: _Loop,
+    shape: Sequence[int],
+    results: int,
+    dimensions: Sequence[int],
+    arrays: int,
 ) -> tuple[int, int]:
     """Return the cycles of the cheapest way to share the work, and the pieces of each output.
 
-    `results`: the outputs, those of each part where a dimension is reduced in parts.
+    `results`: the outputs of one array, those of each part where dimensions are reduced in parts.
     """
     outputs = prod(size for d, size in enumerate(shape) if d not in dimensions)
     outputs *= max(1, results // outputs)
     partials = over(prod(shape), outputs)
+    outputs *= arrays
     inner = not dimensions or max(dimensions) == len(shape) - 1
     runs = _runs(shape, dimensions)
     cheapest = _cut(machine, loop, outputs, partials, runs, contiguous=inner)
@@ -202,7 +232,8 @@ def _cut(
 
     dealt = slots(over(outputs, contexts), partials)
     best = shared_vertex_cycles(machine, supervisor, dealt), 1
-    if outputs % contexts == 0 or outputs > _MOST_CUT * contexts:
+    dealt_evenly = contexts * (1 if contiguous else loop.lanes)
+    if outputs % dealt_evenly == 0 or outputs > _MOST_CUT * dealt_evenly:
         return best
     vectors = over(over(outputs, contexts), loop.lanes)
     for pieces in range(2, contexts + 1):

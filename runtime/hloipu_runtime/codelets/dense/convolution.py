@@ -213,7 +213,7 @@ class Convolution(Codelet):
         if not self.cuts or not isinstance(combine, Reduce) or len(others) != 1:
             return None
         pieces = tuple(range(len(self.cuts)))
-        if combine.monoid != "add" or combine.dimensions != pieces or combine.part:
+        if combine.monoid != "add" or combine.dimensions != pieces or combine.parts:
             return None
         if others[0] is None or np.any(others[0]):
             return None

@@ -230,7 +230,7 @@ class Dot(Codelet):
         """Return the product over the whole depth, where pieces are added to a zero."""
         if not self.part or not isinstance(combine, Reduce) or len(others) != 1:
             return None
-        if combine.monoid != "add" or combine.dimensions != (0,) or combine.part:
+        if combine.monoid != "add" or combine.dimensions != (0,) or combine.parts:
             return None
         if others[0] is None or np.any(others[0]):
             return None

@@ -1,4 +1,4 @@
-"""Reduction of an expression, whose elements are never stored."""
+"""Reductions of an expression's results, whose elements are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,11 +49,11 @@ Array = np.ndarray[Any, Any]
 @codelet
 @dataclass(frozen=True)
 class FusedReduce(Codelet):
-    """Reduces an expression's result by a monoid; operands are the expression's, then an init.
+    """Reduces an expression's results by a monoid; operands are the expression's, then inits.
 
     Dimension d of operand k follows dimension `labels[k][d]` of what is reduced, which has `rank`
-    dimensions. With `part` the first of the `dimensions` is cut into pieces, and there is no init:
-    see `Reduce`.
+    dimensions. With `parts` the first of the `dimensions` are cut into pieces, and there are no
+    inits: see `Reduce`.
     """
 
     name: ClassVar[str] = "fused_reduce"
@@ -63,36 +63,40 @@ class FusedReduce(Codelet):
     dimensions: tuple[int, ...]
     monoid: str
     element_types: tuple[str, ...]
-    """Of the result: one."""
-    part: int = 0
+    """Of the results: one of each that the expression has."""
+    parts: tuple[int, ...] = ()
 
     @property
     def code_bytes(self) -> int:  # type: ignore[override]  # nobody writes it
         """Of code made of the expression and a reduction; assumed."""
-        return expression_bytes([self.expression], 1 + len(self.labels), loops=1, reductions=1)
+        results = len(self.element_types)
+        return expression_bytes(
+            [self.expression], results + len(self.labels), loops=1, reductions=results
+        )
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension of the result; pieces are a label too."""
-        pieces = 1 if self.part else 0
+        pieces = len(self.parts)
         place = [ALL] * self.rank
         for position, d in enumerate(d for d in range(self.rank) if d not in self.dimensions):
             place[d] = Index(pieces + position)
-        if self.part:
-            place[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        for label, part in enumerate(self.parts):
+            place[self.dimensions[label]] = Index(label, part, 0, part)
         shape = results[0].shape
-        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),)
+        inits: tuple[tuple[Index, ...], ...] = () if self.parts else ((),) * len(results)
         return Indexing(
             shape,
             (*(tuple(place[d] for d in labels) for labels in self.labels), *inits),
-            (tuple(Index(n) for n in range(len(shape))),),
+            (tuple(Index(n) for n in range(len(shape))),) * len(results),
         )
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
         count = len(self.labels)
-        if not results[0].grid and not self.part:
-            init = text_of(operands[count].data, self.element_types[0])
-            return _region(self, init).run(operands[:count], results)
+        if not results[0].grid and not self.parts:
+            return _region(self, self._texts([x.data for x in operands])).run(
+                operands[:count], results
+            )
         axes = len(results[0].grid)
         grid = results[0].grid
         sizes = sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
@@ -100,15 +104,17 @@ class FusedReduce(Codelet):
             arranged(x.data, labels, self.rank, axes)
             for x, labels in zip(operands, self.labels, strict=False)
         ]
-        (made,) = plan_of(self.expression).run(arrays)
         zeros = (0,) * self.rank
-        block = Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
-        return self._reduce.run([block, *operands[count:]], results)
+        blocks = [
+            Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
+            for made in plan_of(self.expression).run(arrays)
+        ]
+        return self._reduce.run([*blocks, *operands[count:]], results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`, as calls where there are few elements, or a few rows at a time."""
         count = len(self.labels)
-        if not results[0].grid and not self.part:
+        if not results[0].grid and not self.parts:
             return self._by_rows(operands[:count], results)
         general = super().bound(operands, results)
         found = self.straight(operands, results)
@@ -125,26 +131,31 @@ class FusedReduce(Codelet):
         return run
 
     def _by_rows(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return the whole reduction, made ready for each value that it starts from."""
+        """Return the whole reduction, made ready for each choice of values that it starts from."""
 
         @lru_cache(maxsize=4)
-        def started_from(text: str) -> Bound:
-            return _region(self, text).bound(operands, results)
+        def started_from(texts: tuple[str, ...]) -> Bound:
+            return _region(self, texts).bound(operands, results)
 
-        kind, count = self.element_types[0], len(operands)
+        count = len(operands)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            return started_from(text_of(arrays[count], kind))(arrays[:count], outs)
+            return started_from(self._texts(arrays))(arrays[:count], outs)
 
         return run
 
+    def _texts(self, arrays: Sequence[Array]) -> tuple[str, ...]:
+        """Return what each reduction starts from."""
+        inits = arrays[len(self.labels) :]
+        return tuple(text_of(x, kind) for x, kind in zip(inits, self.element_types, strict=True))
+
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
-        """Return the expression and the reduction as calls, of small arrays."""
+        """Return the expression and the reduction as calls, of small arrays; of one result."""
         count = len(self.labels)
         grid = results[0].grid
         axes = len(grid)
         sizes = grid + sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
-        if self.part or not 0 < prod(sizes) <= MOST_ELEMENTS:
+        if self.parts or len(results) > 1 or not 0 < prod(sizes) <= MOST_ELEMENTS:
             return None
         writer = CallWriter([*(grid + x.part for x in operands[:count]), ()])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
@@ -160,14 +171,16 @@ class FusedReduce(Codelet):
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:
-        """Return the work of the reduction, and what of the expression its loop does not hide."""
+        """Return the work of the reductions, and what of the expression their loop does not hide.
+
+        One loop takes elements into the accumulators of all results.
+        """
         count = len(self.labels)
         reduced, hidden = self._reduced(operands)
-        taken = reduced.element_type
         work = reduce_work(
-            machine, [reduced], results, self.dimensions, monoid=self.monoid, body=None
+            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
         )
-        share = over(reduced.elements, machine.tile.worker_contexts)
+        share = over(reduced[0].elements, machine.tile.worker_contexts)
         full = [x for x in operands[:count] if x.elements > 1]
         along = {*self.dimensions}
         # What repeats along all that is reduced stays in registers while a worker goes down.
@@ -176,9 +189,11 @@ class FusedReduce(Codelet):
             if x.elements > 1 and along.isdisjoint(labels)
         ][:COLUMN_REGISTERS // 2]  # fmt: skip
         long = [x for x in full if x not in columns]
-        taking = taking_issue(machine, taken, self.monoid, 1, share)
+        takings = [taking_issue(machine, x.element_type, self.monoid, 1, share) for x in reduced]
         # As in any reduction, the first load is as wide as what is taken in.
-        issue = taking.plus(Issue(main=taking.floats))
+        issue = Issue(main=max(taking.floats for taking in takings))
+        for taking in takings:
+            issue = issue.plus(taking)
         for x in long[1:]:
             issue = issue.plus(load_issue(x.element_type, share))
         for x in columns:
@@ -190,19 +205,20 @@ class FusedReduce(Codelet):
             if node.op not in ("constant", "copy") and number not in hidden:
                 issue = issue.plus(op_issue(machine, self.expression, node, share, numbers))
         slots = issue.slots
-        more = max(0, slots.slots - taking.slots.slots)
+        more = max(0, slots.slots - sum(taking.slots.slots for taking in takings))
         types = sorted({x.element_type for x in full})
         added = Slots(more, min(more, slots.assumed)).plus(conversion_slots(machine, types, share))
         cycles = work.cycles + machine.tile.worker_contexts * added.slots
         return TileWork(cycles, cycles) if work.cycles else work
 
-    def _reduced(self, operands: Sequence[Tensor]) -> tuple[Tensor, frozenset[int]]:
+    def _reduced(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], frozenset[int]]:
         """Return what is taken into accumulators, and the ops that these do by themselves."""
         sizes = sizes_of(self.labels, [x.shape for x in operands[: len(self.labels)]], self.rank)
-        (value,) = self.expression.results
-        sums = frozenset({value} if self.monoid == "add" else ())
+        values = self.expression.results
+        sums = frozenset(values if self.monoid == "add" else ())
         hidden, narrow = accumulated(self.expression, sums, frozenset())
-        return Tensor("f16" if narrow else self.expression.result_types[0], sizes), hidden
+        kinds = zip(values, self.expression.result_types, strict=True)
+        return [Tensor("f16" if x in narrow else kind, sizes) for x, kind in kinds], hidden
 
     def table_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -210,7 +226,7 @@ class FusedReduce(Codelet):
         """Return the room for what the workers leave of each other's outputs."""
         reduced, _ = self._reduced(operands)
         return reduce_room_bytes(
-            machine, reduced, results[0], self.dimensions, monoid=self.monoid, body=None
+            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
         )
 
     def combined_with(
@@ -224,18 +240,18 @@ class FusedReduce(Codelet):
         if not isinstance(whole, Reduce):
             return None
         return replace(
-            self, dimensions=whole.dimensions, part=0, element_types=whole.element_types
+            self, dimensions=whole.dimensions, parts=(), element_types=whole.element_types
         ), taken
 
     @cached_property
     def _reduce(self) -> Reduce:
-        return Reduce(self.dimensions, self.monoid, None, self.element_types, self.part)
+        return Reduce(self.dimensions, self.monoid, None, self.element_types, self.parts)
 
 
 @lru_cache(maxsize=4096)
-def _region(codelet: FusedReduce, init: str) -> RowRegion:
-    """Return a whole reduction as a region of rows of one step."""
-    count = len(codelet.labels)
+def _region(codelet: FusedReduce, inits: tuple[str, ...]) -> RowRegion:
+    """Return whole reductions as a region of rows of one step."""
+    count, results = len(codelet.labels), len(inits)
     return RowRegion(
         labels=codelet.labels,
         rank=codelet.rank,
@@ -243,6 +259,6 @@ def _region(codelet: FusedReduce, init: str) -> RowRegion:
         operand_types=codelet.expression.operand_types,
         expressions=(codelet.expression,),
         sources=(tuple(range(count)),),
-        reductions=((0, count, codelet.monoid, init),),
-        results=(count + 1,),
+        reductions=tuple((0, count + n, codelet.monoid, init) for n, init in enumerate(inits)),
+        results=tuple(range(count + results, count + 2 * results)),
     )

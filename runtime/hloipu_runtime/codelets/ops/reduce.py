@@ -1,4 +1,4 @@
-"""Reduce: monoids and regions over dimensions, whole or with one dimension cut into pieces."""
+"""Reduce: monoids and regions over dimensions, whole or with some dimensions cut into pieces."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -52,20 +52,20 @@ _NOWHERE = (None,)
 class Reduce(Codelet):
     """Reduces operands together over dimensions; operands are n arrays, then n init scalars.
 
-    With `part` the first of the dimensions is cut into pieces of that many elements: there are no
-    init scalars, and results have a leading dimension that counts the pieces. A reduce over that
-    dimension, with the init scalars, combines them.
+    With `parts` the first of the dimensions are cut into pieces of so many elements each: there
+    are no init scalars, and results have leading dimensions that count the pieces. A reduce over
+    those dimensions, with the init scalars, combines them.
     """
 
     name: ClassVar[str] = "reduce"
     dimensions: tuple[int, ...]
     monoid: str
-    """Its name, for one operand; "": `body` says how."""
+    """Its name, for each operand alone; "": `body` says how."""
     body: Expression | None
     """The reducer on scalars: accumulators, then values; None where a monoid does it."""
     element_types: tuple[str, ...]
     """Of the results."""
-    part: int = 0
+    parts: tuple[int, ...] = ()
     associative: bool | None = None
     """Whether a body may be applied pairwise; None: decided by the count."""
     of_convolution: bool = False
@@ -78,17 +78,17 @@ class Reduce(Codelet):
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Return a label for each dimension of the results; pieces are a label too."""
-        arrays = operands if self.part else operands[: len(operands) // 2]
-        pieces = 1 if self.part else 0
+        arrays = operands if self.parts else operands[: len(operands) // 2]
+        pieces = len(self.parts)
         dimensions = [ALL] * len(operands[0].shape)
         kept = [d for d in range(len(dimensions)) if d not in self.dimensions]
         for position, d in enumerate(kept):
             dimensions[d] = Index(pieces + position)
-        if self.part:
-            dimensions[self.dimensions[0]] = Index(0, self.part, 0, self.part)
+        for label, part in enumerate(self.parts):
+            dimensions[self.dimensions[label]] = Index(label, part, 0, part)
         shape = results[0].shape
         labels = tuple(Index(label) for label in range(len(shape)))
-        inits: tuple[tuple[Index, ...], ...] = () if self.part else ((),) * len(arrays)
+        inits: tuple[tuple[Index, ...], ...] = () if self.parts else ((),) * len(arrays)
         return Indexing(
             shape, (*((tuple(dimensions),) * len(arrays)), *inits), (labels,) * len(results)
         )
@@ -100,7 +100,7 @@ class Reduce(Codelet):
         rank = len(shared.grid)
         dimensions = [rank + d for d in self.dimensions]
         grid = results[0].grid
-        if self.part:
+        if self.parts:
             return [spread(x, grid, shared.grid) for x in self._pieces(shared.arrays, rank)]
         inits = distinct_scalars(operands[count:], grid)
         if inits is None:
@@ -141,7 +141,7 @@ class Reduce(Codelet):
         kept: tuple[Any, ...] = (*cut, ...)
         dimensions = tuple(rank + d for d in self.dimensions)
         scalars = [one_of(block) for block in operands[count:]]
-        if self.part:
+        if self.parts:
             return lambda arrays, outs: [
                 spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
             ]
@@ -170,7 +170,7 @@ class Reduce(Codelet):
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the reduction of one array as one call."""
-        if self.part or len(results) != 1:
+        if self.parts or len(results) != 1:
             return None
         summed = self._short_sum(operands[0].part, results[0].part)
         if summed is not None:
@@ -234,27 +234,30 @@ class Reduce(Codelet):
 
         return run
 
-    def _pieces(self, arrays: list[Array], rank: int) -> list[Array]:
-        """Reduce piece by piece, the short last one apart; pieces come right after the grid."""
-        length = arrays[0].shape[rank + self.dimensions[0]]
-        pieces = [self._equal_pieces(arrays, rank, *run) for run in piece_runs(length, self.part)]
-        if len(pieces) == 1:
-            return pieces[0]
-        return [np.concatenate(parts, axis=rank) for parts in zip(*pieces, strict=True)]
+    def _pieces(self, arrays: list[Array], rank: int, cut: int = 0) -> list[Array]:
+        """Reduce piece by piece, short last ones apart; their counts come right after the grid."""
+        if cut == len(self.parts):
+            return self._equal_pieces(arrays, rank)
+        dim = rank + cut + self.dimensions[cut]
+        found = [
+            self._pieces([np.moveaxis(split(x, dim, *run), dim, rank + cut) for x in arrays],
+                         rank, cut + 1)
+            for run in piece_runs(arrays[0].shape[dim], self.parts[cut])
+        ]  # fmt: skip
+        if len(found) == 1:
+            return found[0]
+        return [np.concatenate(parts, axis=rank + cut) for parts in zip(*found, strict=True)]
 
-    def _equal_pieces(
-        self, arrays: list[Array], rank: int, start: int, stop: int, size: int
-    ) -> list[Array]:
-        """Reduce pieces of one size that lie side by side in [start, stop)."""
-        cut = rank + self.dimensions[0]
-        pieces = [np.moveaxis(split(x, cut, start, stop, size), cut, rank) for x in arrays]
-        # The pieces stand before all dimensions, each of which is one further on.
-        dimensions = [rank + d + 1 for d in self.dimensions]
+    def _equal_pieces(self, pieces: list[Array], rank: int) -> list[Array]:
+        """Reduce pieces of one size, whose counts stand before all dimensions."""
+        dimensions = [rank + len(self.parts) + d for d in self.dimensions]
         if self.monoid:
             from hloipu_runtime.kernels.reduction import reduce_monoid
 
-            reduced = reduce_monoid(pieces[0], self.monoid, dimensions)
-            return [finish(np.asarray(reduced), self.element_types[0])]
+            return [
+                finish(np.asarray(reduce_monoid(x, self.monoid, dimensions)), kind)
+                for x, kind in zip(pieces, self.element_types, strict=True)
+            ]
         return _fold(pieces, dimensions, self._region)
 
     @property
@@ -263,9 +266,9 @@ class Reduce(Codelet):
 
     def _only_axis(self, flat: bool) -> int | None:
         """Return the axis of a plain reduction of floats; of one over all dimensions it is 0."""
-        if self.part or not (self._type in ("f32", "f64") or is_narrow(self._type)):
+        if self.parts or not (self._type in ("f32", "f64") or is_narrow(self._type)):
             return None
-        if self.monoid not in ("add", "minimum", "maximum"):
+        if len(self.element_types) > 1 or self.monoid not in ("add", "minimum", "maximum"):
             return None
         if flat:
             return 0
@@ -282,21 +285,22 @@ class Reduce(Codelet):
         self, combine: Codelet, others: Sequence[Array | None]
     ) -> tuple[Codelet, int] | None:
         """Return the reduction in one go, where pieces are combined by the same reducer."""
-        if not self.part or not isinstance(combine, Reduce) or combine.part:
+        if not self.parts or not isinstance(combine, Reduce) or combine.parts:
             return None
-        if 0 not in combine.dimensions:
+        pieces = len(self.parts)
+        if not {*range(pieces)} <= {*combine.dimensions}:
             return None
         if (combine.monoid, combine.body) != (self.monoid, self.body):
             return None
         if self.of_convolution and is_narrow(self._type):
             return None  # each partial sum is rounded
-        # Dimensions of the partials are pieces, then those that this one kept, in order.
+        # Dimensions of the partials count pieces, then come those that this one kept, in order.
         last = len(self.dimensions) + max(combine.dimensions)
         kept = [d for d in range(last + 1) if d not in self.dimensions]
-        more = tuple(kept[d - 1] for d in combine.dimensions if d)
+        more = tuple(kept[d - pieces] for d in combine.dimensions if d >= pieces)
         both = tuple(sorted((*self.dimensions, *more)))
         types = combine.element_types
-        return replace(self, dimensions=both, part=0, element_types=types), len(others)
+        return replace(self, dimensions=both, parts=(), element_types=types), len(others)
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
@@ -315,11 +319,8 @@ class Reduce(Codelet):
         """Return the room for what the workers leave of each other's outputs."""
         if self.of_convolution:
             return 0
-        return sum(
-            reduce_room_bytes(
-                machine, operands[0], tensor, self.dimensions, monoid=self.monoid, body=self.body
-            )
-            for tensor in results
+        return reduce_room_bytes(
+            machine, operands, results, self.dimensions, monoid=self.monoid, body=self.body
         )
 
 

@@ -39,7 +39,7 @@ def test_a_sum_of_products(dimensions: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("part", [1, 3, 12, 50])
 def test_pieces_combine_to_the_whole(part: int) -> None:
     x = RNG.integers(-9, 9, (12, 7)).astype(np.float32)
-    codelet = FusedReduce(SQUARE, ((0, 1),), 2, (0,), "add", ("f32",), part)
+    codelet = FusedReduce(SQUARE, ((0, 1),), 2, (0,), "add", ("f32",), (part,))
     pieces = -(-12 // part)
     made = check_every_split(codelet, [Given("f32", x)], [Tensor("f32", (pieces, 7))])
     combine = Reduce((0,), "add", None, ("f32",))
@@ -53,7 +53,7 @@ def test_pieces_combine_to_the_whole(part: int) -> None:
 
 
 def test_another_monoid_does_not_combine() -> None:
-    codelet = FusedReduce(SQUARE, ((0,),), 1, (0,), "add", ("f32",), 4)
+    codelet = FusedReduce(SQUARE, ((0,),), 1, (0,), "add", ("f32",), (4,))
     assert codelet.combined_with(Reduce((0,), "maximum", None, ("f32",)), [None]) is None
 
 

@@ -18,8 +18,8 @@ def _scalar(value: float, element_type: str = "f32") -> Given:
     return Given(element_type, np.asarray(value, "float32" if element_type[0] in "fb" else "int32"))
 
 
-def _sum(dimensions: tuple[int, ...], element_type: str = "f32", part: int = 0) -> Reduce:
-    return Reduce(dimensions, "add", None, (element_type,), part)
+def _sum(dimensions: tuple[int, ...], element_type: str = "f32", *parts: int) -> Reduce:
+    return Reduce(dimensions, "add", None, (element_type,), parts)
 
 
 @pytest.mark.parametrize("dimensions", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2), ()])
@@ -44,19 +44,26 @@ def test_other_monoids(monoid: str) -> None:
     np.testing.assert_array_equal(whole[0], expected)
 
 
-@pytest.mark.parametrize("part", [1, 3, 4, 12, 50])
+@pytest.mark.parametrize("parts", [(1,), (3,), (4,), (12,), (50,), (5, 7), (50, 3)])
 @pytest.mark.parametrize("dimensions", [(1,), (1, 0), (0, 2)])
-def test_pieces_combine_to_the_whole(part: int, dimensions: tuple[int, ...]) -> None:
+def test_pieces_combine_to_the_whole(parts: tuple[int, ...], dimensions: tuple[int, ...]) -> None:
     x = Given("bf16", RNG.integers(-9, 9, (12, 12, 4)).astype(np.float32))
     kept = tuple(n for d, n in enumerate(x.array.shape) if d not in dimensions)
-    pieces = Tensor("f32", (-(-x.array.shape[dimensions[0]] // part), *kept))
-    made = check_every_split(_sum(dimensions, part=part), [x], [pieces])
+    parts = parts[: len(dimensions)]
+    counts = [-(-x.array.shape[d] // n) for d, n in zip(dimensions, parts, strict=False)]
+    along = tuple(range(len(parts)))
+    pieces = Tensor("f32", (*counts, *kept))
+    made = check_every_split(_sum(dimensions, "f32", *parts), [x], [pieces])
     combined = run_whole(
-        _sum((0,), "bf16"), [Given("f32", made[0]), _scalar(1, "bf16")], [Tensor("bf16", kept)]
+        _sum(along, "bf16"), [Given("f32", made[0]), _scalar(1, "bf16")], [Tensor("bf16", kept)]
     )
     exact = x.array.sum(axis=dimensions) + 1
     np.testing.assert_allclose(combined[0], exact, rtol=2**-8)
-    np.testing.assert_array_equal(made[0].sum(axis=0) + 1, exact)
+    np.testing.assert_array_equal(made[0].sum(axis=along) + 1, exact)
+    whole, _ = _sum(dimensions, "f32", *parts).combined_with(_sum(along), [None]) or (None, 0)
+    assert whole == _sum(tuple(sorted(dimensions)))
+    if len(parts) > 1:
+        assert _sum(dimensions, "f32", *parts).combined_with(_sum((0,)), [None]) is None
 
 
 ARG_MAX = Expression(
@@ -80,7 +87,7 @@ def test_regions_on_two_operands(part: int) -> None:
     types = ("f32", "s32")
     if part:
         results = [Tensor("f32", (3, 7)), Tensor("s32", (3, 7))]
-        made = check_every_split(Reduce((0,), "", ARG_MAX, types, part), operands, results)
+        made = check_every_split(Reduce((0,), "", ARG_MAX, types, (part,)), operands, results)
         operands = [Given(kind, x) for kind, x in zip(types, made, strict=True)]
     results = [Tensor("f32", (7,)), Tensor("s32", (7,))]
     made = check_every_split(Reduce((0,), "", ARG_MAX, types), [*operands, *starts], results)
@@ -103,7 +110,7 @@ def test_empty_operands(shape: tuple[int, int]) -> None:
     x = Given("f32", np.zeros(shape, np.float32))
     made = run_whole(_sum((0,)), [x, _scalar(4)], [Tensor("f32", shape[1:])])
     np.testing.assert_array_equal(made[0], np.full(shape[1:], 4.0))
-    assert run_whole(_sum((0,), part=2), [x], [Tensor("f32", (-(-shape[0] // 2), shape[1]))])
+    assert run_whole(_sum((0,), "f32", 2), [x], [Tensor("f32", (-(-shape[0] // 2), shape[1]))])
 
 
 def _cycles(reduction: Reduce, operand: Tensor, result: Tensor) -> int:
