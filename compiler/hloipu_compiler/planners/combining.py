@@ -109,7 +109,7 @@ def _beginnings(
         if placement is not None:
             labels = tuple((label + 1, span) for label, span in placement.labels)
             dimensions = tuple(range(count))
-            first = replace(add, dimensions=dimensions, part=shape[0])
+            first = replace(add, dimensions=dimensions, parts=(shape[0],))
             yield first, left, Placement(placement.tiles, labels)
     span, size = mapping.spans[0], shape[0]
     counts = size == mapping.tiles.extents[span.axis] if span.axis >= 0 else False
@@ -120,7 +120,7 @@ def _beginnings(
             made = (size // group, *shape[1:])
             placement = gathered(_in_groups(mapping, group), made)
             if placement is not None:
-                yield replace(add, dimensions=(0,), part=group), made, placement
+                yield replace(add, dimensions=(0,), parts=(group,)), made, placement
 
 
 def _in_groups(mapping: Mapping, group: int) -> Mapping:
