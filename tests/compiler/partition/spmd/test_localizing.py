@@ -24,6 +24,8 @@ ROWS, BOTH = "{devices=[4,1]<=[4]}", "{devices=[2,2]<=[4]}"
 DOT = "ROOT d = f32[12,12] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 Z = "q = f32[12,8] parameter(1), sharding="
 DOT_ROWS = "ROOT d = f32[8,8] dot(p, q), lhs_contracting_dims={0}, rhs_contracting_dims={0}"
+REVERSAL = "ROOT r = f32[12,8] reverse(p), dimensions={0}, sharding="
+EIGHT = "{devices=[8,1]<=[8]}"
 CASES: dict[str, tuple[str, dict[str, int]]] = {
     "a reduction begins once": (
         f"{X}{ROWS}\n  c = f32[] constant(5)\n"
@@ -128,6 +130,18 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "sharding={devices=[1,2,2]5,4,1,0 last_tile_dim_replicate}",
         {"all-to-all": 1, "all-gather": 1},
     ),
+    "a reversal": (f"{X}{ROWS}\n  {REVERSAL}{ROWS}", {"collective-permute": 1}),
+    "a reversal of rows that do not divide": (
+        f"{X}{EIGHT}\n  {REVERSAL}{EIGHT}",
+        {"collective-permute": 1},
+    ),
+    "what is gathered anyway": (
+        f"{X}{ROWS}\n  q = f32[8,4] parameter(1), sharding={{devices=[1,4]<=[4]}}\n"
+        "  d = f32[12,4] dot(p, q), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+        '  n = f32[12,8] custom-call(p), custom_call_target="Sharding", sharding={replicated}\n'
+        "  ROOT r = (f32[12,4], f32[12,8]) tuple(d, n)",
+        {"all-gather": 1, "all-to-all": 1},
+    ),
     "a layout for all": (
         f"{X}{ROWS}\n  ROOT l = f32[12,8]{{0,1}} custom-call(p), operand_layout_constraints="
         '{f32[12,8]{0,1}}, custom_call_target="LayoutConstraint"',
@@ -229,6 +243,41 @@ def test_loops_gather_before_them_what_they_do_not_change(
     made = partitioned(module, gathers_early=gathers_early).module
     inside = {c.name for c in made.computations for x in c.instructions if x.opcode == "all-gather"}
     assert inside == ({made.entry.name} if gathers_early and trips > 1 else {"step"})
+
+
+ROW = """  o = s32[] constant(0)
+  v = f32[1,8] dynamic-slice(w, i, o), dynamic_slice_sizes={1,8}
+  u = f32[8] reshape(v)
+  b = f32[16,8] broadcast(u), dimensions={1}
+  h = f32[16,8] multiply(x, b)"""
+
+
+@pytest.mark.parametrize("gathers_early", [True, False])
+def test_a_stack_that_a_loop_reads_is_gathered_once_or_row_by_row(gathers_early: bool) -> None:
+    text = GATHERING.replace("TRIPS", "8")
+    (product,) = (line for line in text.splitlines() if " dot(" in line)
+    module = parse(text.replace(product, ROW))
+    verify(module)
+    draws = np.random.default_rng(1)
+    arguments = [draws.standard_normal(n).astype(np.float32) for n in ((16, 8), (8, 8))]
+    check_on_devices(module, arguments, evaluate_participants(module, [arguments])[0])
+    made = partitioned(module, gathers_early=gathers_early).module
+    found = {(c.name, x.opcode) for c in made.computations for x in c.instructions}
+    meetings = {each for each in found if each[1] in COLLECTIVES}
+    once = {(made.entry.name, "all-gather")}
+    assert meetings == (once if gathers_early else {("step", "all-reduce")})
+
+
+def test_a_carry_that_does_not_divide_stays_in_blocks() -> None:
+    text = GATHERING.replace("TRIPS", "3").replace("f32[16,8]", "f32[17,8]")
+    module = parse(text)
+    verify(module)
+    draws = np.random.default_rng(1)
+    arguments = [draws.standard_normal(n).astype(np.float32) for n in ((17, 8), (8, 8))]
+    local = check_on_devices(module, arguments, evaluate_participants(module, [arguments])[0])
+    (step,) = (c for c in local.computations if c.name == "step")
+    assert not [x for x in step.instructions if x.opcode in COLLECTIVES]
+    assert local.entry.instructions[local.entry.root].shape.dimensions == (17, 8)  # type: ignore[union-attr]
 
 
 def test_effects_are_refused() -> None:
