@@ -8,9 +8,8 @@ xla/service/spmd/custom_call_handler.cc.
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
+from ml_dtypes import finfo
 
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
@@ -48,15 +47,9 @@ def _quantize(call: Call) -> Sequence[Value]:
     count = blocks[-1] if blocks else 0
     call.need(count > 0 and dims[-1] % count == 0, f"its last dimension has {count} blocks")
     largest = x.unary("abs").shaped((*blocks, dims[-1] // count)).reduced("maximum", [len(blocks)])
-    exponent = int(np.frexp(float(_limits(kind).max))[1]) - 1
+    exponent = int(finfo(user_dtype(kind)).maxexp) - 1  # type: ignore[no-untyped-call]
     scale = (largest / 2.0**exponent).converted(scale_kind)
     return [(x / _in_blocks(call, scale.converted(x.kind), dims)).converted(kind), scale]
-
-
-def _limits(kind: str) -> "np.finfo[np.floating[Any]]":
-    from ml_dtypes import finfo
-
-    return finfo(user_dtype(kind))
 
 
 @formula("__op$block_scaled_dot")

@@ -86,7 +86,9 @@ def test_one_for_all_cannot_say_which_part() -> None:
     text = NUMBERS.replace("num_partitions=4, replica_count=2", "replica_count=4")
     program = hloipu.compile(text.replace("partition-id", "replica-id"), replicas=4, target="tiny")
     engine = FunctionalEngine(program.program)
-    given = Arrays({"parameter.0": np.zeros((8, 6), np.float32), "parameter.1": np.int32(0)})
+    given = Arrays(
+        {"parameter.0": np.zeros((8, 6), np.float32), "parameter.1": np.zeros((), np.int32)}
+    )
     with pytest.raises(HloipuError, match="identical") as raised:
         engine.run(given)
     assert raised.value.code == "E2071"
