@@ -14,6 +14,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.movement import spread
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
@@ -100,8 +101,8 @@ class _Scan:
         stated: dict[str, Value] = {"window": Window(tuple(windows)), "to_apply": reducer}
         totals = self._add("reduce-window", shape, (given, neutral), Attributes(stated, (reducer,)))
         others = tuple(i for i in range(rank) if i != d)
-        spread = self._add("broadcast", shape, (first,), Attributes({"dimensions": others}))
-        every = self._add(opcode, shape, (spread, totals))
+        begun = spread(self.draft, self.x, first, shape, others)
+        every = self._add(opcode, shape, (begun, totals))
         last = 0 if self.is_reverse else n - 1
         ranges = [SliceRange(0, size) for size in shape.dimensions]
         ranges[d] = SliceRange(last, last + 1)
@@ -114,7 +115,7 @@ class _Scan:
         start = [self._constant(_S32, 0), *self.x.operands]
         for shape in outputs:
             zero = self._constant(shape.element_type, 0)
-            start.append(self._add("broadcast", shape, (zero,), Attributes({"dimensions": ()})))
+            start.append(spread(self.draft, self.x, zero, shape))
         state = TupleShape(tuple(map(self.draft.shape, start)))
         called = self._computation("turn", self._turn(state, len(outputs)))
         parts = [Instruction("state", "parameter", state, parameter_number=0)]
