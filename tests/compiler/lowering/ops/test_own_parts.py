@@ -51,12 +51,16 @@ def test_what_participants_know_is_found() -> None:
 
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 def test_each_takes_its_own_without_indices(mode: str, tmp_path: Path) -> None:
-    text = NUMBERS.replace(", replica_count=2", "")
-    program = hloipu.compile(text, target="tiny")
+    text = NUMBERS.replace("num_partitions=4, replica_count=2", "replica_count=4")
+    program = hloipu.compile(text.replace("partition-id", "replica-id"), replicas=4, target="tiny")
+    steps = program.program.body.steps
+    parts = [x for x in steps if isinstance(x, c.Collective) and x.form.kind == c.OWN_PART]
+    assert [x.name for x in parts] == ["at", "part", "place"]
     path = tmp_path / "own.ipuexe"
     program.save(path)
     x = np.arange(48, dtype=np.float32).reshape(8, 6)
     ran = load(path).run(x, np.int32(1), mode=mode, poison=mode == "exact")
+    assert len(ran.everyone) == 4
     for partition, (part, place, other) in enumerate(ran.everyone):
         at = [0, 4, 2, 9][partition]
         begin, behind = min(at, 6), min(2 * at + 1, 6)
