@@ -106,7 +106,7 @@ def _beginnings(
     for count in range(1, len(add.dimensions)):
         left = (1, *shape[count:])
         placement = gathered(mapping, shape[count:])
-        if placement is not None:
+        if placement is not None and prod(shape[:count]) > 1:
             labels = tuple((label + 1, span) for label, span in placement.labels)
             dimensions = tuple(range(count))
             first = replace(add, dimensions=dimensions, parts=(shape[0],))
