@@ -49,7 +49,8 @@ def test_stages_take_less_code_than_one(counts: tuple[int, ...], most_stages: in
             range(0, n * step, step) for n, step in zip(tiles.extents, tiles.strides, strict=True)
         ]
         used = [tiles.first + sum(at) for at in product(*places)]
-        assert len(set(used)) == len(used) and max(used) < messages
+        assert len(set(used)) == len(used)
+        assert max(used) < messages
 
 
 @pytest.mark.parametrize("kind", ["f16", "f32"])

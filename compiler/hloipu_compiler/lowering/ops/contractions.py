@@ -215,8 +215,8 @@ def combined(
     pieces = Tensor(partials.element_type, partials.shape)
     planned = combining(builder.machine, add, pieces, lying, builder.code_price)
     for stage in planned.stages[:-1] if planned else ():
-        placement, results = stage.placement, stage.results
-        (partials,) = builder.compute(stage.codelet, [partials], results, placement=placement)
+        made = stage.results
+        (partials,) = builder.compute(stage.codelet, [partials], made, placement=stage.placement)
     leading = tuple(range(len(partials.shape) - len(shape)))
     add = replace(add, dimensions=leading)
     placement = _adding_place(builder, add, partials, kind, shape)
