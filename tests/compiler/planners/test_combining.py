@@ -69,7 +69,7 @@ ENTRY e {{
     program = hloipu.compile(text, target="gc200", partials_type="f16")
     steps = [step for step in phases(program.program) if isinstance(step, ComputeSet)]
     reductions = [v.codelet for step in steps for v in step.groups if v.codelet.name == "reduce"]
-    assert sorted(bool(r.part) for r in reductions if isinstance(r, Reduce)) == [False, True]
+    assert sorted(bool(r.parts) for r in reductions if isinstance(r, Reduce)) == [False, True]
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     windows = [[padded[:, i : i + 14, j : j + 14] for j in range(3)] for i in range(3)]
     expected = np.array([[np.einsum("nhwi,nhwo->io", w, g) for w in row] for row in windows])
