@@ -318,9 +318,10 @@ def _with_passes(current: Compilation) -> Compilation:
         again = RecomputeCheap(least_gap=_LEAST_GAP) if outlines else RecomputeCheap()
         module, plan = again.run(module, plan)
     if outlines:
-        from hloipu_compiler.passes.outline_blocks import OutlineBlocks
+        from hloipu_compiler.passes.outline_blocks import FINE_BLOCKS, OutlineBlocks
 
-        module = OutlineBlocks().on_ipus(module, plan, _ipus_of_calls(current))
+        outliner = FINE_BLOCKS if current.request.tuning.counts_called_code else OutlineBlocks()
+        module = outliner.on_ipus(module, plan, _ipus_of_calls(current))
     if rest is None:
         return current
     module, plan = _passed(module, plan, rest)

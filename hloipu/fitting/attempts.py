@@ -43,8 +43,8 @@ class Attempt:
     rooms: "Rooms" = field(default_factory=lambda: MappingProxyType({}))
     """What products may take, from a program of the module that did not fit."""
     weighs_code: bool = False
-    """Whether code of loops, branches and stages counts where code is weighed, and the last stage
-    makes cheap values again where all stages compute again."""
+    """Whether code of loops, branches and stages counts where code is weighed, single ops that come
+    again become functions, and the last stage makes cheap values again where all compute again."""
 
 
 class Attempts:
@@ -72,7 +72,7 @@ class Attempts:
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
         self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
-        self._passed.of((Same(cut.module), passed.request.outlines), lambda: passed)
+        self._passed.of((Same(cut.module), passed.request.outlines, False), lambda: passed)
 
     def draft(
         self,
@@ -89,19 +89,17 @@ class Attempts:
         """Return the program of an attempt."""
         options, asked = attempt.options, compile_request(attempt.options)
         cut = self._cuts.of(_cut_key(attempt), lambda: self._cut(attempt))
-        outlined = replace(cut, request=replace(cut.request, outlines=asked.outlines))
+        tuning = replace(asked.tuning, counts_called_code=attempt.weighs_code)
+        request = replace(cut.request, outlines=asked.outlines, tuning=tuning)
+        outlined = replace(cut, request=request)
         with plugins(options):
             passed = self._passed.of(
-                (Same(cut.module), asked.outlines),
+                (Same(cut.module), asked.outlines, asked.outlines and attempt.weighs_code),
                 lambda: continued(outlined, Phase.PASSES, self.phase),
             )
-        request = replace(
-            passed.request,
-            tuning=replace(asked.tuning, counts_called_code=attempt.weighs_code),
-            product_rooms=attempt.rooms,
-            is_draft=True,
-        )
-        plan = replace(passed.plan, product_rooms=attempt.rooms)
+        rooms = attempt.rooms
+        request = replace(passed.request, tuning=tuning, product_rooms=rooms, is_draft=True)
+        plan = replace(passed.plan, product_rooms=rooms)
         return self._made(replace(passed, request=request, plan=plan), options)
 
     def finished(self, program: CompiledProgram) -> CompiledProgram:

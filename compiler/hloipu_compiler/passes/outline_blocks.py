@@ -310,3 +310,7 @@ class OutlineBlocks(Pass):
         """Return the module with blocks as calls; `ipus`: where computations run."""
         least = Least(self.least_code, self.least_block, self.least_saved)
         return blocks_outlined(module, plan, least, ipus)
+
+
+FINE_BLOCKS = OutlineBlocks(least_block=1_200)
+"""Where code is what lacks room, a single op that brings parts together may be a block, too."""
