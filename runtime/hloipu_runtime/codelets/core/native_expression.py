@@ -77,7 +77,7 @@ class NativeExpression:
         whole = [*map(np.asarray, arrays), *computed]  # numbers become arrays
         key = tuple([(x.shape, x.strides) for x in whole])
         idle = self._idle.get(key)
-        if idle is None and not all([x.flags.c_contiguous for x in whole]):
+        if idle is None and not all(x.flags.c_contiguous for x in whole):
             aligned = [computed[0], *whole[: len(arrays)]]
             align(aligned, len(aligned))
             whole = [*aligned[1:], *computed]
