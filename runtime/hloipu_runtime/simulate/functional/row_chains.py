@@ -89,11 +89,12 @@ class _Chain:
         what, rank = node.what, len(self.sizes)
         along = tuple(range(self.kept, rank))
         labels: Sequence[Sequence[int]]
+        inits: tuple[ValueId, ...] = ()
         match what:
             case Elementwise():
                 if table[node.writes[0]].shape not in (self.sizes, self.sizes[: self.kept]):
                     return False
-                labels, inits = what.labels, ()
+                labels = what.labels
             case FusedReduce(part=0) | RowRegion():
                 if (what.rank, what.dimensions) != (rank, along):
                     return False

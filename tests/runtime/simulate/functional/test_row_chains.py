@@ -72,7 +72,7 @@ def test_ops_on_rows_come_together_and_compute_the_same(
 LOOP = f"""HloModule loop
 add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
 body {{
-  s = (s32[], f32[{ROWS},{COLUMNS}]) parameter(0)
+  s = (s32[], f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   one = s32[] constant(1)
   next = s32[] add(i, one)
@@ -84,10 +84,11 @@ body {{
   mean = f32[{ROWS}] divide(total, counts)
   means = f32[{ROWS},{COLUMNS}] broadcast(mean), dimensions={{0}}
   off = f32[{ROWS},{COLUMNS}] subtract(x, means)
-  ROOT r = (s32[], f32[{ROWS},{COLUMNS}]) tuple(next, off)
+  part = f32[5,5] slice(off), slice={{[0:5],[0:5]}}
+  ROOT r = (s32[], f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) tuple(next, off, mean, part)
 }}
 condition {{
-  s = (s32[], f32[{ROWS},{COLUMNS}]) parameter(0)
+  s = (s32[], f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   three = s32[] constant(3)
   ROOT p = pred[] compare(i, three), direction=LT
@@ -95,17 +96,24 @@ condition {{
 ENTRY e {{
   x = f32[{ROWS},{COLUMNS}] parameter(0)
   zero = s32[] constant(0)
-  s = (s32[], f32[{ROWS},{COLUMNS}]) tuple(zero, x)
-  w = (s32[], f32[{ROWS},{COLUMNS}]) while(s), condition=condition, body=body
+  nothing = f32[] constant(0)
+  none = f32[{ROWS}] broadcast(nothing), dimensions={{}}
+  corner = f32[5,5] broadcast(nothing), dimensions={{}}
+  s = (s32[], f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) tuple(zero, x, none, corner)
+  w = (s32[], f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) while(s), condition=condition, body=body
   y = f32[{ROWS},{COLUMNS}] get-tuple-element(w), index=1
-  ROOT r = (f32[{ROWS},{COLUMNS}]) tuple(y)
+  few = f32[{ROWS}] get-tuple-element(w), index=2
+  last = f32[5,5] get-tuple-element(w), index=3
+  ROOT r = (f32[{ROWS},{COLUMNS}], f32[{ROWS}], f32[5,5]) tuple(y, few, last)
 }}
 """
 
 
 def test_a_loop_hands_on_what_rows_leave() -> None:
     x = np.random.default_rng(4).standard_normal((ROWS, COLUMNS), np.float32) + np.float32(1)
-    (got,) = compile_hlo(LOOP, target="gc200").run(x).outputs
+    got, few, _ = compile_hlo(LOOP, target="gc200").run(x).outputs
     # Twice the mean taken away turns its sign.
-    wanted = x - 2 * x.astype(np.float64).mean(1, keepdims=True)
+    mean = x.astype(np.float64).mean(1, keepdims=True)
+    wanted = x - 2 * mean
     np.testing.assert_allclose(np.asarray(got), wanted, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(few), 2 * mean[:, 0], atol=1e-5)
