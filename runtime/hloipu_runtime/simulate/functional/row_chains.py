@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from math import prod
+from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.arranging import sizes_of
 from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
@@ -37,6 +38,35 @@ Form = tuple[ValueId, tuple[int, ...]]
 """A value, and the dimensions of the rows' space that its own follow."""
 
 
+class _Op(NamedTuple):
+    """An op on rows, as a region's steps. Values have numbers: operands come first."""
+
+    labels: Sequence[Sequence[int]]
+    steps: Sequence[tuple[Expression, Sequence[int]]]
+    """Expressions, and the values that are their operands."""
+    reductions: Sequence[tuple[int, int, str, str]]
+    results: Sequence[int]
+
+
+def _op_of(node: Node, rank: int, starts: Sequence[str]) -> _Op | None:
+    """Return a node as an op on rows of a space; `starts`: what its reductions start from."""
+    match node.what:
+        case Elementwise(expression=expression, labels=labels):
+            count = len(labels)
+            results = range(count, count + len(expression.results))
+            return _Op(labels, [(expression, range(count))], (), results)
+        case FusedReduce(part=0, expression=expression, labels=labels, monoid=monoid):
+            count = len(labels)
+            reduction = (0, count, monoid, starts[0])
+            return _Op(labels, [(expression, range(count))], [reduction], [count + 1])
+        case Reduce(part=0, body=None, monoid=monoid) if len(node.writes) == 1:
+            return _Op([range(rank)], [(_NOTHING, ())], [(0, 0, monoid, starts[0])], [1])
+        case RowRegion() as region:
+            steps = list(zip(region.expressions, region.sources, strict=True))
+            return _Op(region.labels, steps, region.reductions, region.results)
+    return None
+
+
 @dataclass
 class _Chain:
     """A region so far. Its values have numbers: operands count down from -1 until it is whole."""
@@ -46,8 +76,8 @@ class _Chain:
     """Leading dimensions, which number the rows; the others are reduced."""
     members: list[int] = field(default_factory=list)
     """Positions of nodes."""
-    operands: dict[Form, int] = field(default_factory=dict)
-    operand_types: list[str] = field(default_factory=list)
+    operands: dict[Form, str] = field(default_factory=dict)
+    """Their element types."""
     number_of: dict[ValueId, int] = field(default_factory=dict)
     """Of what the members make."""
     count: int = 0
@@ -55,96 +85,61 @@ class _Chain:
     steps: list[tuple[Expression, tuple[int, ...]]] = field(default_factory=list)
     reductions: list[tuple[int, int, str, str]] = field(default_factory=list)
 
-    def source(self, value: ValueId, labels: Sequence[int], kind: str) -> int:
-        """Return the number of what a member reads."""
-        if value in self.number_of:
-            return self.number_of[value]
-        form = value, tuple(labels)
-        if form not in self.operands:
-            self.operands[form] = -1 - len(self.operands)
-            self.operand_types.append(kind)
-        return self.operands[form]
-
-    def step(self, expression: Expression, sources: Sequence[int]) -> list[int]:
-        """Add a step, and return the numbers of its results."""
-        self.steps.append((expression, tuple(sources)))
-        self.count += len(expression.results)
-        return list(range(self.count - len(expression.results), self.count))
-
-    def reduction(self, number: int, monoid: str, init: str) -> int:
-        """Reduce a value after the last step, and return the number of that."""
-        self.reductions.append((len(self.steps) - 1, number, monoid, init))
-        self.count += 1
-        return self.count - 1
-
-    def takes(self, value: ValueId, labels: Sequence[int], shape: Sizes) -> bool:
-        """Whether a value may be read: along its own dimensions of the space, in order."""
-        wanted = tuple(self.sizes[d] for d in labels)
-        if value in self.number_of:
-            return tuple(labels) == tuple(range(len(labels))) and wanted == shape
-        return wanted == shape and list(labels) == sorted(labels)
-
     def add(self, node: Node, table: Sequence[Value], constants: dict[ValueId, Array]) -> bool:
         """Add a node where it is an op on these rows; say whether it is."""
-        what, rank = node.what, len(self.sizes)
-        along = tuple(range(self.kept, rank))
-        labels: Sequence[Sequence[int]]
-        inits: tuple[ValueId, ...] = ()
-        match what:
-            case Elementwise():
-                if table[node.writes[0]].shape not in (self.sizes, self.sizes[: self.kept]):
-                    return False
-                labels = what.labels
-            case FusedReduce(part=0) | RowRegion():
-                if (what.rank, what.dimensions) != (rank, along):
-                    return False
-                labels, inits = what.labels, node.reads[len(what.labels) :]
-            case Reduce(part=0, body=None):
-                if what.dimensions != along or len(node.writes) != 1:
-                    return False
-                labels, inits = (tuple(range(rank)),), node.reads[1:]
-            case _:
-                return False
-        reads = node.reads[: len(labels)]
+        rank = len(self.sizes)
+        along = set(range(self.kept, rank))
+        shape = table[node.writes[0]].shape if node.writes else None
+        if isinstance(node.what, Elementwise):
+            inits: Sequence[ValueId] = ()
+        elif isinstance(node.what, _REDUCING) and set(node.what.dimensions) == along:
+            inits = node.reads[1 if isinstance(node.what, Reduce) else len(node.what.labels) :]
+        else:
+            return False
         if any(constants.get(v) is None for v in inits):
             return False
-        if not all(self.takes(v, x, table[v].shape) for v, x in zip(reads, labels, strict=True)):
-            return False
-        if isinstance(what, Elementwise):
-            full = any({*x} & {*along} for x in labels)
-            if full != (table[node.writes[0]].shape == self.sizes):
-                return False  # rows that are all alike
-        sources = [
-            self.source(v, x, table[v].element_type) for v, x in zip(reads, labels, strict=True)
-        ]
         starts = [text_of(constants[v], table[v].element_type) for v in inits]
-        made = self._add(what, sources, starts)
-        self.number_of.update(zip(node.writes, made, strict=True))
+        op = _op_of(node, rank, starts)
+        if op is None:
+            return False
+        reads = [(v, tuple(x)) for v, x in zip(node.reads, op.labels, strict=False)]
+        if not all(self._takes(v, labels, table[v].shape) for v, labels in reads):
+            return False
+        if isinstance(node.what, Elementwise):
+            is_full = any(along & {*labels} for _, labels in reads)
+            if shape != (self.sizes if is_full else self.sizes[: self.kept]):
+                return False
+        self._take(op, node, [(form, table[form[0]].element_type) for form in reads])
         return True
 
-    def _add(self, what: object, sources: Sequence[int], starts: Sequence[str]) -> list[int]:
-        match what:
-            case Elementwise():
-                return self.step(what.expression, sources)
-            case FusedReduce():
-                (number,) = self.step(what.expression, sources)
-                return [self.reduction(number, what.monoid, starts[0])]
-            case Reduce():
-                if not self.steps:
-                    self.step(_NOTHING, ())
-                return [self.reduction(sources[0], what.monoid, starts[0])]
-            case RowRegion():
-                numbers = list(sources)
-                waiting = list(what.reductions)
-                for k, (expression, given) in enumerate(
-                    zip(what.expressions, what.sources, strict=True)
-                ):
-                    numbers += self.step(expression, [numbers[x] for x in given])
-                    while waiting and waiting[0][0] == k:
-                        _, value, monoid, init = waiting.pop(0)
-                        numbers.append(self.reduction(numbers[value], monoid, init))
-                return [numbers[x] for x in what.results]
-        raise TypeError(f"{type(what).__name__} is no op on rows")
+    def _takes(self, value: ValueId, labels: Sizes, shape: Sizes) -> bool:
+        """Whether a value may be read: along its own dimensions of the space, in order."""
+        if shape != tuple(self.sizes[d] for d in labels if d < len(self.sizes)):
+            return False
+        inside = value in self.number_of
+        return list(labels) == (list(range(len(labels))) if inside else sorted(labels))
+
+    def _take(self, op: _Op, node: Node, reads: Sequence[tuple[Form, str]]) -> None:
+        numbers = []
+        for form, kind in reads:
+            if form[0] not in self.number_of:
+                self.operands.setdefault(form, kind)
+            place = list(self.operands).index(form) if form in self.operands else 0
+            numbers.append(self.number_of.get(form[0], -1 - place))
+
+        def new(count: int) -> None:
+            numbers.extend(range(self.count, self.count + count))
+            self.count += count
+
+        waiting = list(op.reductions)
+        for k, (expression, given) in enumerate(op.steps):
+            self.steps.append((expression, tuple(numbers[x] for x in given)))
+            new(len(expression.results))
+            while waiting and waiting[0][0] == k:
+                _, value, monoid, init = waiting.pop(0)
+                self.reductions.append((len(self.steps) - 1, numbers[value], monoid, init))
+                new(1)
+        self.number_of.update(zip(node.writes, (numbers[x] for x in op.results), strict=True))
 
     def node(self, last: Node, left: Sequence[ValueId]) -> Node:
         """Return the region as a node in the place of the last one; `left`: what others read."""
@@ -157,7 +152,7 @@ class _Chain:
             labels=tuple(labels for _, labels in self.operands),
             rank=len(self.sizes),
             dimensions=tuple(range(self.kept, len(self.sizes))),
-            operand_types=tuple(self.operand_types),
+            operand_types=tuple(self.operands.values()),
             expressions=tuple(expression for expression, _ in self.steps),
             sources=tuple(tuple(map(final, given)) for _, given in self.steps),
             reductions=tuple((k, final(x), monoid, init) for k, x, monoid, init in self.reductions),
