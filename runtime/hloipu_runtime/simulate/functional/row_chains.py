@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
 from hloipu_runtime.codelets.core.constants import text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce, as_region
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS
@@ -50,16 +50,15 @@ class _Op(NamedTuple):
 
 def _op_of(node: Node, rank: int, starts: Sequence[str]) -> _Op | None:
     """Return a node as an op on rows of a space; `starts`: what its reductions start from."""
-    match node.what:
+    what = node.what
+    if isinstance(what, FusedReduce) and not what.parts:
+        what = as_region(what, tuple(starts))
+    match what:
         case Elementwise(expression=expression, labels=labels):
             count = len(labels)
             results = range(count, count + len(expression.results))
             return _Op(labels, [(expression, range(count))], (), results)
-        case FusedReduce(part=0, expression=expression, labels=labels, monoid=monoid):
-            count = len(labels)
-            reduction = (0, count, monoid, starts[0])
-            return _Op(labels, [(expression, range(count))], [reduction], [count + 1])
-        case Reduce(part=0, body=None, monoid=monoid) if len(node.writes) == 1:
+        case Reduce(parts=(), body=None, monoid=monoid) if len(node.writes) == 1:
             return _Op([range(rank)], [(_NOTHING, ())], [(0, 0, monoid, starts[0])], [1])
         case RowRegion() as region:
             steps = list(zip(region.expressions, region.sources, strict=True))
