@@ -7,15 +7,11 @@ that are as small have each a sum of all terms, and all pieces are one call of n
 """
 
 from functools import cache, lru_cache
-from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
+from hloipu_runtime.kernels.contractions.blas_threads import SMALL_PRODUCTS, blas_libraries
 from hloipu_runtime.kernels.core.blocks import Array
-
-SMALL_PRODUCTS = 1_000_000
-"""Most multiplications of what is multiplied where it lies, as OpenBLAS says."""
 
 _F32 = np.dtype(np.float32)
 _AVX512 = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids"})
@@ -24,12 +20,6 @@ _MOST_TURNED, _FEWEST_TERMS = 1200, 128
 fewest terms that such a piece pays for (measured on Zen 4 with OpenBLAS 0.3.31)."""
 _ROWS, _ROWS_BY_TURNED, _COLUMNS = (64, 32, 24, 12), (64, 32), (64, 32)
 """Rows or columns of a piece, the best first: whole blocks of the kernels, whole cache lines."""
-
-
-@cache
-def blas_libraries() -> tuple[Any, ...]:
-    """Return the loaded BLAS libraries."""
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 @cache

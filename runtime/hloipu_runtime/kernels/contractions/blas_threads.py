@@ -9,19 +9,26 @@ side; one that wants another waits for them.
 """
 
 import os
+from functools import cache
 from threading import Condition, Lock
+from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
-from hloipu_runtime.kernels.contractions.blas_pieces import (
-    SMALL_PRODUCTS,
-    blas_libraries,
-    product,
-)
 from hloipu_runtime.kernels.core.blocks import Array
 
 ONE_THREAD_FLOPS = 20_000_000
 """Below this a second thread does not pay (measured on two x86-64 cores with OpenBLAS 0.3)."""
+
+SMALL_PRODUCTS = 1_000_000
+"""Most multiplications of what OpenBLAS multiplies where it lies; see `blas_pieces`."""
+
+
+@cache
+def blas_libraries() -> tuple[Any, ...]:
+    """Return the loaded BLAS libraries."""
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 class _Process:
@@ -55,6 +62,8 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
         _Process.products += 1
     try:
         if flops > 2 * SMALL_PRODUCTS and (single or max(_Process.given, default=1) == 1):
+            from hloipu_runtime.kernels.contractions.blas_pieces import product  # not to compile
+
             return product(a, b, out)
         whole: Array = np.matmul(a, b, out=out)
         return whole
