@@ -19,10 +19,9 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops import row_native
-from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.codelets.ops.row_region import FEWEST_ELEMENTS, RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
     TYPES,
@@ -78,7 +77,7 @@ def _wrong_rows(region: RowRegion, kind: str, elements: int, seed: int) -> tuple
     compared = wrong = 0
     while compared < elements:
         columns = int(2 ** generator.uniform(5.1, 13))
-        sizes = (max(1, NATIVE_ELEMENTS // columns) + int(generator.integers(1, 100)), columns)
+        sizes = (max(1, FEWEST_ELEMENTS // columns) + int(generator.integers(1, 100)), columns)
         operands, results = blocks_of(region, sizes)
         arrays = [values_of(kind, x.part, generator) for x in operands]
         bound, by_both = region.bound(operands, results), []

@@ -240,7 +240,8 @@ class CompiledProgram(Compiled):
         `functional` computes whole tensors, `exact` tile by tile; cycles are the same. `poison`
         fills tile memories before use, `seed` is where stateful random ops begin. `progress` is
         told again and again how many steps and iterations of loops are done, `watch` each value
-        that a step of the outermost level leaves, in storage form; both by the first participant.
+        that a step of the outermost level leaves, in storage form, and of steps that `functional`
+        computes together what others read; both by the first participant.
         `each`: in place of `arguments`, those of every participant, where there are several.
         `max_iterations`: iterations that a loop may take each time it is entered. `fast`: whether
         kernels may be compiled to machine code, where hloipu[fast] is installed, which is so by

@@ -36,7 +36,7 @@ ENTRY e {
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile kernels at once, and change threads as often as can be."""
-    monkeypatch.setattr(expression_plan, "NATIVE_ELEMENTS", 0)
+    monkeypatch.setattr(expression_plan, "NATIVE_WORK", 0)
     for name in ("COMPILING_WORK", "LOADING_WORK"):
         monkeypatch.setattr(native_expression, name, 0)
     native_expression.native_expression.cache_clear()

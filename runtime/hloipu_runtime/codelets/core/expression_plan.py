@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.core.expression_walk import (
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import NATIVE_ELEMENTS, Array
+from hloipu_runtime.kernels.core.blocks import NATIVE_WORK, Array, rounding_work
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
 
 _WALKED_ELEMENTS = 1 << 14
@@ -187,7 +187,7 @@ class Plan:
 
     def _gains_at(self, shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""
-        if self.gain * prod(shape) < NATIVE_ELEMENTS:
+        if not shape or self.gain * rounding_work(prod(shape)) < NATIVE_WORK:
             return False
         from hloipu_runtime.kernels.native.settings import is_there
 

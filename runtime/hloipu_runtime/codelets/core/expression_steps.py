@@ -284,6 +284,8 @@ def _convert(types: Sequence[str], element_type: str, parameters: Parameters) ->
     exact = (source.is_integer or before == "pred" or before in ("f16", "bf16", "f32")) and (
         target.is_float and not is_narrow(after)
     )
+    if after == "f32" and is_narrow(before) and before != "f8e8m0fnu":
+        return _copy(types, element_type, parameters)  # it is kept as f32
     if is_narrow(after) and before in ("f16", "bf16", "f32", "f64") and before != after:
 
         def narrow(x: list[Array], out: Array | None) -> Array:

@@ -23,7 +23,7 @@ from hloipu_runtime.codelets.core.native_lowering import lowered
 from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array, rounding_work
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
@@ -45,6 +45,8 @@ class NativeExpression:
         self._gain = gain
         self._work = 0.0
         self._staged: Staged | None = None
+        self._is_numpys = False
+        """Whether kernels have no part in it."""
         self._dtypes = [storage_dtype(x) for x in expression.result_types]
         """Of the results."""
         self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
@@ -61,23 +63,26 @@ class NativeExpression:
             self.count(prod(shape))
             if self._work < LOADING_WORK:
                 return None
-        compiler = the_compiler()
-        if compiler is None:
-            return None
         if self._staged is None:
-            self._staged = staged(lowered(self._expression, halves=compiler.halves))
-        if not self._staged.instructions:
+            compiler = the_compiler()
+            if compiler is not None:
+                self._staged = staged(lowered(self._expression, halves=compiler.halves))
+                self._is_numpys = not self._staged.instructions
+        if self._staged is None or self._is_numpys:
             return None
         computed = [
             result_like(arrays, shape, dtype) if out is None else out
             for dtype, out in zip(self._dtypes, outs, strict=True)
         ]
-        whole = [computed[0], *map(np.asarray, arrays)]  # numbers become arrays
-        if not all(x.flags.c_contiguous for x in whole):
-            align(whole, len(whole))
-        whole = [*whole[1:], *computed]
+        whole = [*map(np.asarray, arrays), *computed]  # numbers become arrays
         key = tuple([(x.shape, x.strides) for x in whole])
         idle = self._idle.get(key)
+        if idle is None and not all(x.flags.c_contiguous for x in whole):
+            aligned = [computed[0], *whole[: len(arrays)]]
+            align(aligned, len(aligned))
+            whole = [*aligned[1:], *computed]
+            key = tuple([(x.shape, x.strides) for x in whole])
+            idle = self._idle.get(key)
         if idle is None:
             if len(self._idle) >= _MOST_LAYOUTS:
                 self.let_go()
@@ -113,7 +118,7 @@ class NativeExpression:
 
     def count(self, elements: int) -> None:
         """Take notice that results of so many elements are asked for."""
-        self._work += self._gain * elements
+        self._work += self._gain * rounding_work(elements)
 
     def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
         """Return a kernel's code; None where it is not known and does not pay yet."""

@@ -94,7 +94,7 @@ class FusedReduce(Codelet):
         """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
         count = len(self.labels)
         if not results[0].grid and not self.parts:
-            return _region(self, self._texts([x.data for x in operands])).run(
+            return as_region(self, self._texts([x.data for x in operands])).run(
                 operands[:count], results
             )
         axes = len(results[0].grid)
@@ -135,7 +135,7 @@ class FusedReduce(Codelet):
 
         @lru_cache(maxsize=4)
         def started_from(texts: tuple[str, ...]) -> Bound:
-            return _region(self, texts).bound(operands, results)
+            return as_region(self, texts).bound(operands, results)
 
         count = len(operands)
 
@@ -249,7 +249,7 @@ class FusedReduce(Codelet):
 
 
 @lru_cache(maxsize=4096)
-def _region(codelet: FusedReduce, inits: tuple[str, ...]) -> RowRegion:
+def as_region(codelet: FusedReduce, inits: tuple[str, ...]) -> RowRegion:
     """Return whole reductions as a region of rows of one step."""
     count, results = len(codelet.labels), len(inits)
     return RowRegion(

@@ -30,7 +30,7 @@ from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, NATIVE_ELEMENTS, aligned_empty, put
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, aligned_empty, put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
+
+FEWEST_ELEMENTS = 1 << 14
+"""From here on kernels of rows, whose call takes some 15 us, beat calls of numpy."""
 
 
 @codelet
@@ -140,7 +143,7 @@ class RowRegion(Codelet):
         whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
         along = tuple(axes + d for d in self.dimensions)
         kept, elements = len(whole) - len(along), prod(whole)
-        if elements < NATIVE_ELEMENTS or not is_there():
+        if elements < FEWEST_ELEMENTS or not is_there():
             return None
         from hloipu_runtime.codelets.ops.row_native import Steps, are_kernels, as_rows, native_rows
 

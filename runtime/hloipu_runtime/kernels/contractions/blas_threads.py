@@ -21,9 +21,12 @@ from hloipu_runtime.kernels.core.blocks import Array
 ONE_THREAD_FLOPS = 20_000_000
 """Below this a second thread does not pay (measured on two x86-64 cores with OpenBLAS 0.3)."""
 
+SMALL_PRODUCTS = 1_000_000
+"""Most multiplications of what OpenBLAS multiplies where it lies; see `blas_pieces`."""
+
 
 @cache
-def _libraries() -> tuple[Any, ...]:
+def blas_libraries() -> tuple[Any, ...]:
     """Return the loaded BLAS libraries."""
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
@@ -47,7 +50,10 @@ class _Process:
 
 
 def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> Array:
-    """Return `np.matmul` of two operands, on one thread or on all as a product of `flops` asks."""
+    """Return `np.matmul` of two operands, on one thread or on all as a product of `flops` asks.
+
+    What one thread does is cut into pieces where that is quicker.
+    """
     single = flops < ONE_THREAD_FLOPS
     lock = _Process.lock
     with lock:
@@ -55,8 +61,12 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
             _wait_and_set(single=single)
         _Process.products += 1
     try:
-        product: Array = np.matmul(a, b, out=out)
-        return product
+        if flops > 2 * SMALL_PRODUCTS and (single or max(_Process.given, default=1) == 1):
+            from hloipu_runtime.kernels.contractions.blas_pieces import product  # not to compile
+
+            return product(a, b, out)
+        whole: Array = np.matmul(a, b, out=out)
+        return whole
     finally:
         with lock:
             _Process.products -= 1
@@ -92,12 +102,12 @@ def _wait_and_set(*, single: bool) -> None:
     _Process.waiting -= 1
     if _Process.single is not single:
         if _Process.single is None or not _Process.blocks:  # a kernel called by itself
-            _Process.given = tuple(library.num_threads for library in _libraries())
+            _Process.given = tuple(library.num_threads for library in blas_libraries())
         _set(single=single)
 
 
 def _set(*, single: bool) -> None:
-    for library, threads in zip(_libraries(), _Process.given, strict=True):
+    for library, threads in zip(blas_libraries(), _Process.given, strict=True):
         if threads == 1:
             continue  # it never had another number
         library.set_num_threads(1 if single else threads)

@@ -25,8 +25,8 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import is_known
-from hloipu_runtime.simulate.functional.logical_form import Node
 from hloipu_runtime.simulate.functional.node_source import node_lines
+from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 General = Callable[[Node], Callable[..., None]]

@@ -35,7 +35,8 @@ from hloipu_runtime.simulate.functional.block_source import (
 )
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import first_values, with_known_values
-from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node, collapse
+from hloipu_runtime.simulate.functional.logical_form import collapse
+from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state

@@ -11,7 +11,7 @@ from math import prod
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Definition, ValueId
-from hloipu_runtime.simulate.functional.logical_form import Collapsed, Node
+from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.whole_tensors import REUSED_ELEMENTS, Values
 
 Compute = Callable[[Node, Values], None]

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.ops.move import Transpose
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.proof.exchanges import is_plain_copy
 from hloipu_runtime.program.steps import (
     Call,
     ComputeSet,
-    Definition,
     Exchange,
     If,
     Parallel,
@@ -27,43 +25,8 @@ from hloipu_runtime.program.steps import (
     ValueId,
     function_path,
 )
-
-What = (
-    Codelet
-    | Definition
-    | StreamIn
-    | StreamOut
-    | Collective
-    | Repeat
-    | RepeatWhile
-    | If
-    | Switch
-    | Call
-)
-
-
-@dataclass(frozen=True)
-class Node:
-    """One step of the logical form."""
-
-    what: What
-    place: str
-    reads: tuple[ValueId, ...]
-    writes: tuple[ValueId, ...]
-    frees: tuple[ValueId, ...] = ()
-    """Values of this block that are read here for the last time."""
-    blocks: tuple["Collapsed", ...] = ()
-    block_values: tuple[tuple[ValueId, ...], ...] = ()
-    """Of branches: what each leaves behind. Of loops: what an iteration leaves for the next one."""
-
-
-@dataclass(frozen=True)
-class Collapsed:
-    """The nodes of one sequence."""
-
-    nodes: tuple[Node, ...]
-    outside: frozenset[ValueId]
-    """Values of enclosing blocks that are read here or deeper."""
+from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
+from hloipu_runtime.simulate.functional.row_chains import with_row_chains
 
 
 def collapse(program: Program) -> Collapsed:
@@ -81,7 +44,9 @@ def _block(
     results: frozenset[ValueId],
 ) -> Collapsed:
     """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
-    nodes = _merged(program, list(_nodes(program, body, place)), results)
+    constants = dict(program.constants.values())
+    nodes = _merged(program, list(_nodes(program, body, place)), results, constants)
+    nodes = with_row_chains(nodes, program.values, results, constants)
     own = set(given)
     for node in nodes:
         own.update(node.writes)
@@ -196,14 +161,18 @@ def _choice(program: Program, step: If | Switch, place: str) -> Node:
     return Node(step, place, _unique(reads), writes, (), tuple(blocks), left)
 
 
-def _merged(program: Program, nodes: list[Node], results: frozenset[ValueId]) -> list[Node]:
+def _merged(
+    program: Program,
+    nodes: list[Node],
+    results: frozenset[ValueId],
+    constants: dict[ValueId, Array],
+) -> list[Node]:
     """Put partial results and their combination together where a codelet knows the whole form.
 
     Likewise a result and its transpose.
 
     Exact sums partials tile by tile, this sums in one go: the same up to reassociation.
     """
-    constants = dict(program.constants.values())
     readers: dict[ValueId, int] = {}
     for node in nodes:
         for value in node.reads:

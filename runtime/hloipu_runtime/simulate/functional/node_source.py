@@ -14,7 +14,7 @@ from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.buffers import Buffer, Buffers
-from hloipu_runtime.simulate.functional.logical_form import Node
+from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.whole_tensors import REUSED_ELEMENTS, overwritten_operands
 from hloipu_runtime.simulate.run.owning import first_held_alone
 

@@ -11,7 +11,7 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Definition, Piece
-from hloipu_runtime.simulate.functional.logical_form import Node
+from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.run.host import Counts, Host
 from hloipu_runtime.simulate.run.owning import is_held_alone, references_here
 

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hloipu_runtime.kernels.contractions import blas_pieces
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions
 from hloipu_runtime.kernels.contractions.dot import (
     RaggedDotDimensions,
@@ -300,3 +301,34 @@ def test_other_types_and_dimensions_are_those_of_dot_general() -> None:
     assert wide.dtype == np.float32
     np.testing.assert_array_equal(wide, np.full((3, 2), 2.0))
     np.testing.assert_array_equal(whole, np.full((3, 2), 4))
+
+
+@pytest.mark.parametrize(
+    ("lead", "rows", "depth", "columns"),
+    [((), 50, 140, 300), ((), 200, 300, 40), ((2,), 70, 130, 128), ((3, 1), 16, 700, 101)],
+)
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+def test_pieces_make_the_whole(
+    lead: tuple[int, ...], rows: int, depth: int, columns: int, turned: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(blas_pieces, "multiplies_in_place", lambda: True)
+    calls: list[int] = []
+    many = blas_pieces._many
+
+    def counted(a: Array, b: Array, out: Array, rows: int) -> None:
+        calls.append(rows)
+        many(a, b, out, rows)
+
+    monkeypatch.setattr(blas_pieces, "_many", counted)
+    a = DRAWN.standard_normal((*lead, rows, depth)).astype(np.float32)
+    b = DRAWN.standard_normal((depth, columns)).astype(np.float32)
+    if "a" in turned:
+        a = np.ascontiguousarray(a.swapaxes(-1, -2)).swapaxes(-1, -2)
+    if "b" in turned:
+        b = np.asfortranarray(b)
+    place = np.full((*lead, rows, columns), np.nan, np.float32)
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    for found in (blas_pieces.product(a, b, None), blas_pieces.product(a, b, place)):
+        np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert len(calls) == (0 if turned == "b" and rows > 75 else 2)

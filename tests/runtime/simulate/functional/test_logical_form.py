@@ -13,7 +13,8 @@ from hloipu_runtime.program.steps import (
     StreamOut,
     Sync,
 )
-from hloipu_runtime.simulate.functional.logical_form import Node, collapse
+from hloipu_runtime.simulate.functional.logical_form import collapse
+from hloipu_runtime.simulate.functional.nodes import Node
 from tests.support.program_builder import ProgramBuilder, rows
 
 ROWS = rows(2, 3)
