@@ -287,7 +287,9 @@ def _shared(
     """Of what is light and made of parameters: by letter and by what it reads."""
     for at, key in keys.items():
         x = computation.instructions[at]
-        if is_light(x) and all(i in value or i not in keys for i in x.operands):
+        # What is spread is handed to blocks, not what comes of it.
+        is_whole = x.opcode != "broadcast" and is_light(x)
+        if is_whole and all(i in value or i not in keys for i in x.operands):
             read = tuple(value.get(i, constant_key(computation, i) or i) for i in x.operands)
             same = makers.setdefault(key, {}).setdefault(read, [])
             same.append(at)
