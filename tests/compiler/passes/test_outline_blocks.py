@@ -89,15 +89,15 @@ def test_what_layers_share_and_constants_end_no_block(again: bool) -> None:
     Layers are handed the mask as it is, and spread it themselves.
     """
     layers = range(5)
-    lines = ["  x0 = f32[256,8] parameter(0)", "  p = f32[8] parameter(1)"]
+    lines = ["  x0 = f32[256,8] parameter(0)", "  p = f32[256] parameter(1)"]
     for n in layers:
         mask = 3 if again and n > 2 else 0
         lines += [
             f"  w{n} = f32[8,8] parameter({n + 2})",
             f"  y{n} = f32[256,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
             "rhs_contracting_dims={0}",
-            *([f"  m{n} = f32[8] tanh(p)"] if n == mask else []),
-            *([f"  s{n} = f32[256,8] broadcast(m{n}), dimensions={{1}}"] if n == mask else []),
+            *([f"  m{n} = f32[256] tanh(p)"] if n == mask else []),
+            *([f"  s{n} = f32[256,8] broadcast(m{n}), dimensions={{0}}"] if n == mask else []),
             f"  c{n} = f32[8] constant({{{', '.join(str(n + k) for k in range(8))}}})",
             f"  b{n} = f32[256,8] broadcast(c{n}), dimensions={{1}}",
             f"  z{n} = f32[256,8] multiply(y{n}, s{mask})",
@@ -109,7 +109,7 @@ def test_what_layers_share_and_constants_end_no_block(again: bool) -> None:
     assert len(calls(after)) == len(layers)
     (block,) = {after.computation[name] for name in calls(after)}
     given = [block.instructions[at].shape for at in block.parameters]
-    assert sorted(map(byte_count, given)) == [8 * 4, 8 * 4, 8 * 8 * 4, 256 * 8 * 4]
+    assert sorted(map(byte_count, given)) == [8 * 4, 8 * 8 * 4, 256 * 4, 256 * 8 * 4]
 
 
 def test_many_layers_take_linear_work() -> None:
