@@ -31,6 +31,8 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
 _MOST = 1 << 60
+_STAYS = (-1, 0)
+"""Rank of what is not moved; of what is: the old place of the first, then bytes taken away."""
 _MOST_READERS = 64
 """Of a value, to be looked at; what more read is taken to be there all the time."""
 _MOST_MAKERS = 3
@@ -219,17 +221,16 @@ def freed_early(
 ) -> list[int]:
     """Return an order in which what frees more than it makes comes as early as it can.
 
-    By itself, or with what it alone reads, as a product that is transposed: where its operands are
+    With what it alone reads, as a product that is transposed, or by itself: where its operands are
     there, or behind the last one that reads the same.
     """
     moves = _Moves(order, buffers)
     after = _followers(before)
     for at in order:
-        for group in dict.fromkeys(((at,), moves.with_makers(at, before, after))):
+        for group in dict.fromkeys((moves.with_makers(at, before, after), (at,))):
             place = moves.early_place(group, before)
             if place is not None:
-                for member in group:
-                    moves.place[member] = place
+                moves.move(group, place, before)
                 break
     return moves.order()
 
@@ -240,7 +241,9 @@ class _Moves:
     def __init__(self, order: Sequence[int], buffers: Buffers) -> None:
         self.old = _places(order)
         self.place = list(self.old)
-        """Of each instruction; among equals the old place decides."""
+        """Of each instruction; among equals the rank decides, and then the old place."""
+        self._rank = [_STAYS] * len(self.old)
+        """Among those at one place, before `old`."""
         self._buffers = buffers
         self._readers = _readers(buffers)
 
@@ -280,11 +283,12 @@ class _Moves:
         around = {i for member in group for i in before[member]}.difference(group)
         old, now = self.old[group[0]], min(self.place[i] for i in group)
         first = max((self.place[i] for i in around), default=now)
+        bytes_made = self.bytes_made(group)
+        is_taken = not bytes_made and any(self._buffers.makes[i] for i in group)
+        if is_taken and first <= now:  # they cost nothing wherever they are
+            return first
         if first >= now - 1:
             return None
-        bytes_made = self.bytes_made(group)
-        if not bytes_made:  # they cost nothing wherever they are
-            return first if self.freed(group, (self.old[group[-1]], -1)) else None
         others = [
             max((self.place[i] for i in readers), default=-1)
             for readers in self._others(group).values()
@@ -294,6 +298,21 @@ class _Moves:
             if place < now - 1 and self.freed(group, (place, old)) > bytes_made:
                 return place
         return None
+
+    def move(self, group: tuple[int, ...], place: int, before: Sequence[tuple[int, ...]]) -> None:
+        """Put instructions at a place: what is taken away behind its operands, small ones first.
+
+        So equal layers have their gradients in one order, whatever that of the result is.
+        """
+        around = {i for member in group for i in before[member]}.difference(group)
+        behind = max([_STAYS, *(self._rank[i] for i in around if self.place[i] == place)])
+        if self.bytes_made(group):
+            rank = max((self.old[group[0]], 0), behind)
+        else:
+            size = sum(self._buffers.sizes[b] for b in self._buffers.makes[group[-1]])
+            rank = behind[0], max(size, behind[1])
+        for member in group:
+            self.place[member], self._rank[member] = place, rank
 
     def freed(self, group: tuple[int, ...], place: tuple[int, int]) -> int:
         """Return the bytes that instructions read as the last ones, were they at a place."""
@@ -316,7 +335,8 @@ class _Moves:
 
     def order(self) -> list[int]:
         """Return the instructions in their new order."""
-        return sorted(range(len(self.place)), key=lambda at: (self.place[at], self.old[at]))
+        every = zip(self.place, self._rank, self.old, strict=True)
+        return [at for *_, at in sorted((*key, at) for at, key in enumerate(every))]
 
 
 def _places(order: Sequence[int]) -> list[int]:
