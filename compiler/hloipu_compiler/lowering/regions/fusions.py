@@ -159,7 +159,8 @@ def rows_lowered(context: LoweringContext, op_by_op: OpByOp) -> Sequence[Value]:
     last = rows.ops[rows.results[0]].what
     is_one = len(rows.results) == 1 and isinstance(last, Reduction)
     forms: list[Candidate] = [op_by_op]
-    if is_one or _are_cut(context, rows):
+    few = prod(rows.space[d] for d in rows.kept) < context.builder.tile_count
+    if is_one or few or _are_cut(context, rows):
         from hloipu_compiler.lowering.regions.rows_over_tiles import rows_over_tiles
 
         forms.append(partial(rows_over_tiles, context, rows))
