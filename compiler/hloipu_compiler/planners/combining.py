@@ -104,8 +104,6 @@ def _beginnings(
     What is left is counted by a leading dimension, which may be 1, and the others.
     """
     for count in range(1, len(add.dimensions)):
-        if prod(shape[:count]) == 1:
-            continue  # would leave all as it is
         left = (1, *shape[count:])
         placement = gathered(mapping, shape[count:])
         if placement is not None and prod(shape[:count]) > 1:
