@@ -21,7 +21,6 @@ _GRID = (
     "elements where 2,181 would be even. The most even grids leave all channels in each part, so "
     "that norms exchange more partial sums than they save, and next ops move what lies otherwise."
 )
-_SUMS = "Each of five or six sums over positions loads its operands for itself."
 _GIVEN = "A parameter lies as it does for any reader; results are made where their reader is."
 _BITS = (
     "poplibs's vertex draws its bits from the machine and masks in the same loop. Bits of the text "
@@ -54,15 +53,8 @@ REASONS: dict[str, tuple[str, ...]] = {
         "JAX's normal numbers are the inverse of erf of uniform ones, a polynomial of f32 and a "
         "logarithm; poplibs adds up what the chip draws, which are other numbers.",
     ),
-    "batch norm, gradients": (_GRID, _SUMS),
-    "batch norm, f32 inside": (_WIDE, _GRID),
-    "batch norm, f32 inside, gradients": (_WIDE, _GRID, _SUMS),
     "batch norm inference": (_GRID,),
     "batch norm inference, constants f32": (_WIDE, _GRID),
-    "group norm, gradients": (
-        "Groups of channels do not lie together, and the operand's gradient is computed in f32, as "
-        "the text has it; poplin takes channels apart in its layouts.",
-    ),
     "concatenate": (_GIVEN, _SMALL),
     "split": (_GIVEN, "Three results lie on all tiles each, so that all of it is exchanged."),
     "slice": (

@@ -43,6 +43,8 @@ class Op(NamedTuple):
     element_type: str
     is_full: bool
     """Whether it has an element for each element of the space, as far as ops go."""
+    name: str = ""
+    """Of the instruction, where it is one."""
 
 
 @dataclass
@@ -208,9 +210,9 @@ class _Reader:
         is_full = level != self.rows.kept
         node = Node(x.opcode, arguments, kind, node_parameters(x))
         if x.opcode == "convert":
-            return self._add(Op(node, kind, is_full))
+            return self._add(Op(node, kind, is_full, x.name))
         if node not in self.nodes:
-            self.nodes[node] = self._add(Op(node, kind, is_full))
+            self.nodes[node] = self._add(Op(node, kind, is_full, x.name))
         return self.nodes[node]
 
     def _reduction(self, frame: _Frame, x: Instruction) -> int:
@@ -225,7 +227,7 @@ class _Reader:
             raise NotRows
         kind = array_shape(x.shape).element_type.name
         value = self._value(frame, x.operands[0], level)
-        return self._add(Op(Reduction(value, monoid, scalar_text(init)), kind, False))
+        return self._add(Op(Reduction(value, monoid, scalar_text(init)), kind, False, x.name))
 
     def _add(self, op: Op) -> int:
         if len(self.rows.ops) >= MOST_OPS:

@@ -16,7 +16,6 @@ from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Val
 from hloipu_compiler.lowering.ops.elementwise import sourced
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction, flat_rows
 from hloipu_compiler.lowering.regions.row_steps import row_region
-from hloipu_compiler.lowering.regions.rows_over_tiles import rows_over_tiles
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -158,10 +157,27 @@ def rows_lowered(context: LoweringContext, op_by_op: OpByOp) -> Sequence[Value]:
     if rows is None or not prod(rows.space):
         return op_by_op()
     last = rows.ops[rows.results[0]].what
-    forms: list[Candidate] = [op_by_op, partial(rows_over_tiles, context, rows)]
-    if len(rows.results) > 1 or not isinstance(last, Reduction):
+    is_one = len(rows.results) == 1 and isinstance(last, Reduction)
+    forms: list[Candidate] = [op_by_op]
+    few = prod(rows.space[d] for d in rows.kept) < context.builder.tile_count
+    if is_one or few or _are_cut(context, rows):
+        from hloipu_compiler.lowering.regions.rows_over_tiles import rows_over_tiles
+
+        forms.append(partial(rows_over_tiles, context, rows))
+    if not is_one:
         forms.append(partial(_whole_rows, context, rows))
     return cheapest(context.builder, forms, _key(context, rows))
+
+
+def _are_cut(context: LoweringContext, rows: FlatRows) -> bool:
+    """Whether tiles have parts of rows, of some operand."""
+    for op in rows.ops:
+        if isinstance(op.what, Operand):
+            spans = context.builder.variables[op.what.held.variable].mapping.spans
+            along = zip(op.what.labels, spans, strict=True)
+            if any(d in rows.dimensions and span.axis >= 0 for d, span in along):
+                return True
+    return False
 
 
 def _key(context: LoweringContext, rows: FlatRows) -> Hashable:

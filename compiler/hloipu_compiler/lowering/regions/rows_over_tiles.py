@@ -30,7 +30,10 @@ def rows_over_tiles(context: LoweringContext, rows: FlatRows) -> Sequence[Value]
     steps = Steps(rows, keeps_in_places=False)
     if steps.is_too_deep or len({*rows.results}) < len(rows.results):
         return None
-    return _Writer(context, rows, steps).written()
+    origin = context.builder.origin
+    leaves = _Writer(context, rows, steps).written()
+    context.builder.origin = origin
+    return leaves
 
 
 class _Writer:
@@ -91,6 +94,7 @@ class _Writer:
             builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
             builder.code_price,
         )
+        builder.origin = rows.ops[next(iter(reductions))].name or builder.origin
         first, *others = plan.stages
         cut = first.codelet
         if not isinstance(cut, Reduce):
@@ -147,6 +151,7 @@ class _Writer:
             len(dimensions),
         )
         sizes = tuple(rows.space[d] for d in dimensions)
+        builder.origin = rows.ops[stored[-1]].name or builder.origin
         wishes = builder.preferences
         if not is_full:
             builder.preferences = ()

@@ -261,15 +261,14 @@ def _reduced_wide(draft: Draft, op: Instruction) -> Instruction | None:
     source = draft.add(op, "convert", ArrayShape(F32, inner.dimensions), operand.operands)
     seen = draft.add(op, "reshape", ArrayShape(F32, _sizes(operand)), (source,))
     zero = draft.add(op, "constant", ArrayShape(F32), literal=Literal("0"))
-    how = {"dimensions": op.attributes.integers("dimensions"), "to_apply": region}
-    whole = Attributes(how, (region,))
-    wide = op._replace(
-        operands=(seen, zero), attributes=whole, shape=ArrayShape(F32, shape.dimensions)
-    )
+    dimensions = op.attributes.integers("dimensions")
+    how = Attributes({"dimensions": dimensions, "to_apply": region}, (region,))
+    few = ArrayShape(F32, shape.dimensions)
+    wide = op._replace(operands=(seen, zero), attributes=how, shape=few)
     split = _reduce(draft, wide)
     if split is None:
         return None
-    total = draft.add(op, split.opcode, wide.shape, split.operands, split.attributes)
+    total = draft.add(op, split.opcode, few, split.operands, split.attributes)
     return became(op, "convert", (total,))
 
 

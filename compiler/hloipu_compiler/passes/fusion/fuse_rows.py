@@ -24,7 +24,7 @@ from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE,
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import with_operands
 from hloipu_compiler.passes.fusion.fuse_elementwise import running
-from hloipu_compiler.passes.fusion.row_finding import RowFinder, sizes_of
+from hloipu_compiler.passes.fusion.row_finding import RowFinder, is_broadcast, sizes_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -166,10 +166,9 @@ def _only_copied(computation: Computation, bodies: "Sequence[_Body]") -> set[int
     inside = {position for body in bodies for position in body.inside}
     unread: set[int] = set()
     for position in sorted({p for body in bodies for p in body.copied}, reverse=True):
-        is_broadcast = computation.instructions[position].opcode == "broadcast"
         readers = computation.users[position]
         if (
-            is_broadcast
+            is_broadcast(computation.instructions[position])
             and position != computation.root
             and all(u in inside or u in unread for u in readers)
         ):
@@ -217,7 +216,7 @@ class _Body:
             return
         if op.opcode == "constant" and not sizes_of(op):
             self.copied[operand] = None
-        elif op.opcode == "broadcast":
+        elif is_broadcast(op):
             self._reads(op.operands[0])
             self.copied[operand] = None
         else:

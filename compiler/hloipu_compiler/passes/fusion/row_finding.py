@@ -88,7 +88,7 @@ class RowFinder:
         instructions = self.computation.instructions
         sources = []
         for operand in op.operands:
-            while instructions[operand].opcode == "broadcast":
+            while is_broadcast(instructions[operand]):
                 operand = instructions[operand].operands[0]
             sources.append(operand)
         return sources
@@ -245,6 +245,11 @@ def _is_elementwise(computation: Computation, op: Instruction) -> bool:
         and sizes is not None
         and all(sizes_of(computation.instructions[i]) == sizes for i in op.operands)
     )
+
+
+def is_broadcast(op: Instruction) -> bool:
+    """Whether an op repeats its operand: regions have copies of such."""
+    return op.opcode == "broadcast"
 
 
 def sizes_of(op: Instruction) -> Sizes | None:

@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.costs.elementwise_rates import (
 )
 from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.codelets.costs.expression_loops import Repeats, loop_work, repeats_of
-from hloipu_runtime.codelets.costs.issuing import cast_slots, table_name
+from hloipu_runtime.codelets.costs.issuing import ZERO, cast_slots, table_name
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import (
     TileWork,
@@ -35,6 +35,9 @@ _LOOP_UNARY, _LOOP_EXTERNAL, _LOOP_BINARY = 4, 2, 5
 """Load, store and loop added to a rate that lacks them; external: hand-written add, sub, mul."""
 _ROW, _ALIGNED_ROW = 25, 7
 """Of a row with a number of its own (BroadcastVectorOuter); aligned: whole vectors fill rows."""
+_RELU_SUPERVISOR, _RELU_WORKER, _RELU_VECTOR = 9, 23, 2
+"""Of popnn's relu (lib/popnn/popnnCycleEstimators.cpp, nonLinearity1DCycleEstimator); of a vector,
+which is said to take 1, the load and the store."""
 _EXTERNAL = frozenset({"add", "subtract", "multiply"})
 
 
@@ -95,7 +98,20 @@ def _single(
     arguments = [repeats[number] if number < count else constant for number in node.arguments]
     repeated = next((x for x in arguments if x is not None), None)
     slots = _binary_slots(op, node, argument_type, repeated, elements, contexts)
-    return _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
+    work = _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
+    if not _is_relu(expression, node):
+        return work
+    turns = _over(share, _vector(column_of(argument_type)))
+    relu = Slots(_RELU_WORKER + _RELU_VECTOR * (1 + turns))
+    return min(work, _shared(machine, _RELU_SUPERVISOR, relu, argument_type, node, share))
+
+
+def _is_relu(expression: Expression, node: Node) -> bool:
+    """Whether an op is the larger of a float and zero."""
+    if node.op != "maximum" or column_of(node.element_type) not in ("f32", "f16"):
+        return False
+    made = [x - len(expression.operand_types) for x in node.arguments]
+    return any(x >= 0 and expression.nodes[x].parameters == ZERO for x in made)
 
 
 def _binary_slots(

@@ -80,7 +80,7 @@ _CAST_OPERAND = 2
 """Of a division of f16, for an operand that is not one number."""
 _CHOOSING = 3
 """Between two values by a mask: and, and-not, or; the first alone where one value is zero."""
-_ZERO = (("value", "0x0.0p+0"),)
+ZERO = (("value", "0x0.0p+0"),)
 _UNPACKING = 2
 """Of a mask from truth values in memory, a vector; assumed."""
 _SCALAR_CONVERT_SLOTS = 2
@@ -151,7 +151,7 @@ def _choosing(expression: Expression, node: Node) -> Slots:
     slots = _CHOOSING
     for value in values:
         constant = _node(expression, value, "constant")
-        if constant is not None and constant.parameters == _ZERO:
+        if constant is not None and constant.parameters == ZERO:
             slots = 1
     loaded = predicate < count
     return Slots(slots + (_UNPACKING if loaded else 0), _UNPACKING if loaded else 0)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
-from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Block,
@@ -21,7 +20,6 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.constants import text_of
-from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import one_of
 from hloipu_runtime.codelets.core.straight import Straight, run_calls
@@ -104,6 +102,8 @@ class FusedReduce(Codelet):
             arranged(x.data, labels, self.rank, axes)
             for x, labels in zip(operands, self.labels, strict=False)
         ]
+        from hloipu_runtime.codelets.core.expression import plan_of
+
         zeros = (0,) * self.rank
         blocks = [
             Block(np.broadcast_to(made, grid + sizes), grid, sizes, zeros, sizes)
@@ -151,6 +151,8 @@ class FusedReduce(Codelet):
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the expression and the reduction as calls, of small arrays; of one result."""
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+
         count = len(self.labels)
         grid = results[0].grid
         axes = len(grid)

@@ -96,7 +96,8 @@ def test_all_ways_compute_the_same(machine: Any, candidate: int) -> None:
     run = run_on_tiles(sized(NORM, 9, 40), machine, [rows, scale])
     close(run.functional, run.evaluated)
     close(run.exact, run.evaluated)
-    assert ("row_region" in codelets(run.program)) == (candidate == 2)
+    # Nine rows are many for four tiles: they are not cut there.
+    assert ("row_region" in codelets(run.program)) == (candidate > (machine is GC200))
 
 
 @pytest.mark.parametrize(("dimension", "kept"), [(0, 600), (1, 24)])
@@ -136,7 +137,7 @@ ENTRY e {
 """
 
 
-@pytest.mark.parametrize("sizes", [(6, 5, 8), (32, 40, 8)])
+@pytest.mark.parametrize("sizes", [(33, 7, 12), (32, 40, 8)])
 def test_sums_that_wait_for_the_same_are_one_vertex(
     sizes: tuple[int, int, int], candidate: int
 ) -> None:

@@ -72,6 +72,21 @@ def test_conversions_between_integers_and_floats_take_two_slots(before: str, aft
     assert work_of("convert", ("s32",), "s64", (60,)) == TileWork(12 + 6 * (37 + 10 * 5), 0)
 
 
+@pytest.mark.parametrize(("zero", "elements", "cycles"), [
+    # 90 vectors of a worker, with popnn's relu; 3 with popops's maximum.
+    ("0x0.0p+0", 2137, 9 + 6 * (20 + 3 + 2 * 2 + 2 * 89)),
+    ("0x0.0p+0", 60, 11 + 6 * (20 + 3 * 3)),
+    ("0x1.0p+0", 2137, 11 + 6 * (20 + 3 * 90)),
+])  # fmt: skip
+def test_the_larger_of_a_float_and_zero_is_popnns_relu(
+    zero: str, elements: int, cycles: int
+) -> None:
+    nodes = Node("constant", (), "f16", (("value", zero),)), Node("maximum", (0, 1), "f16")
+    codelet = Elementwise(Expression(("f16",), nodes, (2,)), ((0,),), 1)
+    x = Tensor("f16", (elements,))
+    assert codelet.work(TINY, [x], [x]) == TileWork(cycles)
+
+
 def test_compare_is_priced_by_direction() -> None:
     for direction, cycles in (("LT", 14), ("NE", 20)):
         found = work_of("compare", ("f32", "f32"), "pred", (60,), direction=direction)
