@@ -36,7 +36,6 @@ Choice = tuple[Spec | None, ...]
 """Of each class of arrays; None: propagation decides."""
 
 _SAME = ELEMENTWISE | frozenset({"copy", "opt-barrier"})
-_SPREAD = frozenset("broadcast constant iota".split())
 _ROUNDS = 3
 """Ops away that are looked at to see whether parameters are alike: a product, what it multiplies,
 and what that is made from."""
@@ -294,7 +293,8 @@ def _met(entry: Computation) -> list[int]:
         for i in x.operands if x.opcode in _SAME else ():
             other = entry.instructions[i]
             # A number that is spread out may be there once for many arrays.
-            if other.opcode not in _SPREAD and _sizes(other) == _sizes(x):
+            is_own = other.opcode in _SAME or other.parameter_number >= 0
+            if is_own and _sizes(other) == _sizes(x):
                 first[of(i)] = of(position)
     return [of(i) for i in range(len(first))]
 
