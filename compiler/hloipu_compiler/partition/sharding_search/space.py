@@ -44,7 +44,7 @@ _LARGE = 100
 _ROOM = 90
 """Percent of an IPU's memory that arrays and code may take: the rest is for copies and what does
 not come out even. Assumed."""
-_LONG = 1_000
+LONG = 1_000
 """Instructions of a module that is folded, if it has equal layers. Assumed."""
 _ARRAY_ROOM = 85
 """Percent that arrays alone may take, where code is not counted. Assumed."""
@@ -83,7 +83,7 @@ class Space:
         self.places = _places(module)
         first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
         numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
-        short = folded(module, system.state) if module.instruction_count > _LONG else None
+        short = folded(module, system.state) if module.instruction_count > LONG else None
         alike = _alike_parameters(module, short.alike if short else ())
         self.classes = [tuple(numbers[p] for p in c) for c in alike]
         self.results = len(parameter_arrays(module))

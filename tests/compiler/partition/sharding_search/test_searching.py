@@ -202,7 +202,7 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
     given = arrays(jnp.float16), arrays(jnp.float32), jax.ShapeDtypeStruct((2048, 512), jnp.float16)
     lowered = jax.jit(step, donate_argnums=(0, 1)).lower(*given)
     module = module_of(lowered.as_text(dialect="hlo"))
-    monkeypatch.setattr(space, "_LONG", 100)
+    monkeypatch.setattr(space, "LONG", 100)
     looked = Space(module, system_of(module, 4, 1472))
     assert looked.folded is not None
     assert looked.op_count < 0.6 * module.instruction_count
