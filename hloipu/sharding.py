@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 MOST_SECONDS = 60.0
-"""For looking for shardings or for a cut, where no time limit says otherwise."""
+"""Of a processor, for looking for shardings or for a cut, where no time limit says otherwise."""
 _MOST_ROWS = 12
 ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""

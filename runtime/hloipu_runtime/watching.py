@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from math import inf
-from time import monotonic
+from time import monotonic, process_time
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -82,14 +82,21 @@ class _EndedError(BaseException):
 class Search:
     """How long one may look for something better than what is there, and why looking ended early.
 
-    Work is ended where it tells how far it is. `clock` gives seconds.
+    Work is ended where it tells how far it is. `clock` gives seconds; without a limit parts of the
+    search go by those of the processor, which `work_clock` gives, however busy the machine is.
     """
 
-    def __init__(self, seconds: float | None = None, clock: Callable[[], float] = monotonic):
+    def __init__(
+        self,
+        seconds: float | None = None,
+        clock: Callable[[], float] = monotonic,
+        work_clock: Callable[[], float] = process_time,
+    ) -> None:
         self.ended: str = ""
         """Why: `interrupted`, say; empty as long as it was not."""
         self._clock = clock
-        self._start = clock()
+        self._work_clock = work_clock
+        self._start, self._work_start = clock(), work_clock()
         self._seconds = seconds
         self._part: float | None = None
         self._is_over = False
@@ -142,6 +149,8 @@ class Search:
         return True
 
     def _gone(self) -> float:
+        if self._seconds is None:
+            return self._work_clock() - self._work_start
         return self._clock() - self._start
 
     def limit(self, seconds: float | None) -> None:

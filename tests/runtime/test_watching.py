@@ -50,6 +50,20 @@ def test_work_ends_when_its_time_is_up(
     assert heard
 
 
+def test_a_block_ends_by_itself_without_a_limit() -> None:
+    clock = Clock()
+    search = Search(None, work_clock=clock)
+    log: list[str] = []
+    with search.within(5):
+        assert search.left() == float("inf")
+        with search.part(0.5):
+            assert search.tried(lambda: work(clock, 3, log)) is None
+        assert search.tried(lambda: work(clock, 1, log)) == "answer"
+        assert search.tried(lambda: work(clock, 2, log)) is None
+    assert search.ended == "its time of 2.5 s was up"
+    assert search.tried(lambda: work(clock, 9, log)) == "answer"
+
+
 def test_a_part_of_the_time_ends_before_the_rest() -> None:
     clock = Clock()
     search = Search(10, clock)

@@ -59,8 +59,7 @@ def looked_at(
     ]  # however little time there is
     with search.improving():
         if not is_thorough:
-            lean = [c for c in first if c.recompute == BLOCKS] or first
-            estimate([c for c in lean if not c.device_map] or lean)
+            estimate(_leanest(candidates))
             least = min(estimate.needed_bytes / estimate.budget_bytes for estimate in estimates)
             if least > _HOPELESS:
                 return estimates
@@ -97,6 +96,20 @@ def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:
         if key not in best or _plain(candidate) < _plain(best[key]):
             best[key] = candidate
     return list(best.values())
+
+
+def _leanest(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return of stages on IPUs of their own what needs least: fewest micro-batches, made again."""
+    best: dict[System, Candidate] = {}
+    for candidate in candidates:
+        key = _system(candidate)
+        if key not in best or _lean(candidate) < _lean(best[key]):
+            best[key] = candidate
+    return [c for c in best.values() if not c.device_map] or list(best.values())
+
+
+def _lean(candidate: Candidate) -> tuple[bool, bool, int]:
+    return candidate.recompute != BLOCKS, candidate.offload == OFF, candidate.micro_batches
 
 
 def _plain(candidate: Candidate) -> tuple[bool, bool, int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
 from hloipu_compiler.partition.sharding_search.searching import MOST_OPS, Found, found_shardings
-from hloipu_compiler.partition.sharding_search.space import Choice, System
+from hloipu_compiler.partition.sharding_search.space import LONG, Choice, System
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
@@ -22,8 +22,8 @@ _MOST_COUNTS = 4
 """Numbers of IPUs to divide over that are looked at. Assumed."""
 _WHERE_WHOLE_FITS = 12
 """Where something fits without shardings, one part of so many of the effort is spent. Assumed."""
-_WHERE_NONE_FITS = 3
-"""Else one in so many: what else is there to be done takes as long. Assumed."""
+_WHERE_LONG = 3
+"""Else one in so many of a long module: what else is there to be done takes as long. Assumed."""
 _OTHER_COUNTS = 16
 """Each number of IPUs but the first takes one part of so many of that. Assumed."""
 _LEAST = 16
@@ -51,7 +51,8 @@ def shardings_beside(
     are left out where others have it. None where nothing can be divided evenly. Raises
     UnsupportedError E0479 for a module that cannot be divided.
     """
-    most_ops = MOST_OPS // (_WHERE_WHOLE_FITS if fits else _WHERE_NONE_FITS)
+    is_long = module.instruction_count > LONG
+    most_ops = MOST_OPS // (_WHERE_WHOLE_FITS if fits else _WHERE_LONG if is_long else 1)
     beside: list[tuple[bool, ShardingCandidate]] = []
     starts: tuple[Choice, ...] = ()
     for count in _counts(system.ipus):

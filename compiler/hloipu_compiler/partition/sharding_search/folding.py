@@ -26,7 +26,7 @@ from hloipu_runtime.frozen import dataclass
 _KEY = "hloipu.stands_for"
 _FEWEST = 4
 """Equal blocks of which some go."""
-_LEAST_BLOCK = 8
+_LEAST_BLOCK = 4
 """Ops of a block."""
 _WORTH = 3
 """A module is folded where one op in so many goes. Assumed."""
@@ -56,6 +56,8 @@ class Folded:
     arrays: tuple[int, ...]
     """Of its parameters and then of its results: their numbers among those of the whole module."""
     state: StatePairs
+    alike: tuple[tuple[int, int], ...]
+    """Parameters of the whole that equal blocks read at one place, two and two."""
 
 
 def folded(module: Module, state: StatePairs) -> Folded | None:
@@ -70,7 +72,7 @@ def folded(module: Module, state: StatePairs) -> Folded | None:
         return None
     if any(CONTROL in x.attributes for x in entry.instructions):
         return None
-    place, marks = _standing(entry)
+    place, marks, alike = _standing(entry)
     gone = {i for i, other in enumerate(place) if other != i}
     if _WORTH * len(gone) < len(entry.instructions):
         return None
@@ -100,7 +102,8 @@ def folded(module: Module, state: StatePairs) -> Folded | None:
     ]
     count = len(entry.parameters)
     arrays_kept = (*numbers, *(count + n for n in results))
-    return Folded(_with_entry(module, whole), _with_entry(module, short), arrays_kept, pairs)
+    modules = _with_entry(module, whole), _with_entry(module, short)
+    return Folded(*modules, arrays_kept, pairs, tuple(sorted(alike)))
 
 
 def stands_for(x: Instruction) -> Stands:
@@ -155,9 +158,14 @@ def _calling_alike(module: Module) -> Computation:
     return replace(module.entry, instructions=tuple(instructions))
 
 
-def _standing(entry: Computation) -> tuple[list[int], dict[int, Stands]]:
-    """Return what stands for each op, and what those of equal blocks stand for."""
-    place, marks = list(range(len(entry.instructions))), dict[int, Stands]()
+def _standing(
+    entry: Computation,
+) -> tuple[list[int], dict[int, Stands], set[tuple[int, int]]]:
+    """Return what stands for each op, what those of equal blocks stand for, and `Folded.alike`."""
+    instructions = entry.instructions
+    place = {i: i for i in range(len(instructions))}
+    marks: dict[int, Stands] = {}
+    alike: set[tuple[int, int]] = set()
     blocks = equal_blocks((entry,), lambda _: 1, _LEAST_BLOCK, _LEAST_BLOCK)
     for number, equal in enumerate(blocks):
         first, *others = sorted(occurrence.positions for occurrence in equal.occurrences)
@@ -167,10 +175,18 @@ def _standing(entry: Computation) -> tuple[list[int], dict[int, Stands]]:
         marks |= dict.fromkeys(first, Stands(str(number), len(others) + 1 - half))
         for positions in others:
             marks |= dict.fromkeys(positions, Stands(str(number), half, has_code=False))
-        for positions in others[:-1]:
             for position, same in zip(positions, first, strict=True):
-                place[position] = same
-    return place, marks
+                read = instructions[position].operands, instructions[same].operands
+                for mine, theirs in zip(*read, strict=True):
+                    pair = (
+                        instructions[mine].parameter_number,
+                        instructions[theirs].parameter_number,
+                    )
+                    if min(pair) >= 0 and pair[0] != pair[1]:
+                        alike.add(pair)
+        for positions in others[:-1]:
+            place |= dict(zip(positions, first, strict=True))
+    return list(place.values()), marks, alike
 
 
 def _read(entry: Computation, root: Instruction, place: Sequence[int], gone: set[int]) -> set[int]:

@@ -143,8 +143,8 @@ class _Searching:
             self.space.settled(*keys[id(x)], x) for x in {id(x): x for x in told}.values()
         ]  # fmt: skip
         best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
-        starts = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
-        choices = tuple(dict.fromkeys(choice for _, choice in starts))
+        good = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
+        choices = tuple(dict.fromkeys(choice for _, choice in good))
         whole = self.space.prices.spent(self.space.module).cycles
         return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
 

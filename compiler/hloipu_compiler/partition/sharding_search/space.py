@@ -11,7 +11,7 @@ from functools import cached_property
 from math import prod
 
 from hloipu_compiler.hlo.attributes.mesh import Mesh
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, byte_count, leaves_of
 from hloipu_compiler.partition.sharding_search.candidate import Candidate
@@ -44,7 +44,7 @@ _LARGE = 100
 _ROOM = 90
 """Percent of an IPU's memory that arrays and code may take: the rest is for copies and what does
 not come out even. Assumed."""
-_LONG = 1_000
+LONG = 1_000
 """Instructions of a module that is folded, if it has equal layers. Assumed."""
 _ARRAY_ROOM = 85
 """Percent that arrays alone may take, where code is not counted. Assumed."""
@@ -83,7 +83,9 @@ class Space:
         self.places = _places(module)
         first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
         numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
-        self.classes = [tuple(numbers[p] for p in c) for c in _alike_parameters(module)]
+        short = folded(module, system.state) if module.instruction_count > LONG else None
+        alike = _alike_parameters(module, short.alike if short else ())
+        self.classes = [tuple(numbers[p] for p in c) for c in alike]
         self.results = len(parameter_arrays(module))
         """The number of the first result among the arrays."""
         state = {result for _, result in system.state}
@@ -93,7 +95,6 @@ class Space:
         results = _large_results(module, state, self.large_bytes)
         self.classes += [tuple(self.results + n for n in c) for c in results]
         self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
-        short = folded(module, system.state) if module.instruction_count > _LONG else None
         self.folded = short
         self.whole = _Pricing(short.whole if short else module, system.state, self)
         self.short = _Pricing(short.module, short.state, self) if short else self.whole
@@ -121,22 +122,12 @@ class Space:
         One decision about the first, the largest, is one about all. Inputs come first, then the
         largest, then results.
         """
-        entry = self.module.entry
-        first = list(range(len(entry.instructions)))
-
-        def of(i: int) -> int:
-            while first[i] != i:
-                first[i] = i = first[first[i]]
-            return i
-
-        for position, x in enumerate(entry.instructions):
-            for i in x.operands if x.opcode in _SAME else ():
-                if entry.instructions[i].shape.dimensions == x.shape.dimensions:  # type: ignore[union-attr]
-                    first[of(i)] = of(position)
         groups: dict[Hashable, list[int]] = {}
+        met = _met(self.module.entry)
         for number, (one, *_) in enumerate(self.classes):
-            key = ("result", number) if one >= self.results else of(self.places[one][0][1])
-            groups.setdefault(key, []).append(number)
+            is_result = one >= self.results
+            at = ("result", number) if is_result else ("parameter", met[self.places[one][0][1]])
+            groups.setdefault(at, []).append(number)
         kept = {parameter for parameter, _ in self.system.state}
         ordered = [sorted(x, key=lambda n: -self.bytes_of[n]) for x in groups.values()]
         ordered.sort(key=lambda x: -self.bytes_of[x[0]])
@@ -248,10 +239,11 @@ class _Pricing:
             links = links_of(self.module, whole, self.state)
             self.links[said_of_results] = links
         known = propagated(self.module, whole, self.state, links)
-        key = (mesh, said_of_results, *(x.dimensions for x in known.shardings))
-        if key not in self.known:
-            self.known[key] = self._priced(mesh, said, known)
-        return self.known[key]
+        of_results = tuple(said.get(n) for n in range(self.results, len(self.places)))
+        seen = (mesh, of_results, *(x.dimensions for x in known.shardings))
+        if seen not in self.known:
+            self.known[seen] = self._priced(mesh, said, known)
+        return self.known[seen]
 
     def _priced(self, mesh: MeshSizes, said: dict[int, Spec], known: Propagated) -> Candidate:
         """Return the program of one device, priced."""
@@ -288,6 +280,30 @@ def _places(module: Module) -> list[tuple[Key, int]]:
     return [*found, *(((entry.name, entry.root), leaf) for leaf in range(count))]
 
 
+def _met(entry: Computation) -> list[int]:
+    """Return of each op one that stands for all of its sizes that it meets in elementwise ops."""
+    first = list(range(len(entry.instructions)))
+
+    def of(i: int) -> int:
+        while first[i] != i:
+            first[i] = i = first[first[i]]
+        return i
+
+    for position, x in enumerate(entry.instructions):
+        for i in x.operands if x.opcode in _SAME else ():
+            other = entry.instructions[i]
+            # A number that is spread out may be there once for many arrays.
+            is_own = other.opcode in _SAME or other.parameter_number >= 0
+            if is_own and _sizes(other) == _sizes(x):
+                first[of(i)] = of(position)
+    return [of(i) for i in range(len(first))]
+
+
+def _sizes(x: Instruction) -> Hashable:
+    """Return the dimensions of an array; nothing is like a tuple but itself."""
+    return x.shape.dimensions if isinstance(x.shape, ArrayShape) else x
+
+
 def _axes_of(mesh: MeshSizes) -> tuple[DeviceAxes, dict[str, tuple[int, ...]]]:
     """Return a mesh's parts, and those of each axis."""
     names, sizes = zip(*mesh, strict=True)
@@ -314,11 +330,12 @@ def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str
     return tuple(found)
 
 
-def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
+def _alike_parameters(module: Module, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
     """Return the numbers of parameters that are arrays with dimensions, those alike together.
 
     Alike are those whose surroundings are, as with equal layers: ops, shapes and places of operands
-    up to some ops away.
+    up to some ops away; and moments, whose own are the same for all weights, as their weights are.
+    `pairs`: those that equal blocks read at one place.
     """
     entry = module.entry
     looks: list[Hashable] = [
@@ -339,11 +356,28 @@ def _alike_parameters(module: Module) -> list[tuple[int, ...]]:
             ))
             for position, x in enumerate(entry.instructions)
         ]  # fmt: skip
+    same: dict[Hashable, Hashable] = {}
+
+    def look_of(position: int) -> Hashable:
+        look = looks[position]
+        while look in same:
+            look = same[look]
+        return look
+
+    for pair in pairs:
+        one, other = (look_of(entry.parameters[n]) for n in pair)
+        if one != other:
+            same[one] = other
+    met = _met(entry)
+    beside: dict[int, set[Hashable]] = {}
+    for position in entry.parameters:
+        beside.setdefault(met[position], set()).add(look_of(position))
     found: dict[Hashable, list[int]] = {}
     for number, position in enumerate(entry.parameters):
         shape = entry.instructions[position].shape
         if isinstance(shape, ArrayShape) and shape.dimensions:
-            found.setdefault(looks[position], []).append(number)
+            look = (shape, look_of(position), frozenset(beside[met[position]]))
+            found.setdefault(look, []).append(number)
     return [tuple(numbers) for numbers in found.values()]
 
 

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from statistics import median
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import byte_count
-from hloipu_compiler.partition.sharding_search import pricing, searching
+from hloipu_compiler.partition.sharding_search import pricing, searching, space
 from hloipu_compiler.partition.sharding_search.candidate import Candidate, rules_of
 from hloipu_compiler.partition.sharding_search.pricing import needed_bytes
 from hloipu_compiler.partition.sharding_search.searching import (
@@ -29,6 +30,7 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime import watching
 from hloipu_runtime.machine.load import load_machine
 from tests.support.command_line import run
+from tools.judge_search import rank_agreement
 
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 SUM = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }\n"
@@ -179,6 +181,58 @@ def test_state_and_batch_of_a_step_that_lacks_room_as_in_fsdp() -> None:
     assert [sorted(blocks(best, n)) for n in (0, 1, 2)] == [sorted(blocks(best, 0))] * 3
     assert max(blocks(best, 0)) > 1
     assert blocks(best, 3) == (4, 1)
+
+
+def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All layers priced one by one are the judge, beside the flags of what was found."""
+
+    def loss(weights: list[tuple[jax.Array, ...]], x: jax.Array) -> jax.Array:
+        for up, down in weights:
+            x = x + jnp.tanh(x @ up) @ down
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    def step(weights: list[tuple[jax.Array, ...]], m: object, x: jax.Array) -> object:
+        m = jax.tree.map(lambda m, g: 0.9 * m + g, m, jax.grad(loss)(weights, x))
+        return jax.tree.map(lambda w, m: w - (0.1 * m).astype(w.dtype), weights, m), m
+
+    def arrays(kind: object) -> list[tuple[jax.ShapeDtypeStruct, ...]]:
+        shapes = (512, 2048), (2048, 512)
+        return [tuple(jax.ShapeDtypeStruct(s, kind) for s in shapes) for _ in range(8)]
+
+    given = arrays(jnp.float16), arrays(jnp.float32), jax.ShapeDtypeStruct((2048, 512), jnp.float16)
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(*given)
+    module = module_of(lowered.as_text(dialect="hlo"))
+    monkeypatch.setattr(space, "LONG", 100)
+    looked = Space(module, system_of(module, 4, 1472))
+    assert looked.folded is not None
+    assert looked.op_count < 0.6 * module.instruction_count
+    kinds = [[looked.shapes[n].element_type.name for n in x] for x in looked.families]
+    assert kinds[0] == ["f16"]
+    assert kinds[1:] == [["f32", "f16"]] * len(kinds[1:])  # a weight and its momentum
+    assert len(kinds) <= 4  # of the last layer one weight is read by other blocks
+    mesh, cycles, sizes = (("data", 4),), list[tuple[int, int]](), list[tuple[int, int]]()
+    every = list(product(*([None, *looked.specs(x[0], mesh)] for x in looked.families)))
+    for specs in every[::5]:
+        both = zip(looked.families, specs, strict=True)
+        said = {n: spec for family, spec in both for n in family}
+        choice = tuple(said.get(n) for n in range(len(looked.classes)))
+        short = looked.candidate(mesh, choice)
+        full = looked.settled(mesh, choice, short)
+        if short.is_divided:
+            cycles.append((short.spent.cycles, full.spent.cycles))
+            sizes.append((short.needed_bytes, full.needed_bytes))
+    assert len(sizes) > 40
+    assert rank_agreement(*zip(*cycles, strict=True)) > 0.75
+    assert rank_agreement(*zip(*sizes, strict=True)) > 0.9
+    for pairs in (cycles, sizes):
+        assert median(few / whole for few, whole in pairs) == pytest.approx(1.0, abs=0.12)
+    found = found_shardings(module, system_of(module, 4, 1472), most_ops=10_000)
+    for row in found.front:
+        text = annotated(module, row.mesh, row.sharding(module).rules).module
+        state = system_of(module, 4, 1472).state
+        if row.is_divided:
+            local = partitioned(text, state).module
+            assert looked.prices.spent(local) == row.spent, row.sharding(module).flags()
 
 
 def test_what_divides_is_looked_at_however_little_time_there_is() -> None:
