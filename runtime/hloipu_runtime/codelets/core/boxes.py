@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 from hloipu_runtime.codelets.core.codelet import Array, Block
 from hloipu_runtime.codelets.core.placing import first_start, is_shared, line_of_starts
@@ -61,13 +60,3 @@ def follows(block: Block, dimension: int, leader: Block, followed: int) -> bool:
         and block.part[dimension] == leader.part[followed]
         and starts.tolist() == same_starts.tolist()
     )
-
-
-def one_for_all(block: Block) -> View | None:
-    """Return what takes the whole tensor that all tiles share, None where they do not."""
-    if block.part != block.whole:
-        return None
-    if not all(is_shared(block.data, axis) for axis in range(len(block.grid))):
-        return None
-    first: tuple[Any, ...] = (*(0 for _ in block.grid), ...)
-    return lambda x: x[first]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import sub
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.boxes import follows, one_for_all, whole_of_parts
+from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -164,21 +164,25 @@ class DynamicUpdateSlice(Codelet):
         return run
 
     def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
-        """Return `run` on tiles that share the window and make up all data, which is replaced."""
+        """Return `run` on tiles that make up all data and have of the window what they replace."""
         if any(block.array is None for block in (*operands, *results)):
             return None
         general = super().bound(operands, results)
-        target, taken = whole_of_parts(results[0]), one_for_all(operands[1])
-        if target is None or taken is None or not same_memory(operands[0].data, results[0].data):
+        data, window = operands[:2]
+        target, taken = whole_of_parts(results[0]), whole_of_parts(window, shared=True)
+        together = all(follows(window, d, data, d) for d in range(len(data.whole)))
+        if target is None or taken is None or not same_memory(data.data, results[0].data):
+            return None
+        if not together:
             return None
         told = _told(operands[2:])
-        window = window_at(operands[0].whole, operands[1].whole)
+        place = window_at(data.whole, window.whole)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             at, out = told(arrays[2:]), outs[0]
             if out is None or at is None or not same_memory(out, arrays[0]):
                 return general(arrays, outs)
-            target(out)[window(at)] = taken(arrays[1])
+            target(out)[place(at)] = taken(arrays[1])
             return [out]
 
         return run
@@ -200,23 +204,28 @@ class DynamicUpdateSlice(Codelet):
         return operand == 0
 
 
-def _told(scalars: Sequence[Block]) -> Callable[[Sequence[Array]], list[Array] | None]:
+def _told(scalars: Sequence[Block]) -> Callable[[Sequence[Array]], list[int] | None]:
     """Return what takes the starts of a window from all tiles; it gives None where they differ."""
     takes = [one_of(block) for block in scalars]
+    firsts = [(0,) * block.data.ndim for block in scalars]
+    if all(block.data.size == 1 or not any(block.data.strides) for block in scalars):
+        return lambda arrays: [int(x[first]) for x, first in zip(arrays, firsts, strict=True)]
 
-    def told(arrays: Sequence[Array]) -> list[Array] | None:
+    def told(arrays: Sequence[Array]) -> list[int] | None:
         at = [one(x) for one, x in zip(takes, arrays, strict=True)]
-        known = [x for x in at if x is not None]
+        known = [int(x) for x in at if x is not None]
         return known if len(known) == len(at) else None
 
     return told
 
 
-def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array]], tuple[slice, ...]]:
+def window_at(
+    whole: Sizes, window: Sizes
+) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:
     """Return the index of a window from its starts, clamped so that it lies inside."""
     limits = tuple(map(sub, whole, window))
 
-    def index(at: Sequence[Array]) -> tuple[slice, ...]:
+    def index(at: Sequence[Array | int]) -> tuple[slice, ...]:
         slices = []
         for start, limit, size in zip(at, limits, window, strict=True):
             low = min(max(int(start), 0), limit) if limit else 0

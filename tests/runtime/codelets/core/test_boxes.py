@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.boxes import box_of_parts, follows, one_for_all, whole_of_parts
+from hloipu_runtime.codelets.core.boxes import box_of_parts, follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.gather import Gather
@@ -78,12 +78,11 @@ def test_what_is_no_whole() -> None:
 def test_what_repeats_is_a_whole_for_reading_alone() -> None:
     block = everywhere(np.arange(6.0), 4)
     assert whole_of_parts(block) is None
-    for view in (whole_of_parts(block, shared=True), one_for_all(block)):
-        assert view is not None
-        np.testing.assert_array_equal(view(block.data), np.arange(6.0))
+    view = whole_of_parts(block, shared=True)
+    assert view is not None
+    np.testing.assert_array_equal(view(block.data), np.arange(6.0))
     own_copies = block._replace(array=block.data.copy())
     assert whole_of_parts(own_copies, shared=True) is None
-    assert one_for_all(own_copies) is None
 
 
 def test_a_dimension_follows_one_that_is_cut_likewise() -> None:

@@ -221,3 +221,56 @@ def test_a_moving_window_never_leaves_its_array(first: int, step: int) -> None:
     with pytest.raises(ValueError, match="a window from"):
         moving_window(array, (0, first), (3, 4), [Walk(0, 1, step)])
     assert moving_window(array, (0, 0), (3, 4), [Walk(0, 1, 2)]).shape == (3, 4)
+
+
+def _columns(x: Array, parts: int) -> Block:
+    """Return a block of all rows of a matrix, its columns cut into equal parts."""
+    rows, columns = x.shape
+    size = columns // parts
+    array = x.reshape(rows, parts, size).transpose(1, 0, 2)
+    starts = np.arange(parts)[:, np.newaxis].reshape(parts) * size
+    return Block(array, (parts,), (rows, size), (0, starts), x.shape)
+
+
+def _on_all(x: Array, parts: int) -> Block:
+    """Return a block of the whole on every tile, stored once."""
+    array = np.broadcast_to(x, (parts, *x.shape))
+    return Block(array, (parts,), x.shape, (0,) * x.ndim, x.shape)
+
+
+@pytest.mark.parametrize("how", ["follows", "shared", "own copies", "turned"])
+@pytest.mark.parametrize("place", [(0, 0), (3, 0), (9, 2), (-1, -1), (2, 3)])
+def test_a_window_is_written_where_the_data_is(how: str, place: tuple[int, int]) -> None:
+    """On all tiles at once where each has of the window what it replaces, else one by one."""
+    numbers = np.random.default_rng(1)
+    wide = how in ("follows", "turned")
+    data = numbers.standard_normal((6, 8)).astype(np.float32)
+    window = numbers.standard_normal((2, 8 if wide else 3)).astype(np.float32)
+    expected = data.copy()
+    block = _columns(data, 4)
+    piece = _columns(window, 4) if wide else _on_all(window, 4)
+    if how == "own copies":
+        piece = piece._replace(array=np.array(piece.data))
+    if how == "turned":  # the last tile has the first columns of both
+        back = np.arange(4)[::-1] * 2
+        block = block._replace(array=block.data[::-1], starts=(0, back))
+        piece = piece._replace(array=piece.data[::-1], starts=(0, back))
+    at = [_on_all(np.array(p, np.int32), 4) for p in place]
+    bound = DynamicUpdateSlice().bound([block, piece, *at], [block])
+    for start in (place, (5, 5)):  # the second time elsewhere
+        told = [np.broadcast_to(np.int32(p), (4,)) for p in start]
+        bound([block.data, piece.data, *told], [block.data])
+        row, column = corner(data.shape, window.shape, start)
+        expected[row : row + 2, column : column + window.shape[1]] = window
+        np.testing.assert_array_equal(data, expected)
+
+
+def test_a_tile_without_its_part_of_the_window_does_not_write_it() -> None:
+    data, window = np.zeros((8, 8), np.float32), np.ones((2, 8), np.float32)
+    rows = Block(
+        data.reshape(4, 2, 8), (4,), (2, 8), (np.arange(4) * 2, 0), data.shape
+    )  # all columns, of which each tile has two of the window's
+    at = [_on_all(np.array(0, np.int32), 4)] * 2
+    bound = DynamicUpdateSlice().bound([rows, _columns(window, 4), *at], [rows])
+    with pytest.raises(ValueError, match="broadcast"):
+        bound([rows.data, _columns(window, 4).data, *(x.data for x in at)], [rows.data])
