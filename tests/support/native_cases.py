@@ -111,8 +111,10 @@ def by_numpy(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
         return [np.array(x) for x in plan_of(expression).run(arrays)]  # of their own, as they lie
 
 
-def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
-    """Return results by compiled kernels."""
+def by_kernels(
+    expression: Expression, arrays: Sequence[Array], places: Sequence[Array] = ()
+) -> list[Array]:
+    """Return results by compiled kernels, in arrays of their own or where they are to be."""
     compiler = the_compiler()
     assert compiler is not None
     stages = staged(lowered(expression, halves=compiler.halves))
@@ -123,7 +125,7 @@ def by_kernels(expression: Expression, arrays: Sequence[Array]) -> list[Array]:
 
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     types = expression.result_types
-    made = [np.empty(shape, storage_dtype(x)) for x in types]
+    made = [*places] or [np.empty(shape, storage_dtype(x)) for x in types]
     found = layout_of(shape, [*arrays, *made], len(made))
     assert found is not None
     Prepared(stages, found, compile).run([*arrays, *made], shape)

@@ -54,26 +54,25 @@ class Layout(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) -> Layout | None:
-    """Return how arrays lie, their columns as long as all allow; None: results are not dense."""
+    """Return how arrays lie, their columns as long as all allow; None: results do not lie so."""
     first = results[0].strides
     order = tuple(sorted(range(len(shape)), key=lambda axis: -abs(first[axis])))
     sizes = tuple(shape[axis] for axis in order)
-    dense = [_dense(sizes, form.item_bytes) for form in results]
-    for form, strides in zip(results, dense, strict=True):
-        if any(
-            form.strides[d] != s for d, s, n in zip(order, strides, sizes, strict=True) if n > 1
-        ):
-            return None
-    spread = [_spread(form, shape, order) for form in operands]
-    split = _split(sizes, spread, [form.item_bytes for form in operands])
-    columns = prod(sizes[split:])
+    forms = (*operands, *results)
+    spread = [_spread(form, shape, order) for form in forms]
+    split = _split(sizes, spread, [form.item_bytes for form in forms])
     places = [
         _place(sizes, strides, split, form.item_bytes)
-        for strides, form in zip(spread, operands, strict=True)
+        for strides, form in zip(spread, forms, strict=True)
     ]
-    places += [Place(columns * form.item_bytes, form.item_bytes) for form in results]
+    count = len(operands)
+    if any(place.is_copied for place in places[count:]):
+        return None
+    for k, form in enumerate(results, count):
+        places[k] = places[k]._replace(column_bytes=form.item_bytes)
     moved = None if order == tuple(range(len(shape))) else order
     copies = any(place.is_copied for place in places)
+    columns = prod(sizes[split:])
     return Layout(prod(sizes[:split]), columns, split, moved, tuple(places), copies)
 
 
@@ -91,7 +90,7 @@ def _spread(form: Form, shape: Sizes, order: Sizes) -> Sizes:
 
 
 def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -> int:
-    """Return from which dimension on every operand either runs through them, or repeats."""
+    """Return from which dimension on every array either runs through them, or repeats."""
     split, columns = len(sizes), 1
     kinds: list[int | None] = [None] * len(operands)
     for axis in range(len(sizes) - 1, -1, -1):

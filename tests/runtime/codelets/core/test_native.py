@@ -103,6 +103,25 @@ def test_operands_may_lie_as_they_like(first: str, sizes: tuple[int, ...]) -> No
         assert [a.strides for a in wanted] == [b.strides for b in made], second
 
 
+@pytest.mark.parametrize("size", [40, 1 << 15])
+def test_results_may_be_rows_of_larger_arrays(size: int) -> None:
+    """As those of some tiles are, among others' parts: grid axes before the axes of a part."""
+    generator = np.random.default_rng(2)
+    expression = _mixed("f32")
+    arrays = [some_values("f32", 2 * 3 * 4 * size, generator) for _ in range(3)]
+    arrays = [x.reshape(2, 4, 3, size).transpose(0, 2, 1, 3) for x in arrays]
+    around = [np.full((8, 3 * size + 5), 7, np.float32) for _ in range(2)]
+    places = [
+        x[:, : 3 * size].reshape(2, 4, 3, size).transpose(0, 2, 1, 3) for x in around
+    ]  # of rows of 3 parts side by side, 4 rows of a part
+    assert all(np.shares_memory(x, y) for x, y in zip(places, around, strict=True))
+    with computing():
+        made = by_kernels(expression, arrays, places)
+        wanted = by_numpy(expression, arrays)
+    assert [differences(a, b) for a, b in zip(made, wanted, strict=True)] == [0, 0]
+    assert all((x[:, 3 * size :] == 7).all() for x in around)
+
+
 def test_buffers_of_all_expressions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     x = [np.full((300, 200), 0.5, np.float32)] * 3
     natives = [_ready(_mixed(kind)) for kind in ("f32", "bf16", "f16")]
