@@ -117,21 +117,27 @@ class FusedReduce(Codelet):
         if not results[0].grid and not self.parts:
             return self._by_rows(operands[:count], results)
         general = super().bound(operands, results)
-        found = self.straight(operands, results)
-        if found is None or operands[count].array is None:
+        if self.parts or any(block.array is None for block in operands):
             return general
-        calls, one = run_calls(found, len(operands)), one_of(operands[count])
+        found = self.straight(operands, results)
+        calls = (
+            self._by_rows(operands[:count], results)
+            if found is None
+            else run_calls(found, len(operands))
+        )
+        takes = [one_of(block) for block in operands[count:]]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            init = one(arrays[count])
-            if init is None:
+            inits = [one(x) for one, x in zip(takes, arrays[count:], strict=True)]
+            known = [x for x in inits if x is not None]
+            if len(known) < len(inits):
                 return general(arrays, outs)
-            return calls([*arrays[:count], init], outs)
+            return calls([*arrays[:count], *known], outs)
 
         return run
 
     def _by_rows(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return the whole reduction, made ready for each choice of values that it starts from."""
+        """Return the reduction, made ready for each choice of values that it starts from."""
 
         @lru_cache(maxsize=4)
         def started_from(texts: tuple[str, ...]) -> Bound:
