@@ -112,6 +112,13 @@ class Codelet:
         """
         return self.whole_parts
 
+    def zero_ends(self, operand: int) -> Sizes:
+        """Return the dimensions of an operand beyond whose ends zeros are as good as nothing.
+
+        Of dimensions that are summed over together, all operands are to have them.
+        """
+        return ()
+
     @property
     def code_kind(self) -> str:
         """What the code is called in the table of counted sizes."""

@@ -206,6 +206,20 @@ class Convolution(Codelet):
             found.append(replace(w, size=size, pad_low=low, pad_high=high))
         return found
 
+    def zero_ends(self, operand: int) -> Sizes:
+        """Let zeros stand for padding, and beyond the last of the input features."""
+        if self.feature_groups > 1 or self.batch_groups > 1:
+            return ()
+        return self.lhs[1:] if operand == 0 else self.rhs[:1]
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Let results be computed that nobody reads, but add no such terms."""
+        summed = (self.lhs[1:], (self.rhs[0], *self.rhs[2:]))
+        groups = self.feature_groups * self.batch_groups
+        return groups == 1 and not any(
+            ends[d] for ends, dimensions in zip(unused, summed, strict=False) for d in dimensions
+        )
+
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]
     ) -> tuple[Codelet, int] | None:

@@ -219,9 +219,7 @@ def _told(scalars: Sequence[Block]) -> Callable[[Sequence[Array]], list[int] | N
     return told
 
 
-def window_at(
-    whole: Sizes, window: Sizes
-) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:
+def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:
     """Return the index of a window from its starts, clamped so that it lies inside."""
     limits = tuple(map(sub, whole, window))
 

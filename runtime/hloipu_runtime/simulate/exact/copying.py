@@ -36,14 +36,31 @@ def prepare_transfer(
         targets.append(target)
         origins.append(origin)
     into = _selector(targets, lead, destination.merged.shape)
-    taken = _taken(_viewed(source, transfer.view), origins)
-    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, source.merged):
-        return partial(np.copyto, destination.merged[(*into, ...)], taken)
+    here: Array = source.whole() if source.value is None or source.moving is None else source.value
+    taken = _taken(_viewed(here, transfer.view), origins)
+    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, here):
+        return _copy(destination.merged[(*into, ...)], taken, source, destination)
 
     def run() -> None:
-        destination.merged[into] = _taken(_viewed(source, transfer.view), origins)
+        to = destination.merged
+        if destination.moving is not None:
+            to = destination.moving.seen(to)
+        to[into] = _taken(_viewed(source.whole(), transfer.view), origins)
 
     return run
+
+
+def _copy(
+    to: Array, taken: Array, source: TileStorage, destination: TileStorage
+) -> Callable[[], None]:
+    """Return the action that copies between views of memories, which may move."""
+    if source.moving is None and destination.moving is None:
+        return partial(np.copyto, to, taken)
+    arrays = [to, taken]
+    for at, storage in enumerate((destination, source)):
+        if storage.moving is not None:
+            storage.moving.follow(arrays, at)
+    return lambda: np.copyto(arrays[0], arrays[1])
 
 
 def _taken(value: Array, origins: list[Pick]) -> Array:
@@ -60,8 +77,7 @@ def _nothing() -> None:
     pass
 
 
-def _viewed(source: TileStorage, view: Sizes) -> Array:
-    value = source.whole()
+def _viewed(value: Array, view: Sizes) -> Array:
     return value if value.shape == view else value.reshape(view)
 
 
@@ -116,7 +132,7 @@ def _tile_by_tile(
 
     For descriptors that do not follow the destination's own mapping, which no compiler writes.
     """
-    value = _viewed(source, transfer.view)
+    value = _viewed(source.whole(), transfer.view)
     home = {
         int(number): coordinate
         for coordinate, number in np.ndenumerate(destination.mapping.tiles.numbers)

@@ -6,7 +6,7 @@ lose it after the last one on the outermost level. Without poison, what was prep
 runs as well: each step then finds its variables in the memories that they had in the first run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
 from typing import assert_never
 
@@ -64,7 +64,12 @@ class ExactEngine:
         self._now = CurrentRun()
         steps = program.body.steps
         self._touched = [self.memories.with_memories(used(step, program)) for step in steps]
-        self._last = {v: n for n, variables in enumerate(self._touched) for v in variables}
+        first = {v: n for n in reversed(range(len(steps))) for v in self._touched[n]}
+        last = {v: n for n, variables in enumerate(self._touched) for v in variables}
+        self._begun = self._by_step(first, self.memories.given_away)
+        """Of each step, the results whose first use it is."""
+        self._ended = self._by_step(last, last.keys() - self.memories.state)
+        """Of each step, the variables whose last use it is: prepared ones keep their memory."""
         self._actions: list[list[Action] | None] = [None] * len(steps)
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
         """Constants that the program writes over."""
@@ -117,6 +122,9 @@ class ExactEngine:
             self.memories.load_again(variable)
         counts.ran("body")
         for number, step in enumerate(self.program.body.steps):
+            is_prepared = self._actions[number] is not None
+            for variable in self._begun[number]:
+                self.memories.begin(variable)
             for action in self._actions_of(number, step):
                 action()
             counts.advance()
@@ -126,10 +134,19 @@ class ExactEngine:
                     # A buffer may hold only what its vertices read: every third row, say.
                     if is_complete(record.mapping, record.shape):
                         watch(value, self.memory(variable).whole())
-            for variable in self._touched[number] - self.memories.state:
-                if self._last[variable] == number:
+            if not is_prepared:
+                for variable in self._ended[number]:
                     self.memories.drop(variable)
         self.memories.may_share = False
+
+    def _by_step(
+        self, steps: Mapping[VariableId, int], variables: Set[VariableId]
+    ) -> list[list[VariableId]]:
+        """Return, of each step of the outermost level, those of some variables that are its."""
+        found: list[list[VariableId]] = [[] for _ in self._touched]
+        for variable in variables & steps.keys():
+            found[steps[variable]].append(variable)
+        return found
 
     def _actions_of(self, number: int, step: Step) -> list[Action]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
@@ -175,10 +192,17 @@ class ExactEngine:
             case Sync():
                 return []
             case StreamIn():
-                target = self.memory(step.variable)
+                target, lent = self.memory(step.variable), self.memories.lent(step.variable)
+                filled = self.memories.given(step.variable)
+                if lent is not None:
+                    return [lambda: lent.lend(host.take(step.stream))]
+                if filled is not None:
+                    return [lambda: filled.fill(host.take(step.stream))]
                 return [lambda: scatter_whole(target, host.take(step.stream))]
             case StreamOut():
-                source = self.memory(step.variable)
+                source, given = self.memory(step.variable), self.memories.given(step.variable)
+                if given is not None:
+                    return [lambda: host.give(step.stream, given.taken())]
                 return [lambda: host.give(step.stream, source.whole())]
             case Collective():
                 return [self._collective(step, place)]
@@ -245,9 +269,9 @@ class ExactEngine:
         return run
 
     def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
-        return [action for each in self._by_step(step, place, host, counts) for action in each]
+        return [action for each in self._step_by_step(step, place, host, counts) for action in each]
 
-    def _by_step(
+    def _step_by_step(
         self, step: Sequence, place: str, host: Host, counts: Counts
     ) -> list[list[Action]]:
         return [
@@ -307,7 +331,7 @@ class ExactEngine:
             ]
             fresh = [self._fresh(stage.body, step.carried, stage.paged) for stage in step.stages]
             bodies = [
-                self._by_step(stage.body, f"{place}/repeat/{position}", host, counts)
+                self._step_by_step(stage.body, f"{place}/repeat/{position}", host, counts)
                 for position, stage in enumerate(step.stages)
             ]
             return pipelined(

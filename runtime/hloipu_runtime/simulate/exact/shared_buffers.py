@@ -52,10 +52,13 @@ class SharedBuffers(NamedTuple):
 NO_SHARED_BUFFERS = SharedBuffers({}, {})
 
 
-def shared_buffers(program: Program, private: frozenset[VariableId]) -> SharedBuffers:
+def shared_buffers(
+    program: Program, private: Set[VariableId], moving: Set[VariableId] = frozenset()
+) -> SharedBuffers:
     """Return the buffers of a program that may lie in the memory that they are copied from.
 
-    `private` are the variables whose replicated parts may differ.
+    `private` are the variables whose replicated parts may differ, `moving` those that lie as whole
+    arrays.
     """
     places: dict[VariableId, Place] = {}
     reaches: dict[VariableId, tuple[int, int]] = {}
@@ -63,7 +66,8 @@ def shared_buffers(program: Program, private: frozenset[VariableId]) -> SharedBu
     for transfer in _Order(program).unwritten(kept):
         source = program.variables[transfer.source]
         buffer = program.variables[transfer.destination]
-        at = places.get(transfer.source) or _own_place(transfer.source, source)
+        make = whole_place if transfer.source in moving else _own_place
+        at = places.get(transfer.source) or make(transfer.source, source)
         place = None if at is None else _through(transfer, at, source, buffer)
         if place is not None:
             places[transfer.destination] = place
@@ -71,6 +75,16 @@ def shared_buffers(program: Program, private: frozenset[VariableId]) -> SharedBu
             first, last = reach(place, buffer)
             reaches[place.memory] = (min(low, first), max(high, last))
     return SharedBuffers(places, reaches)
+
+
+def whole_place(variable: VariableId, record: Variable) -> Place:
+    """Return where a value lies that is in memory as a whole array is."""
+    stride = storage_dtype(record.element_type).itemsize
+    strides: list[int] = []
+    for size in reversed(record.shape):
+        strides.insert(0, stride)
+        stride *= size
+    return Place(variable, 0, tuple(strides))
 
 
 def _own_place(variable: VariableId, record: Variable) -> Place | None:

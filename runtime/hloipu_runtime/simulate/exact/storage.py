@@ -15,8 +15,10 @@ from hloipu_runtime.kernels.core.blocks import LINE_BYTES
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
 from hloipu_runtime.program.program import Array, Variable
+from hloipu_runtime.program.steps import VariableId
+from hloipu_runtime.simulate.exact.moving import MovingMemory
 from hloipu_runtime.simulate.exact.pool import Take, fresh
-from hloipu_runtime.simulate.exact.shared_buffers import Place, part_strides
+from hloipu_runtime.simulate.exact.shared_buffers import Place, part_strides, reach, whole_place
 
 POISON_BYTE = 0xA7
 """Fills integers and complex numbers before use; floats get NaN, predicates the value true."""
@@ -38,6 +40,8 @@ class TileStorage:
     """The variable's value, where it lies in another one's memory, for reading."""
     begin: int = 0
     """The byte of the memory where the first part begins."""
+    moving: MovingMemory | None = None
+    """Of memory that is elsewhere in each run: all arrays above only say how it lies there."""
 
     def poison(self) -> None:
         """Make all of it unlike anything that was written."""
@@ -49,7 +53,7 @@ class TileStorage:
         Of replicated parts the first is taken, where parts overlap the one with the element first.
         """
         if self.value is not None:
-            return self.value
+            return self.value if self.moving is None else self.moving.seen(self.value)
         first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
         whole: Array = self.merged[(*first, ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
@@ -65,12 +69,12 @@ class TileStorage:
 
 
 def allocate(
-    variable: Variable, *, shared: bool, take: Take = fresh, reach: tuple[int, int] = (0, 0)
+    variable: Variable, *, shared: bool, take: Take = fresh, others: tuple[int, int] = (0, 0)
 ) -> TileStorage:
     """Return memory for a variable, taken from `take`.
 
-    `shared`: replicated parts stand there once, for reading. `reach`: bytes, from the first one on,
-    that must be there at least, for others that lie in the same memory.
+    `shared`: replicated parts stand there once, for reading. `others`: where those that lie in the
+    same memory begin and end, in bytes from the first one.
     """
     mapping = variable.mapping
     dtype = storage_dtype(variable.element_type)
@@ -89,8 +93,8 @@ def allocate(
         memory_shape.append(span.size)
         merged_shape.append(count * span.size)
     size = prod(memory_shape) * dtype.itemsize
-    begin = -(reach[0] // LINE_BYTES) * LINE_BYTES
-    memory = take(begin + max(size, reach[1]))
+    begin = -(others[0] // LINE_BYTES) * LINE_BYTES
+    memory = take(begin + max(size, others[1]))
     cells = memory[begin : begin + size].view(dtype).reshape(memory_shape)
     tiles = cells.transpose(np.argsort(order))
     if shared and replicated:
@@ -99,20 +103,43 @@ def allocate(
     return TileStorage(tiles, merged, mapping, variable.shape, memory, begin=begin)
 
 
+def moved(
+    variable: Variable, number: VariableId, others: tuple[int, int], *, is_lent: bool
+) -> TileStorage:
+    """Return the memory of a variable that moves, laid out as one whole array.
+
+    `others` as in `allocate`. What is lent is not written.
+    """
+    place = whole_place(number, variable)
+    low, high = reach(place, variable)
+    begin = -min(low, others[0], 0)
+    size = prod(variable.shape) * storage_dtype(variable.element_type).itemsize
+    # Only its address counts: what nobody touches takes no memory.
+    memory = np.empty(begin + max(high, others[1], size), np.uint8)
+    tiles, value = _parts(place, variable, memory, begin)
+    moving = MovingMemory(value)
+    tiles.flags.writeable = value.flags.writeable = not is_lent
+    return TileStorage(tiles, value, variable.mapping, variable.shape, memory, value, begin, moving)
+
+
 def within(storage: TileStorage, place: Place, variable: Variable) -> TileStorage:
     """Return the memory of a variable that lies in that of another one."""
     assert storage.memory is not None
+    tiles, value = _parts(place, variable, storage.memory, storage.begin)
+    tiles.flags.writeable = value.flags.writeable = False
+    return TileStorage(
+        tiles, value, variable.mapping, variable.shape, value=value, moving=storage.moving
+    )
+
+
+def _parts(place: Place, variable: Variable, memory: Array, begin: int) -> tuple[Array, Array]:
+    """Return the parts of a variable on all tiles, and its value, as views of a memory."""
     dtype = storage_dtype(variable.element_type)
-    offset, strides = part_strides(place, variable)
-
-    def seen(shape: Sizes, offset: int, strides: Sizes) -> Array:
-        array: Array = np.ndarray(shape, dtype, storage.memory, storage.begin + offset, strides)
-        array.flags.writeable = False
-        return array
-
-    tiles = seen(variable.mapping.storage_shape, offset, strides)
-    value = seen(variable.shape, place.offset, place.strides)
-    return TileStorage(tiles, value, variable.mapping, variable.shape, value=value)
+    first, strides = part_strides(place, variable)
+    shape = variable.mapping.storage_shape
+    tiles: Array = np.ndarray(shape, dtype, memory, begin + first, strides)
+    value: Array = np.ndarray(variable.shape, dtype, memory, begin + place.offset, place.strides)
+    return tiles, value
 
 
 def poison(array: Array) -> None:

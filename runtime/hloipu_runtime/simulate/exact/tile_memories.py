@@ -2,12 +2,14 @@
 
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
+from hloipu_runtime.simulate.exact.moving import NOTHING_MOVES, MovingMemory, moving_variables
 from hloipu_runtime.simulate.exact.pool import MemoryPool
 from hloipu_runtime.simulate.exact.private_variables import private_variables
 from hloipu_runtime.simulate.exact.shared_buffers import NO_SHARED_BUFFERS, shared_buffers
 from hloipu_runtime.simulate.exact.storage import (
     TileStorage,
     allocate,
+    moved,
     scatter_whole,
     within,
 )
@@ -30,7 +32,16 @@ class TileMemories:
         """Whether steps are prepared for the first time, in order: later ones may take over memory
         that earlier ones no longer use."""
         self._private = private_variables(program)
-        self._shared = NO_SHARED_BUFFERS if poison else shared_buffers(program, self._private)
+        self._moving = NOTHING_MOVES if poison else moving_variables(program, self._private)
+        self._shared = (
+            NO_SHARED_BUFFERS
+            if poison
+            else shared_buffers(program, self._private, self._moving.all)
+        )
+        self.given_away = self._moving.given - self._shared.places.keys()
+        """Results that the host will keep where they are made."""
+        self.moving = self.given_away | self._moving.lent
+        """Variables whose memory is elsewhere in each run."""
         self._made: dict[VariableId, TileStorage] = {}
         """Memories that prepared steps refer to; none with poison."""
         self._pool = MemoryPool()
@@ -57,6 +68,20 @@ class TileMemories:
             self.alive[variable] = storage
         return storage
 
+    def begin(self, variable: VariableId) -> None:
+        """Give a result that the host will keep new memory, before its first use in a run."""
+        given = self.given(variable)
+        if given is not None:
+            given.begin()
+
+    def lent(self, variable: VariableId) -> MovingMemory | None:
+        """Return the memory of a parameter that is read where the host has it, else None."""
+        return self.memory(variable).moving if variable in self._moving.lent else None
+
+    def given(self, variable: VariableId) -> MovingMemory | None:
+        """Return the memory of a result that the host will keep, else None."""
+        return self.memory(variable).moving if variable in self.given_away else None
+
     def lies_in_another(self, variable: VariableId) -> bool:
         """Whether a variable has no memory of its own, and need not be written."""
         return variable in self._shared.places
@@ -71,11 +96,15 @@ class TileMemories:
         memory = self.alive.pop(variable, None)
         if memory is None or self.poison or variable in self.program.constants:
             return
-        if self.may_share and memory.memory is not None:
+        if self.may_share and memory.memory is not None and memory.moving is None:
             self._pool.give_back(memory.memory)
 
     def end_run(self) -> None:
         """Take away what does not stay from run to run."""
+        for variable in self.moving & self._made.keys():
+            memory = self._made[variable].moving
+            if memory is not None:
+                memory.leave()
         for variable in [v for v in self.alive if v not in self.state]:
             del self.alive[variable]
 
@@ -97,11 +126,13 @@ class TileMemories:
             return inside
         constant = self.program.constants.get(variable)
         record, shared = self.program.variables[variable], variable not in self._private
-        reach = self._shared.reaches.get(variable, (0, 0))
-        if self.may_share and not self.poison and constant is None and variable not in self.state:
-            storage = allocate(record, shared=shared, take=self._pool.take, reach=reach)
+        others = self._shared.reaches.get(variable, (0, 0))
+        if variable in self.moving:
+            storage = moved(record, variable, others, is_lent=variable in self._moving.lent)
+        elif self.may_share and not self.poison and constant is None and variable not in self.state:
+            storage = allocate(record, shared=shared, take=self._pool.take, others=others)
         else:
-            storage = allocate(record, shared=shared, reach=reach)
+            storage = allocate(record, shared=shared, others=others)
             self._apart_bytes += storage.merged.nbytes
         if constant is not None:
             scatter_whole(storage, constant[1])

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,13 @@ from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
 from hloipu_runtime.kernels.core.blocks import put
-from hloipu_runtime.program.mapping import Span, Spans, extent_of
+from hloipu_runtime.program.mapping import Span, Spans
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
 from hloipu_runtime.simulate.exact.classes import GridSlice, Part, SizeClass, size_classes
+from hloipu_runtime.simulate.exact.moving import MovingMemory
 from hloipu_runtime.simulate.exact.storage import TileStorage
+from hloipu_runtime.simulate.exact.zero_ends import computed_share, is_cut_off, with_zero_ends
 from hloipu_runtime.simulate.run.faults import TileFault
 
 Action = Callable[[], None]
@@ -37,8 +38,14 @@ def prepare_group(
                 f"variable {operand.variable} lies on {tiles.count} tiles from {tiles.first}, "
                 f"its vertices on {group.tiles.count} from {group.tiles.first}",
             )
-    if all(map(_reads_all_it_has, operands, storages)) and _may_be_whole(group.codelet, storages):
-        return [_whole_action(group.codelet, inputs, outputs)]
+    if all(map(_reads_all_it_has, operands, storages)):
+        zeros = [
+            [d for d in group.codelet.zero_ends(number) if is_cut_off(storage, d)]
+            for number, storage in enumerate(inputs)
+        ]
+        zeros += [[] for _ in outputs]
+        if _may_be_whole(group.codelet, storages, zeros):
+            return _whole_actions(group, storages, zeros)
     classes = size_classes(
         group.tiles,
         [operand.spans for operand in operands],
@@ -51,42 +58,44 @@ def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
     return operand.spans == storage.mapping.spans
 
 
-def _may_be_whole(codelet: Codelet, storages: Sequence[TileStorage]) -> bool:
-    """Whether computing on unused ends of parts is harmless, and little more work."""
-    if codelet.whole_parts:
-        return True
-    unused = [[_is_cut_off(storage, d) for d in range(len(storage.shape))] for storage in storages]
-    return codelet.ignores(unused) and all(
-        prod(extent_of(storage.mapping.tiles, span) * span.size for span in storage.mapping.spans)
-        <= MOST_OF_WHOLE * prod(storage.shape)
-        for storage in storages
+def _may_be_whole(
+    codelet: Codelet, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+) -> bool:
+    """Whether computing on unused ends of parts is harmless, and little more work.
+
+    Memory that moves has no such ends, but where it is copied to get zeros there.
+    """
+    unused = [[is_cut_off(storage, d) for d in range(len(storage.shape))] for storage in storages]
+    for storage, ends, dimensions in zip(storages, unused, zeros, strict=True):
+        if storage.moving is not None and any(ends) and not dimensions:
+            return False
+        for d in dimensions:
+            ends[d] = False
+    return codelet.whole_parts or (
+        codelet.ignores(unused) and computed_share(storages) <= MOST_OF_WHOLE
     )
 
 
-def _is_cut_off(storage: TileStorage, dimension: int) -> bool:
-    """Whether some part of a dimension goes beyond an end of it."""
-    span = storage.mapping.spans[dimension]
-    reach = (extent_of(storage.mapping.tiles, span) - 1) * span.step
-    low, high = span.offset + min(0, reach), span.offset + max(0, reach) + span.size
-    return low < 0 or high > storage.shape[dimension]
-
-
-def _whole_action(
-    codelet: Codelet, inputs: Sequence[TileStorage], outputs: Sequence[TileStorage]
-) -> Action:
-    """Return the action that computes on whole parts, their unused ends included."""
-
-    def block(storage: TileStorage) -> Block:
+def _whole_actions(
+    group: VertexGroup, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+) -> list[Action]:
+    """Return the actions that compute on whole parts, their unused ends included."""
+    actions: list[Action] = []
+    moving = [storage.moving for storage in storages]
+    blocks = []
+    for number, (storage, dimensions) in enumerate(zip(storages, zeros, strict=True)):
         mapping = storage.mapping
         starts = tuple(
             _starts(mapping.spans, d, tuple((0, n) for n in mapping.tiles.extents), 0)
             for d in range(len(mapping.spans))
         )
-        return Block(storage.tiles, mapping.tiles.extents, mapping.block, starts, storage.shape)
-
-    return _action(
-        codelet, [block(storage) for storage in inputs], [block(storage) for storage in outputs]
-    )
+        parts = storage.tiles
+        if dimensions:
+            parts, before = with_zero_ends(storage, dimensions)
+            actions += before
+            moving[number] = None
+        blocks.append(Block(parts, mapping.tiles.extents, mapping.block, starts, storage.shape))
+    return [*actions, _action(group, blocks, moving)]
 
 
 def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]) -> Action:
@@ -96,25 +105,32 @@ def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[Tile
             (*group.inputs, *group.outputs), storages, chosen.parts, strict=True
         )
     ]
-    results = blocks[len(group.inputs) :]
-    if all(0 in block.part for block in results):
+    if all(0 in block.part for block in blocks[len(group.inputs) :]):
         return _nothing
-    return _action(group.codelet, blocks[: len(group.inputs)], results)
+    return _action(group, blocks, [storage.moving for storage in storages])
 
 
 def _nothing() -> None:
     pass
 
 
-def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Action:
-    targets = [block.array for block in outputs]
-    compute = _compute(codelet, inputs, outputs)
-    if len(targets) == 1 and targets[0] is not None:
-        place, copyto = targets[0], np.copyto
+def _action(
+    group: VertexGroup, blocks: Sequence[Block], moving: Sequence[MovingMemory | None]
+) -> Action:
+    """Return a call of a group's codelet on blocks, some of whose memories may move."""
+    count = len(group.inputs)
+    operands = [block.data for block in blocks[:count]]
+    targets = [block.array for block in blocks[count:]]
+    compute = partial(group.codelet.bound(blocks[:count], blocks[count:]), operands, targets)
+    for number, memory in enumerate(moving):
+        if memory is not None:
+            memory.follow(*((operands, number) if number < count else (targets, number - count)))
+    if len(targets) == 1:
+        copyto = np.copyto
 
         def run_one() -> None:
-            computed = compute()[0]
-            if computed is not place:
+            computed, place = compute()[0], targets[0]
+            if computed is not place and place is not None:
                 copyto(place, computed)
 
         return run_one
@@ -123,16 +139,6 @@ def _action(codelet: Codelet, inputs: list[Block], outputs: list[Block]) -> Acti
         put(targets, compute())
 
     return run
-
-
-def _compute(
-    codelet: Codelet, inputs: list[Block], outputs: list[Block]
-) -> Callable[[], Sequence[Array]]:
-    """Return a codelet's call on these blocks, made ready where the codelet knows how."""
-    if type(codelet).bound is Codelet.bound:
-        return partial(codelet.run, inputs, outputs)
-    bound = codelet.bound(inputs, outputs)
-    return partial(bound, [block.data for block in inputs], [block.array for block in outputs])
 
 
 def _starts(spans: Spans, dimension: int, grid: GridSlice, cut: int) -> Array | int:

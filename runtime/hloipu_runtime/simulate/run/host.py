@@ -11,6 +11,7 @@ import numpy as np
 from hloipu_runtime.arguments import Progress
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.iteration_limit import limited_iterations, too_many_iterations
+from hloipu_runtime.kernels.core.blocks import LINE_BYTES
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.simulate.run.owning import is_held_alone, references_here
@@ -106,9 +107,10 @@ class Arrays:
 
 
 def _is_whole(value: Array) -> bool:
-    """Whether an array is row-major and does not keep a larger one in memory."""
+    """Whether an array is row-major and keeps none in memory that is larger by more than a line."""
     base = value.base
-    return value.flags.c_contiguous and (base is None or base.nbytes == value.nbytes)
+    rest = 0 if base is None else base.nbytes - value.nbytes
+    return value.flags.c_contiguous and 0 <= rest <= LINE_BYTES
 
 
 def _given_references() -> int:

@@ -56,7 +56,7 @@ def test_tiles_see_what_a_transfer_would_bring_them(seed: int) -> None:
     if b not in buffers.places:
         assert shape not in (view, (view[0], 1, view[1]))
         return
-    source = allocate(program.variables[a], shared=True, reach=buffers.reaches[a])
+    source = allocate(program.variables[a], shared=True, others=buffers.reaches[a])
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     scatter_whole(source, array)
     found = within(source, buffers.places[b], Variable("b", "s32", SHAPE, mapping))

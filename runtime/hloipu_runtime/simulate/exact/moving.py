@@ -1,0 +1,212 @@
+"""Large variables whose memory is the host's: read where it stands, or made for the host to keep.
+
+A parameter that only exchanges and vertices read needs no copy: its parts on tiles are views of the
+host's array, as those of a buffer are of its source (shared_buffers.py). A result that is complete
+when it streams out is given away as it stands, and the next run writes to other memory. Prepared
+steps therefore follow such memory: their views are made anew wherever it is.
+"""
+
+from collections import Counter
+from collections.abc import Set
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.kernels.core.blocks import aligned_empty
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program.mapping import extent_of, whole
+from hloipu_runtime.program.program import Array, Program, Variable
+from hloipu_runtime.program.steps import (
+    Call,
+    ComputeSet,
+    Exchange,
+    If,
+    Pipeline,
+    Repeat,
+    RepeatWhile,
+    Step,
+    StreamIn,
+    StreamOut,
+    Switch,
+    VariableId,
+)
+from hloipu_runtime.program.uses import steps_within, touched_by, used, written_by
+
+LEAST_BYTES = 1 << 20
+"""Smaller variables are copied: that takes no longer than to call kernels once more for short last
+parts, beyond whose ends nothing may be touched in memory that is the host's (assumed)."""
+
+
+class Moving(NamedTuple):
+    """Variables whose memory is the host's."""
+
+    lent: frozenset[VariableId]
+    """Parameters, read only."""
+    given: frozenset[VariableId]
+    """Results."""
+
+    @property
+    def all(self) -> frozenset[VariableId]:
+        """Both."""
+        return self.lent | self.given
+
+
+NOTHING_MOVES = Moving(frozenset(), frozenset())
+
+
+def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
+    """Return the variables whose memory may be the host's.
+
+    Exchanges and vertices alone touch them in between, and each streams in, or out, in one place.
+    `private` are those whose replicated parts may differ.
+    """
+    into: Counter[VariableId] = Counter()
+    out: Counter[VariableId] = Counter()
+    written: set[VariableId] = set()
+    others = {port.variable for port in program.state} | program.constants.keys()
+    for step in steps_within(program.body, program):
+        match step:
+            case StreamIn():
+                into[step.variable] += 1
+            case StreamOut():
+                out[step.variable] += 1
+            case ComputeSet():
+                written |= written_by(step)
+            case Exchange():
+                written |= written_by(step)
+                for transfer in step.transfers:
+                    mapping = program.variables[transfer.destination].mapping
+                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans):
+                        others.add(transfer.destination)
+            case If():
+                others.add(step.predicate)
+            case Switch():
+                others.add(step.index)
+            case Repeat() | RepeatWhile() | Pipeline():
+                others |= used(step, program)  # one copy serves all iterations
+            case Call():
+                pass  # its body stands among the steps
+            case _:
+                others |= touched_by(step)
+    ends = _last_touched(program, out.keys() - others)
+    lent = {v for v, n in into.items() if n == 1 and v not in written | out.keys() | others}
+    given = {v for v in ends if out[v] == 1}
+
+    def is_moved(variable: VariableId) -> bool:
+        record = program.variables[variable]
+        size = prod(record.shape) * storage_dtype(record.element_type).itemsize
+        return size >= LEAST_BYTES and _is_one_array(record)
+
+    return Moving(
+        frozenset(v for v in lent if is_moved(v) and v not in private),
+        frozenset(v for v in given if is_moved(v)),
+    )
+
+
+def _last_touched(program: Program, variables: Set[VariableId]) -> set[VariableId]:
+    """Return the variables that stream out as the last thing, on the outermost level."""
+    last: dict[VariableId, Step] = {}
+    for step in program.body.steps:
+        for inner in steps_within(step, program):
+            for variable in touched_by(inner) & variables:
+                last[variable] = step
+    return {v for v, step in last.items() if isinstance(step, StreamOut)}
+
+
+def _is_one_array(record: Variable) -> bool:
+    """Whether parts lie in tile memories as in one whole array, but for an unused end of it."""
+    mapping = record.mapping
+    return not mapping.replicated_axes and all(
+        span == whole(size)
+        or (span.step == span.size and span.offset == 0 and span.axis >= 0
+            and (d == 0 or extent_of(mapping.tiles, span) * span.size == size))
+        for d, (span, size) in enumerate(zip(mapping.spans, record.shape, strict=True))
+    )  # fmt: skip
+
+
+class _View(NamedTuple):
+    """An array of a prepared step, and how it lies in the memory that moves."""
+
+    arrays: list[Any]
+    at: int
+    offset: int
+    array: Array
+
+
+class MovingMemory:
+    """The memory of one variable, elsewhere in each run; it has the layout of a whole array."""
+
+    def __init__(self, value: Array) -> None:
+        """`value`: an array like those that will come, views of which are to be followed."""
+        self._model = value
+        self._address = _address(value)
+        self._views: list[_View] = []
+        self._now: Array | None = None
+        """The array that has the value in this run."""
+
+    def follow(self, arrays: list[Any], at: int) -> None:
+        """Have an item of a list, a view of the model, be the same view of the memory as it moves.
+
+        Raises ValueError where it goes beyond the ends of the value.
+        """
+        array: Array = arrays[at]
+        if array.size:
+            view = _View(arrays, at, _address(array) - self._address, array)
+            self._seen(view, self._model)
+            self._views.append(view)
+            if self._now is not None:
+                arrays[at] = self._seen(view, self._now)
+
+    def seen(self, array: Array) -> Array:
+        """Return a view of the model as one of the memory where it is now."""
+        if self._now is None or not array.size:
+            return array
+        return self._seen(_View([], 0, _address(array) - self._address, array), self._now)
+
+    def lend(self, value: Array) -> None:
+        """Move to an array of the host's, or to a copy that lies as it must."""
+        like = self._model
+        if value.dtype != like.dtype or not value.flags.c_contiguous or not value.flags.aligned:
+            value = np.ascontiguousarray(value, like.dtype)
+        here = value.reshape(like.shape).view()
+        here.flags.writeable = False
+        self._move_to(here)
+
+    def begin(self) -> None:
+        """Move to memory for a new result."""
+        self._move_to(aligned_empty(self._model.shape, self._model.dtype))
+
+    def fill(self, value: Array) -> None:
+        """Begin a result with a value."""
+        assert self._now is not None
+        np.copyto(self._now, value)
+
+    def taken(self) -> Array:
+        """Return the result, which nobody else has from now on."""
+        value = self._now
+        assert value is not None
+        self.leave()
+        return value
+
+    def leave(self) -> None:
+        """Let go of the memory."""
+        self._now = None
+        for view in self._views:
+            view.arrays[view.at] = view.array
+
+    def _move_to(self, value: Array) -> None:
+        self._now = value
+        for view in self._views:
+            view.arrays[view.at] = self._seen(view, value)
+
+    @staticmethod
+    def _seen(view: _View, memory: Array) -> Array:
+        like = view.array
+        array: Array = np.ndarray(like.shape, like.dtype, memory, view.offset, like.strides)
+        return array
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
