@@ -262,7 +262,7 @@ def compile_verified(
             options = replace(options, outline="on")
             begun = replace(begun, request=replace(begun.request, outlines=True, is_draft=True))
         with plugins(options):
-            passed = continued(begun, Phase.PASSES, phase)
+            passed = continued(begun, Phase.PASSES, phase).for_many_programs()
             lowered = continued(passed, Phase.LOWERED, phase)
             finished = continued(lowered, clock=phase)
         program = _programmed(module, fingerprint, finished, options)
