@@ -435,7 +435,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     from hloipu_runtime.memory.charges import messages_of
     from hloipu_runtime.memory.plan import fits_in_order, plan_memory
 
-    if not (fits_in_order(hoisting.program, memory) or fits_in_order(before, memory)):
+    if not (memory.has_room_at_once or fits_in_order(before, memory)):
         return hoisting
     messages = partial(messages_of, memory.program, memory.forms)
     for times in _SPARED_TIMES:

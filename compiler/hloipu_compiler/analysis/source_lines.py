@@ -1,7 +1,6 @@
 """Source lines of instructions, from metadata and stack tables."""
 
 import re
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -14,7 +13,6 @@ from hloipu_compiler.hlo.attributes.stack_tables import (
 )
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.memo import Memo, Same
 from hloipu_runtime.plain_text import printable
 
 NO_METADATA = OpMetadata()
@@ -87,19 +85,11 @@ class SourceLines:
         return line
 
 
-def source_lines(module: Module) -> Mapping[str, str]:
+def source_lines(module: Module) -> dict[str, str]:
     """Return `file:line` of every instruction for which the dump says so.
 
     Of a loop for which it does not, the line of the dump.
     """
-    return LINES_MEMO.of(Same(module), lambda: _lines_of(module))
-
-
-LINES_MEMO: Memo[Mapping[str, str]] = Memo(1)
-"""Of the module at hand, of which several programs may be made."""
-
-
-def _lines_of(module: Module) -> dict[str, str]:
     lines = SourceLines(module)
     line_by_name = {
         op.name: lines.line(op)
