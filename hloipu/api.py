@@ -24,6 +24,7 @@ from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import is_divided
 from hloipu_compiler.passes.runner import pass_rows
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
@@ -262,7 +263,7 @@ def compile_verified(
             options = replace(options, outline="on")
             begun = replace(begun, request=replace(begun.request, outlines=True, is_draft=True))
         with plugins(options):
-            passed = continued(begun, Phase.PASSES, phase)
+            passed = continued(begun, Phase.PASSES, phase).for_many_programs()
             lowered = continued(passed, Phase.LOWERED, phase)
             finished = continued(lowered, clock=phase)
         program = _programmed(module, fingerprint, finished, options)
@@ -353,7 +354,7 @@ def _programmed(
         machine,
         code_memory=options.code_memory,
         over_memory=_over_memory(options),
-        sources=source_lines(written),
+        sources=LINES_MEMO.of(Same(written), lambda: source_lines(written)),
         parameter_names=_parameter_names(module),
         options={
             **shown_options(options),
@@ -368,6 +369,10 @@ def _programmed(
         known_memory=finished.memory,
         is_proved=True,
     )
+
+
+LINES_MEMO: "Memo[dict[str, str]]" = Memo(1)
+"""Source lines of the module at hand, of which several programs may be made."""
 
 
 def _kept_between_runs(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum, IntEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.request import ShardRequest
 from hloipu_compiler.passes.pipeline import Pipeline
 from hloipu_compiler.plan.pipelining import PipelineRequest, Pipelining
-from hloipu_compiler.plan.plan import Plan
+from hloipu_compiler.plan.plan import Chosen, Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest
 from hloipu_compiler.planners.planned import Record
@@ -174,3 +174,7 @@ class Compilation:
     def state(self) -> list[tuple[int, int]]:
         """Numbers of the parameters and results that are one array."""
         return [(x.parameter, x.result) for x in self.wrapping.state] if self.wrapping else []
+
+    def for_many_programs(self) -> "Compilation":
+        """Return the same with ops that take what they take in the first program made of it."""
+        return replace(self, plan=replace(self.plan, chosen=Chosen()))

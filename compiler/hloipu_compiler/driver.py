@@ -435,7 +435,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     from hloipu_runtime.memory.charges import messages_of
     from hloipu_runtime.memory.plan import fits_in_order, plan_memory
 
-    if not (fits_in_order(hoisting.program, memory) or fits_in_order(before, memory)):
+    if not (memory.has_room_at_once or fits_in_order(before, memory)):
         return hoisting
     messages = partial(messages_of, memory.program, memory.forms)
     for times in _SPARED_TIMES:
@@ -501,8 +501,16 @@ def _keys(current: Compilation, program: Program) -> ReplicaKeys:
     names = {x.number: x.name for x in parameter_arrays(current.given)}
     module = current.keyed or current.module
     known = None if current.combines else cut  # what replicas combine
-    asked = current.request.wrapping.replica_keys
-    return replica_keys(module, current.wrapping, known, replicas, names, asked, program.stacks)
+    asked, wrapping = current.request.wrapping.replica_keys, current.wrapping
+    given = (Same(module), Same(wrapping), Same(known), Same(current.given))
+    return KEYS_MEMO.of(
+        (*given, replicas, asked, program.stacks),
+        lambda: replica_keys(module, wrapping, known, replicas, names, asked, program.stacks),
+    )
+
+
+KEYS_MEMO: "Memo[ReplicaKeys]" = Memo(2)
+"""Keys of modules, as `FLAT_MEMO`: programs of one module have the same."""
 
 
 _PHASES = (

@@ -95,7 +95,7 @@ class Attempts:
         with plugins(options):
             passed = self._passed.of(
                 (Same(cut.module), asked.outlines, asked.outlines and attempt.weighs_code),
-                lambda: continued(outlined, Phase.PASSES, self.phase),
+                lambda: continued(outlined, Phase.PASSES, self.phase).for_many_programs(),
             )
         rooms = attempt.rooms
         request = replace(passed.request, tuning=tuning, product_rooms=rooms, is_draft=True)

@@ -1,6 +1,6 @@
 """The plan: what passes decided or found out about a module."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 
@@ -10,6 +10,16 @@ SCHEMA = "hloipu.plan/1"
 
 LoopKey = tuple[str, str]
 """Name of a computation, and of a `while` instruction in it."""
+
+
+class Chosen:
+    """Which of several candidates ops took, by all that the choice depends on.
+
+    Programs of one module fill and read the same record, so that none weighs candidates again.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[Hashable, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,8 @@ class Plan:
         default_factory=lambda: MappingProxyType({})
     )
     """IPU and instruction -> bytes that a product may take on a tile, where a program told them."""
+    chosen: Chosen | None = field(default=None, compare=False)
+    """Choices of other programs of the same module, once it is lowered."""
     pinned: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Options that the user gave and that no pass may decide otherwise."""
 

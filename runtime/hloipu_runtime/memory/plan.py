@@ -128,6 +128,12 @@ class MemoryPlan:
         )
 
     @property
+    def has_room_at_once(self) -> bool:
+        """Whether every tile has enough memory for what is live at once, gaps between left out."""
+        live = [int((ipu.floor + ipu.live_bytes).max()) for ipu in self.ipus]
+        return max(live) <= self.available_bytes
+
+    @property
     def has_room_for_code(self) -> bool:
         """Whether every tile has enough memory of the part that code can lie in."""
         executable = min(self.machine.memory.executable_bytes, self.available_bytes)

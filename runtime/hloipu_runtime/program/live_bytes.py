@@ -72,13 +72,13 @@ class LiveBytes:
         if not places or not self.born[number]:
             return places
         for begin, end, added in reversed(self._changes(number, places[0], touched)):
-            grows = (added > 0).nonzero()[0]
+            grows = np.flatnonzero(added > 0)
             if not len(grows):
                 continue
             low, high = int(grows[0]), int(grows[-1]) + 1
             here = self.steps[begin:end, low:high]
             limit = np.maximum(self.most[low:high], here)
-            over = (here + added[low:high] > limit).any(axis=1).nonzero()[0]
+            over = np.flatnonzero(np.any(here + added[low:high] > limit, axis=1))
             if len(over):
                 last = begin + int(over[-1])
                 return [place for place in places if place > last]

@@ -1,9 +1,12 @@
 """Outlining of drawn layers: they share a block, and values stay; small modules are goldens."""
 
+from random import Random
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 
+from hloipu_compiler.analysis import equal_blocks
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.passes import run_passes
@@ -118,3 +121,45 @@ def test_many_layers_take_linear_work() -> None:
     after, _ = run_passes(parsed(layered_text(3, 60)), None, ALL)
     assert len(calls(after)) >= 58
     assert len(set(calls(after))) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_stretch_saves_more_than_its_bound(seed: int) -> None:
+    """Stretches of drawn layers, with more and more of the text taken."""
+    drawn = Random(seed)
+    module = parsed(layered_text(seed, 6, backward=seed % 2 == 0, between=seed % 3 == 0))
+    text = equal_blocks._Text([module.entry], outlining_weight, 1)
+    order, stretches = equal_blocks._stretches(text.letters)
+    bounds: list[int] = []
+    saved: list[int] = []
+    for _ in range(4):
+        for stretch in stretches:
+            starts = np.sort(order[stretch.first : stretch.end])
+            choice = text._choice(starts, stretch.length)
+            bounds.append(text._bound(order, stretch))
+            saved.append(text._placed(choice, stretch.length).saved if choice.starts else 0)
+        start = drawn.randrange(len(text.letters) - 5)
+        text._take(equal_blocks._Choice(0, (start,), 5))
+    assert max(saved) > 0
+    assert all(bound >= each for bound, each in zip(bounds, saved, strict=True))
+
+
+def test_of_a_chain_of_equal_ops_few_stretches_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at = 0
+    choice = equal_blocks._Text._choice
+
+    def counting(text: equal_blocks._Text, starts: equal_blocks.Numbers, whole: int) -> object:
+        nonlocal looked_at
+        looked_at += 1
+        return choice(text, starts, whole)
+
+    monkeypatch.setattr(equal_blocks._Text, "_choice", counting)
+    lines = [f"  x{n + 1} = f32[64] sine(x{n})" for n in range(3000)]
+    module = parsed(
+        entry("\n".join(["  x0 = f32[64] parameter(0)", *lines, "  ROOT r = f32[64] copy(x3000)"]))
+    )
+    blocks = equal_blocks.equal_blocks([module.entry], lambda _: 400, 2400, 7000)
+    assert [len(x.occurrences) * len(x.occurrences[0].positions) for x in blocks] == [3000]
+    assert looked_at < 30

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import hloipu
+from hloipu_compiler.planners import dot_grids
 from hloipu_compiler.planners.dot_grids import DEPTH, DotGrid, dot_grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
@@ -76,6 +77,24 @@ def test_no_plain_grid_is_cheaper(m: int, k: int, n: int) -> None:
         work = Dot(*PLAIN, "f32").work(machine, parts, [Tensor("f32", (rows, columns))])
         fixed = 9 + 74 + 126 + 3 * (min(rows, across) + min(k, down))
         assert plan.cycles <= rows * k + k * columns + work.cycles + fixed
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(64, 64, 64), (7, 4000, 3), (512, 768, 3072)])
+def test_the_cheapest_of_all_that_fit_is_taken(m: int, k: int, n: int) -> None:
+    """By all shares of memory, against a look at every candidate."""
+    machine = load_machine("gc200")
+    sides = dot_grids._Sides((), (m,), (n,), k, 1)
+    types = dot_grids._Types("f16", "f16", "f16", "f32")
+    prices = dot_grids._all_priced(machine, sides, types).prices
+    sizes, cycles = prices.bytes_per_tile, prices.cycles
+    for budget in sorted({0, *sizes.tolist()[::97], int(sizes.min()), int(sizes.max())}):
+        grid, fits = dot_grids._cheapest(machine, sides, types, budget)
+        allowed = cycles[sizes <= budget]
+        assert fits == (0 if not len(allowed) else 2 if allowed.min() == cycles.min() else 1)
+        if len(allowed):
+            assert (grid.cycles, grid.bytes_per_tile <= budget) == (allowed.min(), True)
+        else:
+            assert grid.bytes_per_tile == sizes.min()
 
 
 def test_less_memory_means_slices() -> None:

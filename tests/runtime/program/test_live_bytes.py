@@ -1,6 +1,9 @@
 """Live bytes while steps move: counted by hand on two tiles."""
 
 from dataclasses import replace
+from random import Random
+
+import pytest
 
 from hloipu_runtime.program.live_bytes import STRETCHES, LiveBytes, Message, live_bytes_of
 from hloipu_runtime.program.mapping import Tiles
@@ -66,3 +69,44 @@ def test_messages_count_at_their_step_alone() -> None:
     live.appended(1)
     assert list(live.steps[1][:2]) == [24, 40]
     assert list(live.left[:2]) == [16, 16]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_moved_steps_are_counted_as_if_anew(seed: int) -> None:
+    """Drawn steps join where they may; bytes are those of the steps as they then are, and fit."""
+    drawn = Random(seed)
+    make = ProgramBuilder()
+    variables = range(14)
+    for n in variables:
+        tiles = drawn.choice((1, 2, 4))
+        make.variable((4 * tiles,), rows(4 * tiles, tiles), ipu=n % 2)
+    program = replace(make.program(), ipus=2)
+    touched = [frozenset(drawn.sample(variables, 3)) for _ in range(24)]
+    owned = frozenset(variables)
+    live = live_bytes_of(program, touched, owned, STRETCHES)
+    place_of: list[int] = []
+    moves = 0
+    for number, some in enumerate(touched):
+        before = {v: [p for p, t in zip(place_of, touched, strict=False) if v in t] for v in some}
+        last = {v: max(places, default=-1) for v, places in before.items()}
+        # The first to touch a variable writes it, so that others come later.
+        least = 1 + max((places[0] for places in before.values() if places), default=-1)
+        free = range(min(live.count, least + drawn.randrange(3)), live.count)
+        for place in live.candidates(number, free, last):
+            if live.moved(number, place, last):
+                place_of.append(place)
+                moves += 1
+                break
+        else:
+            place_of.append(live.count)
+            live.appended(number)
+        joined = [
+            frozenset().union(*(t for p, t in zip(place_of, touched, strict=False) if p == place))
+            for place in range(live.count)
+        ]
+        later = frozenset().union(*touched[number + 1 :])
+        anew = live_bytes_of(program, [*joined, later], owned, STRETCHES)
+        expected = anew.coming.cumsum(0) - anew.going.cumsum(0) + anew.going
+        assert (live.steps[: live.count] == expected[: live.count]).all()
+        assert (live.steps[: live.count] <= live.most).all()
+    assert moves

@@ -26,30 +26,33 @@ def cheapest(
     Results that lie elsewhere than the first candidate leaves them are taken to have to come there:
     who reads them has been thought of where operands lie, which the first candidate follows. At
     least one of the candidates must do. Ops of one key, if it is not None, all take the first's
-    choice.
+    choice, and the first what it took in another program of the module, by the same tuning.
     """
-    known = builder.chosen_candidates.by_key.get(key) if key is not None else None
+    chosen, before = builder.chosen.by_key, builder.chosen_before.by_key
+    tuned = key, builder.tuning_here
+    known = None if key is None else chosen.get(key, before.get(tuned))
     if known is not None:
         leaves = candidates[known]()
         if leaves is not None:
+            chosen[key] = known
             return leaves
     best: tuple[int, int] | None = None
     wanted: dict[int, Mapping] = {}
     for number, candidate in enumerate(candidates):
-        before = _Moment.of(builder)
+        moment = _Moment.of(builder)
         leaves = candidate()
         if leaves is not None:
-            cycles = before.cycles_since(builder) + _redistribution_cycles(builder, leaves, wanted)
+            cycles = moment.cycles_since(builder) + _redistribution_cycles(builder, leaves, wanted)
             if best is None or cycles <= best[0]:
                 best = cycles, number
                 if number == len(candidates) - 1:
-                    builder.chosen_candidates.by_key[key] = number
+                    chosen[key] = before[tuned] = number
                     return leaves
-        before.restore(builder)
+        moment.restore(builder)
     leaves = None if best is None else candidates[best[1]]()
     if best is None or leaves is None:
         raise ValueError("no candidate writes the op's steps")
-    builder.chosen_candidates.by_key[key] = best[1]
+    chosen[key] = before[tuned] = best[1]
     return leaves
 
 

@@ -1,6 +1,6 @@
 """Program builder: what lowerings call to get constants, copies and results."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ from hloipu_compiler.layout.layout import NO_LAYOUT, Layout
 from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.exchanging import Exchanging
 from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileTensor, Value
+from hloipu_compiler.plan.plan import Chosen, Plan
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import (
     Placement,
@@ -34,13 +35,6 @@ from hloipu_runtime.program.program import Queue
 Array = np.ndarray[Any, Any]
 
 
-class ChosenWays:
-    """Which of several ways ops went, by what tells one op from another (`alternatives.py`)."""
-
-    def __init__(self) -> None:
-        self.by_key: dict[Hashable, int] = {}
-
-
 class Builder(Exchanging):
     """A program under construction: constants, exchanges and compute sets."""
 
@@ -62,7 +56,10 @@ class Builder(Exchanging):
         """Of the users of the instruction that is being lowered, for its result."""
         self.region_preferences: tuple[Demand, ...] = ()
         """For the results of the fusion that is being written op by op."""
-        self.chosen_candidates = ChosenWays()
+        self.chosen = Chosen()
+        """Candidates that ops of this program took (`alternatives.py`), ..."""
+        self.chosen_before = Chosen()
+        """... and ops of other programs of its module, by the tuning besides."""
         self.iterations = 1
         """How often the block at hand runs, as far as that is known."""
         self.destination: int | None = None
@@ -71,6 +68,11 @@ class Builder(Exchanging):
         """Whether nobody reads what is there, this instruction included."""
         self.effectful: frozenset[str] | None = None
         """Computations of the module that do more than compute; None: not looked for yet."""
+
+    def go_by(self, plan: Plan) -> None:
+        """Take what a plan knows from other programs of the module."""
+        self.product_rooms = plan.product_rooms
+        self.chosen_before = plan.chosen or self.chosen_before
 
     @property
     def function_bodies(self) -> dict[str, s.Sequence]:

@@ -262,7 +262,8 @@ def lower(
     """
     builder = Builder(machine, tuning)
     builder.plans = plans
-    builder.ipus, builder.product_rooms = plan.shards, plan.product_rooms
+    builder.ipus = plan.shards
+    builder.go_by(plan)
     entry = module.entry
     builder.code_bytes = code_bytes_of(module, plan, whole=tuning.counts_called_code)
     late = _is_scarce(builder, module, plan)

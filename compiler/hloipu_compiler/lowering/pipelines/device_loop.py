@@ -93,7 +93,8 @@ def lower_wrapped(
     apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
     builder = Builder(without_them(machine, apart) if apart else machine, tuning)
     builder.plans = plans
-    builder.ipus, builder.product_rooms = plan.shards, plan.product_rooms
+    builder.ipus = plan.shards
+    builder.go_by(plan)
     entry = module.entry
     step = _Step(builder, entry, _arrays(entry), _ipus(entry, plan), apart)
     follows = {pair.parameter: pair.result for pair in wrapping.state}

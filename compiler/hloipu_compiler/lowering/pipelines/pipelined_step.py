@@ -400,7 +400,8 @@ def lower_pipelined(
     apart = io_tiles_of(machine, wrapping.io_tiles) if wrapping.io_tiles else None
     builder = Builder(without_them(machine, apart) if apart else machine, tuning)
     builder.plans = plans
-    builder.ipus, builder.product_rooms = pipelining.ipu_count, plan.product_rooms
+    builder.ipus = pipelining.ipu_count
+    builder.go_by(plan)
     builder.is_resident = True
     if not plan.ipus:
         plan = replace(plan, ipus=placed(module, pipelining))
