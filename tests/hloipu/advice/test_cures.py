@@ -50,7 +50,7 @@ BATCH = floats(8, 64)
 MANY = floats(256, 64)
 MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
     "a step of training": (
-        lambda: text_of(descent, [SQUARE] * 4, BATCH, BATCH, donate=(0,)), 32768, "needs 2 IPUs",
+        lambda: text_of(descent, [SQUARE] * 4, BATCH, BATCH, donate=(0,)), 36864, "needs 2 IPUs",
     ),
     "a large batch": (
         lambda: text_of(descent, [SQUARE] * 2, MANY, MANY, donate=(0,)), 65536, "--micro-batches",
