@@ -11,7 +11,7 @@ from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
 from hloipu.places import system_ipus
-from hloipu.sharding import MOST_SECONDS, shardings_beside_cuts, with_sharding
+from hloipu.sharding import is_long, seconds_for, shardings_beside_cuts, with_sharding
 from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
@@ -97,13 +97,13 @@ def chosen(
     and what lies in remote memory are looked at, but for what options settle; with `plan="auto"`
     also shardings, of a module that has none. With `tried`, which compiles, a way that does not fit
     after all tells how far estimates are off, and another takes its place, a few times. Where the
-    current search ends early it is the best until then; of its time, or of `MOST_SECONDS`, as much
-    is left as compiling takes. Raises what finding the phases of a step
+    current search ends early it is the best until then; of its time as much is left as compiling
+    takes. Raises what finding the phases of a step
     raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than devices
     that are named have.
     """
     search, divides = current_search(), _may_divide(module, options)
-    with search.within(MOST_SECONDS if search.left() == inf else search.left()):
+    with search.within(seconds_for(module)):
         return _chosen(module, options, tried, divides=divides)
 
 
@@ -116,13 +116,14 @@ def _chosen(
 ) -> Choice:
     search = current_search()
     with search.part(_SHARE if divides else 1.0):
-        looked = _looked_at(module, options, is_thorough=not divides)
+        is_thorough = not (divides and is_long(module))
+        looked = _looked_at(module, options, is_thorough=is_thorough)
     estimates, notes = looked.estimates, tuple[str, ...]()
     if divides:
         with search.improving(), search.within(search.left() - looked.compile_seconds):
             more, notes = _with_shardings(module, options, looked)
             estimates = [*estimates, *more]
-            if not any(estimate.fits for estimate in estimates):
+            if not is_thorough and not any(estimate.fits for estimate in estimates):
                 estimates += _thorough(module, options, estimates)
     choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
@@ -225,7 +226,7 @@ def _with_shardings(
     rate = max((estimate.per_second for estimate in whole.estimates if estimate.fits), default=0.0)
     if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
         return estimates, ()
-    stages = len(whole.step.loads.ahead)
+    stages, is_thorough = len(whole.step.loads.ahead), not is_long(module)
     try:
         with search.part(_SHARE):
             beside = shardings_beside_cuts(module, options, stages, fits=rate > 0)
@@ -238,7 +239,9 @@ def _with_shardings(
         with doing(f"cuts beside {sharding.flags()}"):
             try:
                 divided = with_sharding(module, sharding)
-                looked = search.tried(partial(_looked_at, divided, options, is_thorough=False))
+                looked = search.tried(
+                    partial(_looked_at, divided, options, is_thorough=is_thorough)
+                )
             except HloipuError:  # what does not go with shardings
                 continue
         if looked is None:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from hloipu_compiler.partition.sharding_search.searching import Found
 
 AUTO = "auto"
-MOST_SECONDS = 60.0
-"""Of a processor, for looking for shardings or for a cut, where no time limit says otherwise."""
+_MOST_SECONDS = 60.0
+"""Of a processor, for looking for shardings or for a cut of a long module, where no time limit says
+otherwise. The effort for others is bounded, so that they come out alike on every machine."""
 _MOST_ROWS = 12
 ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
@@ -62,6 +63,19 @@ def with_shardings(
     return _found(module, options)
 
 
+def seconds_for(module: Module) -> float:
+    """Return how long looking for shardings or for a cut may take in the current search."""
+    left = current_search().left()
+    return _MOST_SECONDS if left == inf and is_long(module) else left
+
+
+def is_long(module: Module) -> bool:
+    """Whether looking at everything would take too long."""
+    from hloipu_compiler.partition.sharding_search.space import LONG
+
+    return module.instruction_count > LONG
+
+
 def _found(module: Module, options: Options) -> Annotated:
     require_undivided(module)
     if options.shard or options.ipus < 2:
@@ -77,7 +91,7 @@ def _found(module: Module, options: Options) -> Annotated:
     search = current_search()
     search.limit(options.time_limit)
     with (
-        search.within(MOST_SECONDS if search.left() == inf else inf),
+        search.within(seconds_for(module)),
         doing("looking for shardings"),
     ):
         found = found_shardings(module, system_of(module, options))

@@ -114,11 +114,7 @@ class _Searching:
         self._try(shapes[0], nothing, always=True)
         with self.search.improving():
             if not starts:
-                ends = shapes[:1] if len(shapes) == 1 else (shapes[-1], shapes[0])
-                for mesh in ends:
-                    self._together(mesh)
-                for mesh, share in zip(ends, (4, 2), strict=False):
-                    self._beam(mesh, self.left // share)
+                self._begin(shapes)
             for mesh in shapes[0 if starts else 1 :]:
                 for choice in starts or self._best_choices(_CARRIED):
                     self._try(mesh, choice)
@@ -147,6 +143,18 @@ class _Searching:
         choices = tuple(dict.fromkeys(choice for _, choice in good))
         whole = self.space.prices.spent(self.space.module).cycles
         return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
+
+    def _begin(self, shapes: Sequence[MeshSizes]) -> None:
+        """Look at meshes of one axis and of two; of a folded module first at what is usual."""
+        ends = list(dict.fromkeys((shapes[0], shapes[-1])))
+        shares = [0.4, 1 / 3]
+        if self.space.folded is not None:
+            ends.reverse()
+            shares = [1 / 4, 1 / 2]
+            for mesh in ends:
+                self._together(mesh)
+        for mesh, share in zip(ends, shares, strict=False):
+            self._beam(mesh, int(self.left * share))
 
     def _told(self, front: Sequence[Candidate]) -> Sequence[Candidate]:
         """Return those that are priced as a whole.
@@ -254,9 +262,9 @@ class _Searching:
 
     @cached_property
     def _families(self) -> list[tuple[int, ...]]:
-        """Those of the space; where nothing is state, the largest and the smallest in turn."""
+        """Those of a folded module's training step; else the largest and the smallest in turn."""
         families = self.space.families
-        if self.space.system.state:
+        if self.space.folded is not None and self.space.system.state:
             return families
         # What is small may divide the batch.
         halves = zip(families, reversed(families), strict=True)

@@ -120,8 +120,11 @@ class Space:
         """Classes of one shape that meet in elementwise ops, as a weight and its moments do.
 
         One decision about the first, the largest, is one about all. Inputs come first, then the
-        largest, then results.
+        largest, then results. Of a module that is not folded each class is one, the largest first.
         """
+        if self.folded is None:
+            order = sorted(range(len(self.classes)), key=lambda n: -self.bytes_of[n])
+            return [(number,) for number in order]
         groups: dict[Hashable, list[int]] = {}
         met = _met(self.module.entry)
         for number, (one, *_) in enumerate(self.classes):
