@@ -1,5 +1,7 @@
 """Functions: what is called several times is lowered once, and gives what the text says."""
 
+from cProfile import Profile
+
 import numpy as np
 import pytest
 
@@ -167,3 +169,20 @@ ENTRY e { w = f32[4] parameter(0)
     moved = [at for at, x in enumerate(other.instructions) if x.opcode == "call"]
     assert [*module.entry.calls["block"]] == written
     assert [*other.calls["block"]] == moved != written
+
+
+def test_each_call_costs_the_same_however_many_there_are() -> None:
+    def steps_of_python(calls: int) -> int:
+        lines = ["ENTRY e { a0 = f32[4] parameter(0)"]
+        lines += [f"  a{n + 1} = f32[4] call(a{n}), to_apply=block" for n in range(calls)]
+        module = parse(
+            "HloModule m\nblock { p = f32[4] parameter(0)\n  ROOT n = f32[4] negate(p) }\n"
+            + "\n".join(lines)
+            + f"\n  ROOT r = f32[4] negate(a{calls}) }}\n"
+        )
+        profile = Profile()
+        profile.runcall(lower, module, Plan(), load_machine("tiny", {}))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few, many = steps_of_python(100), steps_of_python(400)
+    assert many < 4.2 * few
