@@ -117,6 +117,15 @@ class Computation:
                     known.append(i)
         return tuple(map(tuple, lists))
 
+    @cached_property
+    def calls(self) -> Mapping[str, tuple[int, ...]]:
+        """Positions of `call` instructions by what they call, ascending."""
+        lists: dict[str, list[int]] = {}
+        for i, instruction in enumerate(self.instructions):
+            if instruction.opcode == "call":
+                lists.setdefault(instruction.attributes.called[0], []).append(i)
+        return {name: tuple(positions) for name, positions in lists.items()}
+
     def __getitem__(self, name: str) -> Instruction:
         """Return the instruction of that name; KeyError where there is none."""
         return self.instructions[self.position[name]]

@@ -43,8 +43,8 @@ class Builder(Exchanging):
         self.elided: list[str] = []
         self.functions: dict[str, Function] = {}
         """Computations that were lowered to be called, by name and IPU."""
-        self.calls: dict[str, dict[str, list[str]]] | None = None
-        """Names of the module's calls, by what they call and where; None: not looked for."""
+        self.callers: dict[str, list[str]] | None = None
+        """Computations that call others, by what they call; None: not looked for."""
         self.alive_in: dict[str, list[int]] = {}
         """Bytes alive at each instruction of computations that call what others call, too."""
         self.queues: dict[str, Queue] = {}

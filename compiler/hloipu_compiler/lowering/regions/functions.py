@@ -5,7 +5,8 @@ the function's own before a call, as PopART's outlining does; what a call leaves
 before the next one, unless that is all who reads it.
 """
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,7 +48,8 @@ class _CallSite(NamedTuple):
         None if others may do that before.
         """
         position = self.position
-        after = next((at for at in self.calls if at > position), None)
+        number = bisect_right(self.calls, position)
+        after = self.calls[number] if number < len(self.calls) else None
         if self.only or after is None:
             return after
         between = self.context.computation.instructions[position + 1 : after]
@@ -64,32 +66,22 @@ def _call(context: LoweringContext) -> Sequence[Value]:
     builder = context.builder
     (callee,) = context.attributes.called
     name = callee if builder.ipus == 1 else f"{callee} on ipu {builder.ipu}"
-    if builder.calls is None:
-        builder.calls = _calls_of(context.module)
-    calls = builder.calls[callee]
-    site = _CallSite(context, _positions(context.computation, calls), len(calls) == 1)
+    if builder.callers is None:
+        builder.callers = _callers(context.module)
+    is_only = len(builder.callers[callee]) == 1
+    site = _CallSite(context, context.computation.calls[callee], is_only)
     if name not in builder.functions:
         builder.functions[name] = _lowered(site, context.module.computation[callee])
     return _passed(site, builder.functions[name], name)
 
 
-def _calls_of(module: Module) -> dict[str, dict[str, list[str]]]:
-    """Return the names of calls, by what they call and by the computation that they are in.
-
-    Not their positions: some computations are lowered in another order.
-    """
-    calls_by_callee: dict[str, dict[str, list[str]]] = {}
+def _callers(module: Module) -> dict[str, list[str]]:
+    """Return the names of computations that call others, by what they call."""
+    callers: dict[str, list[str]] = {}
     for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "call":
-                here = calls_by_callee.setdefault(instruction.attributes.called[0], {})
-                here.setdefault(computation.name, []).append(instruction.name)
-    return calls_by_callee
-
-
-def _positions(computation: Computation, calls: Mapping[str, Sequence[str]]) -> tuple[int, ...]:
-    """Return where calls of one computation are in another, in order."""
-    return tuple(sorted(computation.position[name] for name in calls[computation.name]))
+        for callee in computation.calls:
+            callers.setdefault(callee, []).append(computation.name)
+    return callers
 
 
 def _lowered(site: _CallSite, callee: Computation) -> Function:
@@ -147,15 +139,14 @@ def _alive_elsewhere(site: _CallSite) -> int:
     context, builder = site.context, site.context.builder
     (callee,) = context.attributes.called
     most = 0
-    calls = (builder.calls or {})[callee]
-    for name in calls:
+    for name in (builder.callers or {})[callee]:
         if name != context.computation.name:
             caller = context.module.computation[name]
             if name not in builder.alive_in:
                 builder.alive_in[name] = alive_bytes(
                     context.module, context.plan, caller, late=False
                 )
-            most = max(most, *(builder.alive_in[name][at] for at in _positions(caller, calls)))
+            most = max(most, *(builder.alive_in[name][at] for at in caller.calls[callee]))
     return most
 
 

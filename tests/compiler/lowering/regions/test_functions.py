@@ -1,5 +1,7 @@
 """Functions: what is called several times is lowered once, and gives what the text says."""
 
+from cProfile import Profile
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,6 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.lowering.pipelines.draft import order_by_results
-from hloipu_compiler.lowering.regions.functions import _calls_of, _positions
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.machine.load import load_machine
@@ -164,7 +165,24 @@ ENTRY e { w = f32[4] parameter(0)
   ROOT new = (f32[4], f32[4]) tuple(b, a) }
 """)
     other = order_by_results(module.entry)
-    positions = _positions(other, _calls_of(module)["block"])
     written = [at for at, x in enumerate(module.entry.instructions) if x.opcode == "call"]
-    assert list(positions) == [at for at, x in enumerate(other.instructions) if x.opcode == "call"]
-    assert list(positions) != written
+    moved = [at for at, x in enumerate(other.instructions) if x.opcode == "call"]
+    assert [*module.entry.calls["block"]] == written
+    assert [*other.calls["block"]] == moved != written
+
+
+def test_each_call_costs_the_same_however_many_there_are() -> None:
+    def steps_of_python(calls: int) -> int:
+        lines = ["ENTRY e { a0 = f32[4] parameter(0)"]
+        lines += [f"  a{n + 1} = f32[4] call(a{n}), to_apply=block" for n in range(calls)]
+        module = parse(
+            "HloModule m\nblock { p = f32[4] parameter(0)\n  ROOT n = f32[4] negate(p) }\n"
+            + "\n".join(lines)
+            + f"\n  ROOT r = f32[4] negate(a{calls}) }}\n"
+        )
+        profile = Profile()
+        profile.runcall(lower, module, Plan(), load_machine("tiny", {}))
+        return sum(entry.callcount for entry in profile.getstats())
+
+    few, many = steps_of_python(100), steps_of_python(400)
+    assert many < 4.2 * few
