@@ -41,7 +41,7 @@ CASES = {
   z = f32[] constant(0)
   s = f32[16] reduce(m, z), dimensions={0}, to_apply=sum
   ROOT r = (f32[16], f32[24,16]) tuple(s, d)""",
-    # Factors of a product are found, and stay there as it has other readers; those of a later sum go.
+    # Factors of a product with other readers stay there; those of a later sum go.
     "others": """\
   x = f32[24,16] parameter(0)
   c = f32[16] parameter(1)
