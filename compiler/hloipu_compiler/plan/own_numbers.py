@@ -137,6 +137,8 @@ def _starts(computation: Computation, x: Instruction, given: Sequence[Array], co
     for own, n, size in zip(given, source.dimensions, x.shape.dimensions, strict=True):
         if own.shape not in ((1,), (count,)):
             return ()
-        within = np.clip(own.astype(np.int64), 0, n - size)
+        # In the numbers' own type: beyond 2**63 an unsigned one would come out negative.
+        least_last = np.minimum(own, own.dtype.type(min(n - size, np.iinfo(own.dtype).max)))
+        within = np.maximum(least_last.astype(np.int64), 0)
         columns.append(np.broadcast_to(within, (count,)).tolist())
     return tuple(zip(*columns, strict=True))

@@ -85,7 +85,11 @@ def _half(call: Call) -> Sequence[Value]:
         x = x.combined("shift-right-logical", 32) if is_high else x
         return [(x & x.like(2.0**32 - 1)).converted("u32").converted(kind)]
     high = x.converted(kind)
-    return [high if is_high else (x - high.converted("f64")).converted(kind)]
+    if is_high:
+        return [high]
+    rest = x - high.converted("f64")
+    # Nothing is left of an infinity, or beyond the largest f32.
+    return [high.unary("is-finite", "pred").chosen(rest, 0.0, x).converted(kind)]
 
 
 @formula("_SPMDInternalOp_RotateRight")

@@ -57,6 +57,11 @@ def test_wide_numbers_are_put_together_and_taken_apart() -> None:
     (low,), (high,) = (called(f"X64Split{half}", [wide], "f32[3]") for half in ("Low", "High"))
     np.testing.assert_array_equal(high, wide.astype(np.float32))
     np.testing.assert_allclose(called("X64Combine", [low, high], "f64[3]")[0], wide, rtol=1e-13)
+    endless = np.array([np.inf, -np.inf, 1e300])
+    halves = [called(f"X64Split{half}", [endless], "f32[3]")[0] for half in ("Low", "High")]
+    np.testing.assert_array_equal(
+        called("X64Combine", halves, "f64[3]")[0], np.copysign(np.inf, endless)
+    )
 
 
 @pytest.mark.parametrize("amount", [0, 2, 5, 9])

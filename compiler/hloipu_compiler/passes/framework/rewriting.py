@@ -122,7 +122,8 @@ def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule
     changed = False
     for op in instructions:
         operands = op.operands
-        if changed and operands:
+        # A rule that does nothing may have written ops that help it all the same.
+        if operands and (changed or len(written) != len(place)):
             moved = tuple([place[i] for i in operands])
             if moved != operands:
                 op = with_operands(op, moved)

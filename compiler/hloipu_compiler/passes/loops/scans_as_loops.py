@@ -1,7 +1,7 @@
 """Writes scans as ops that are divided dimension by dimension: running totals, or loops.
 
 scan(x, i), to_apply: (t, c) -> (t + c, t + c)     reduce-window(x) + i
-scan of any other body                             while: a slice of each input in each turn
+scan of any other body, or not associative         while: a slice of each input in each turn
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,14 @@ class _Scan:
         op = self.body.instructions[root.operands[0]]
         alike = {str(x.shape) for x in (op, *(self.body.instructions[i] for i in op.operands))}
         takes_both = sorted(op.operands) == sorted(self.body.parameters)
-        return op.opcode if op.opcode in _TOTALS and takes_both and len(alike) == 1 else None
+        # In another order sums and products of floats round otherwise, or overflow on the way.
+        in_any_order = (
+            op.opcode not in ("add", "multiply")
+            or self.results[0].element_type.is_integer
+            or self.x.attributes.flag("is_associative")
+        )
+        is_total = op.opcode in _TOTALS and takes_both and len(alike) == 1 and in_any_order
+        return op.opcode if is_total else None
 
     def _running(self, opcode: str) -> list[int]:
         given, first = self.x.operands

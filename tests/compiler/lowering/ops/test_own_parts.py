@@ -49,6 +49,16 @@ def test_what_participants_know_is_found() -> None:
     assert {entry.instructions[i].name for i in own.unread} == {*"me table row at none".split()}
 
 
+@pytest.mark.parametrize(
+    ("kind", "last", "begin"),
+    [("u64", 2**64 - 1, 6), ("s64", -(2**63), 0), ("u8", 255, 6), ("s8", -1, 0)],
+)
+def test_numbers_out_of_bounds_begin_the_nearest_part(kind: str, last: int, begin: int) -> None:
+    entry = parse(NUMBERS.replace("s32", kind).replace("4, 2, 9", f"4, 2, {last}")).entry
+    own = own_numbers(entry, replicas=1, partitions=4)
+    assert own.parts[entry.position["part"]][3] == (begin, 0)
+
+
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 def test_each_takes_its_own_without_indices(mode: str, tmp_path: Path) -> None:
     text = NUMBERS.replace("num_partitions=4, replica_count=2", "replica_count=4")

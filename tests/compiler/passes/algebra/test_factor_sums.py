@@ -41,6 +41,20 @@ CASES = {
   z = f32[] constant(0)
   s = f32[16] reduce(m, z), dimensions={0}, to_apply=sum
   ROOT r = (f32[16], f32[24,16]) tuple(s, d)""",
+    # Factors of a product with other readers stay there; those of a later sum go.
+    "others": """\
+  x = f32[24,16] parameter(0)
+  c = f32[16] parameter(1)
+  b = f32[24,16] broadcast(c), dimensions={1}
+  p = f32[24,16] multiply(x, b)
+  e = f32[24,16] cosine(x)
+  q = f32[24,16] multiply(b, e)
+  m = f32[24,16] multiply(p, q)
+  z = f32[] constant(0)
+  s = f32[16] reduce(m, z), dimensions={0}, to_apply=sum
+  v = f32[16] sine(s)
+  t = f32[16] reduce(p, z), dimensions={0}, to_apply=sum
+  ROOT r = (f32[16], f32[16], f32[24,16]) tuple(v, t, m)""",
 }
 
 

@@ -50,6 +50,21 @@ def test_scans_are_divided(body: str, reverse: str) -> None:
             assert "all-gather" not in {x.opcode for x in local.entry.instructions}
 
 
+@pytest.mark.parametrize(("kind", "loops"), [("f32", True), ("s32", False)])
+def test_sums_in_a_stated_order_keep_it(kind: str, loops: bool) -> None:
+    text = _text("sum", "false", DIVIDED[0]).replace("associative=true", "associative=false")
+    module = parse(text.replace("f32", kind))
+    given = [np.full(n, value, kind.replace("s", "i").replace("32", "4"))
+             for n, value in (((8, 9), 2**30), (8, -(2**30)))]  # fmt: skip
+    if loops:
+        given = [x * np.float32(2.0**97) for x in given]  # two terms overflow, each total does not
+        given[0][:, 2:] = 0
+    expected = Evaluator(module)(*given)
+    assert np.isfinite(expected[0]).all()
+    local = check_on_devices(ready_to_divide(module), given, expected)
+    assert any(x.opcode == "while" for x in local.entry.instructions) is loops
+
+
 def test_what_has_no_scan_is_left_alone() -> None:
     module = parse("HloModule m\nENTRY e { ROOT x = f32[] parameter(0) }\n")
     assert scans_as_loops(module) is module
