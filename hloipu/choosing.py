@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -333,7 +332,7 @@ def _with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
-                left = _as_large(left, best, program, budget_bytes)
+                left = _as_large(left, best, program, budget_bytes, is_first=number == 0)
         if rate:
             left = [
                 estimate
@@ -371,14 +370,24 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
 
 
 def _as_large(
-    left: list[Estimate], tried: Estimate, program: CompiledProgram, budget_bytes: int
+    left: list[Estimate],
+    tried: Estimate,
+    program: CompiledProgram,
+    budget_bytes: int,
+    *,
+    is_first: bool,
 ) -> list[Estimate]:
-    """Return candidates that need less, their estimates off about as much as that of one tried."""
+    """Return candidates that need less, their estimates off about as much as that of one tried.
+
+    The first one may be off by how its stages lie on IPUs, which says nothing of other ways.
+    """
     memory = program.memory
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        estimate
+        if is_first and estimate.candidate.device_map != tried.candidate.device_map
+        else replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
         for estimate in left
         if estimate.needed_bytes < tried.needed_bytes
     ]
