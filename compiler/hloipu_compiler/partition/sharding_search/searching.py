@@ -223,6 +223,9 @@ class _Searching:
         moves = list(product(self._tactics(), axes))
         ranks: dict[tuple[_Tactic, str], tuple[bool, float]] = {}
         self._try(mesh, nothing)
+        beam = []
+        if self.space.folded is not None:
+            beam += [(tried, c) for (m, c), tried in self.tried.items() if m == mesh]
         for tactic, axis in moves:
             if self.left <= end + most // 3 and ranks:
                 break
@@ -230,9 +233,10 @@ class _Searching:
             tried = self._try(mesh, choice) if choice else None
             if tried is not None and choice is not None:
                 ranks[tactic, axis] = tried.score
+                beam.append((tried, choice))
         chosen = sorted(ranks, key=lambda move: ranks[move])[:_FURTHER]
         moves = [(tactic, axis) for tactic in dict.fromkeys(t for t, _ in chosen) for axis in axes]
-        beam = _narrow([(tried, c) for (m, c), tried in self.tried.items() if m == mesh])
+        beam = _narrow(beam)
         while beam and self.left > end:
             more = []
             for _, choice in beam:

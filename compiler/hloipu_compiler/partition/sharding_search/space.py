@@ -84,7 +84,7 @@ class Space:
         first = {key: n for n, (key, _) in reversed(list(enumerate(self.places)))}
         numbers = [first.get((module.entry.name, i), -1) for i in module.entry.parameters]
         short = folded(module, system.state) if module.instruction_count > LONG else None
-        alike = _alike_parameters(module, short.alike if short else ())
+        alike = _alike_parameters(module, short.alike if short else None)
         self.classes = [tuple(numbers[p] for p in c) for c in alike]
         self.results = len(parameter_arrays(module))
         """The number of the first result among the arrays."""
@@ -333,12 +333,14 @@ def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str
     return tuple(found)
 
 
-def _alike_parameters(module: Module, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, ...]]:
+def _alike_parameters(
+    module: Module, pairs: Sequence[tuple[int, int]] | None
+) -> list[tuple[int, ...]]:
     """Return the numbers of parameters that are arrays with dimensions, those alike together.
 
     Alike are those whose surroundings are, as with equal layers: ops, shapes and places of operands
-    up to some ops away; and moments, whose own are the same for all weights, as their weights are.
-    `pairs`: those that equal blocks read at one place.
+    up to some ops away. Of a module that is folded also those that equal blocks read at one place,
+    `pairs`, and moments, whose own are the same for all weights, as their weights are.
     """
     entry = module.entry
     looks: list[Hashable] = [
@@ -349,7 +351,8 @@ def _alike_parameters(module: Module, pairs: Sequence[tuple[int, int]]) -> list[
     for position, x in enumerate(entry.instructions):
         for slot, i in enumerate(x.operands):
             # Where a result stands in a tuple says nothing of how it is made.
-            users[i].append((position, 0 if x.opcode == "tuple" else slot))
+            says_nothing = pairs is not None and x.opcode == "tuple"
+            users[i].append((position, 0 if says_nothing else slot))
     for _ in range(_ROUNDS):
         looks = [
             hash((
@@ -367,7 +370,7 @@ def _alike_parameters(module: Module, pairs: Sequence[tuple[int, int]]) -> list[
             look = same[look]
         return look
 
-    for pair in pairs:
+    for pair in pairs or ():
         one, other = (look_of(entry.parameters[n]) for n in pair)
         if one != other:
             same[one] = other
@@ -379,8 +382,10 @@ def _alike_parameters(module: Module, pairs: Sequence[tuple[int, int]]) -> list[
     for number, position in enumerate(entry.parameters):
         shape = entry.instructions[position].shape
         if isinstance(shape, ArrayShape) and shape.dimensions:
-            look = (shape, look_of(position), frozenset(beside[met[position]]))
-            found.setdefault(look, []).append(number)
+            look = looks[position]
+            if pairs is not None:
+                look = (look_of(position), frozenset(beside[met[position]]))
+            found.setdefault((shape, look), []).append(number)
     return [tuple(numbers) for numbers in found.values()]
 
 
