@@ -87,6 +87,8 @@ def _best_order(
         return best, peak
     before = predecessors(computation, effectful)
     better = freed_early if only_frees else moved
+    # Where layers are to stay equal, one large gradient at the peak does not keep all others late.
+    worst = -peak * percent / 100 if only_frees else 0
     orders = [better(text, buffers, before)]
     if not only_frees:
         orders += _others(computation, buffers, before)
@@ -95,7 +97,7 @@ def _best_order(
         live = live_bytes(buffers, order)
         less, all_along = peak - max(live), (total - sum(live)) / len(live)
         if less >= max(least_bytes, peak * percent / 100) or (
-            less >= 0 and all_along >= max(least_bytes, total / len(live) * percent / 100)
+            less >= worst and all_along >= max(least_bytes, total / len(live) * percent / 100)
         ):
             best, peak, total = order, max(live), sum(live)
             orders.append(better(order, buffers, before))  # moving some may let others move
@@ -260,9 +262,16 @@ class _Moves:
     def with_makers(
         self, at: int, before: Sequence[tuple[int, ...]], after: Sequence[list[int]]
     ) -> tuple[int, ...]:
-        """Return an instruction behind those that it alone reads, by itself or through others."""
+        """Return what is taken away, as a gradient that is added up, behind what it is made of.
+
+        If it reads one thing that it alone reads, by itself or through others. Else it alone: small
+        values such as means over steps would end up in the midst of layers, each elsewhere, and a
+        convolution at what one operand is made of.
+        """
         buffers, old = self._buffers, self.old
         group, makers = {at}, 0
+        if self.bytes_made((at,)) or not any(buffers.makes[at]):
+            return (at,)
         waiting = [(-old[i], i) for i in before[at]]
         heapify(waiting)
         while waiting:
@@ -276,6 +285,8 @@ class _Moves:
             group.add(i)
             for each in before[i]:
                 heappush(waiting, (-old[each], each))
+        if any((before[i] or any(buffers.holds[i])) and i not in group for i in before[at]):
+            return (at,)
         return tuple(sorted(group, key=lambda i: old[i]))
 
     def early_place(self, group: tuple[int, ...], before: Sequence[tuple[int, ...]]) -> int | None:
