@@ -114,8 +114,8 @@ class PlainOptions(TypedDict, total=False):
     """Tiles of each IPU set apart for the queues, to transfer beside computing."""
     time_limit: float | None
     """Look for a cut, for shardings, or for what fits, for so long at most, compiling included, by
-    default for a minute of the processor; then the best so far is taken, and compiled to its end if
-    it was not yet."""
+    default for a minute of the processor of a long module; then the best so far is taken, and
+    compiled to its end if it was not yet."""
 
 
 class CompileOptions(PlainOptions, total=False):
