@@ -30,8 +30,8 @@ HEAD = """# Tile memory, link speed, and what fits
 
 How a machine's numbers change what fits and how fast it is, for training steps of networks in
 the cuts that Graphcore published for them (`tools/fidelity/runs.toml`), on one replica. `make
-machine-study` writes this page with [sweeps](sweeps.md), in hours, most of them for BERT-Large
-(`python -m tools.machine_study --only NAME` takes others alone). Everything else is as on
+machine-study` writes this page with [sweeps](sweeps.md), in half an hour (`python -m
+tools.machine_study --only NAME` takes others alone). Everything else is as on
 a GC200; programs are planned anew for each machine, and hosts take no time. A GC200 is 1.00 in both
 columns of machines.
 """
