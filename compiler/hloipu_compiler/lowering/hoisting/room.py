@@ -95,10 +95,10 @@ class Hoister:
         self.computing = computing
         self.join = join
         self.code_memory = code_memory
-        self.available_bytes = available_bytes(machine)
-        self.tile_count = machine.chip.tiles_per_ipu
-        self.blocks = Blocks(program)
-        self.copies = copies_of(program, computing, self.blocks)
+        self.available_bytes: int = available_bytes(machine)
+        self.tile_count: int = machine.chip.tiles_per_ipu
+        self.blocks: Blocks = Blocks(program)
+        self.copies: list[Copy] = copies_of(program, computing, self.blocks)
 
     def by(self, option: str, *, is_draft: bool = False) -> Hoisting:
         """Return the program with copies as an option says: `all`, `none` or `auto`.
