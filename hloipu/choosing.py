@@ -97,9 +97,8 @@ def chosen(
     also shardings, of a module that has none. With `tried`, which compiles, a way that does not fit
     after all tells how far estimates are off, and another takes its place, a few times. Where the
     current search ends early it is the best until then; of its time as much is left as compiling
-    takes. Raises what finding the phases of a step
-    raises, and UnsupportedError E0475 where what is given takes more IPUs, or others than devices
-    that are named have.
+    takes. Raises what finding the phases of a step raises, and UnsupportedError E0475 where what is
+    given takes more IPUs, or others than devices that are named have.
     """
     search, divides = current_search(), _may_divide(module, options)
     with search.within(seconds_for(module)):
@@ -332,7 +331,7 @@ def _with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
-                left = _as_large(left, best, program, budget_bytes, is_first=number == 0)
+                left = _as_large(left, best, program, budget_bytes)
         if rate:
             left = [
                 estimate
@@ -370,24 +369,14 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
 
 
 def _as_large(
-    left: list[Estimate],
-    tried: Estimate,
-    program: CompiledProgram,
-    budget_bytes: int,
-    *,
-    is_first: bool,
+    left: list[Estimate], tried: Estimate, program: CompiledProgram, budget_bytes: int
 ) -> list[Estimate]:
-    """Return candidates that need less, their estimates off about as much as that of one tried.
-
-    The first one may be off by how its stages lie on IPUs, which says nothing of other ways.
-    """
+    """Return candidates that need less, their estimates off about as much as that of one tried."""
     memory = program.memory
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        estimate
-        if is_first and estimate.candidate.device_map != tried.candidate.device_map
-        else replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
         for estimate in left
         if estimate.needed_bytes < tried.needed_bytes
     ]

@@ -21,7 +21,7 @@ from hloipu_compiler.planners.placing import (
     split,
 )
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged, total_cycles
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
@@ -50,10 +50,7 @@ class ReductionPlan(NamedTuple):
     @property
     def cycles(self) -> Cycles:
         """Predicted cycles of all stages."""
-        total = Cycles()
-        for stage in self.stages:
-            total = total.plus(stage.cycles)
-        return total
+        return total_cycles(self.stages)
 
 
 class _Left(NamedTuple):

@@ -107,6 +107,14 @@ def part_of(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> T
     return Tensor(tensor.element_type, sizes)
 
 
+def total_cycles(stages: Sequence[Stage]) -> Cycles:
+    """Return the predicted cycles of all stages."""
+    total = Cycles()
+    for stage in stages:
+        total = total.plus(stage.cycles)
+    return total
+
+
 def bytes_of(tensor: Tensor) -> int:
     """Return the bytes of a tensor in a tile's memory."""
     return over(prod(tensor.shape) * ELEMENT_TYPES[tensor.element_type].bits, 8)
