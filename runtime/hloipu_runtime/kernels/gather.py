@@ -206,10 +206,11 @@ def _take_rows(x: Array, axis: int, column: Array, batch_shape: tuple[int, ...])
     """Take single positions along one axis; batch dimensions come first in the result."""
     if column.shape != batch_shape:
         column = np.broadcast_to(column, batch_shape)
-    if axis == 0:
+    is_few = column.size * 4 < x.shape[axis]
+    if axis == 0 and (x.flags.c_contiguous or not is_few):
         return contiguous(x).take(column, axis=0, mode="clip")
-    if column.size * 4 < x.shape[axis]:
-        # Few of many: indexing the strided view touches only what is asked for.
+    if is_few:
+        # Indexing the strided view touches only what is asked for.
         return np.moveaxis(x, axis, 0)[column]
     taken = np.take(x, column, axis=axis, mode="clip")
     batch_axes = range(axis, axis + len(batch_shape))

@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Tensor,
     codelet,
 )
-from hloipu_runtime.codelets.core.placing import delivered, is_whole
+from hloipu_runtime.codelets.core.placing import delivered, is_whole, line_of_starts
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import NO_WORK, multi_slice_slots, repeats_work
 from hloipu_runtime.codelets.indexed.gather_parts import (
@@ -33,7 +33,7 @@ from hloipu_runtime.codelets.indexed.gather_parts import (
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.gather import GatherDimensions, gather, gathering
+from hloipu_runtime.kernels.gather import GatherDimensions, clamp_starts, gather, gathering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
@@ -82,7 +82,10 @@ class Gather(Codelet):
         table, places = (box_of_parts(block, shared=True) for block in operands)
         if target is None or table is None or places is None:
             return general
-        if not self._has_its_slices(operands, results[0], (table[1], places[1]), target[1]):
+        boxes = table[1], places[1]
+        if not _have_their_slices(
+            self.dims, self.slice_sizes, operands, results[0], boxes, target[1]
+        ):
             return general
         shape, indices_shape = (
             tuple(high - low for low, high in box) for _, box in (table, places)
@@ -99,29 +102,6 @@ class Gather(Codelet):
             return [out]
 
         return run
-
-    def _has_its_slices(
-        self, operands: Sequence[Block], result: Block, boxes: tuple[Box, Box], box: Box
-    ) -> bool:
-        """Whether each tile has the places of its slices, and all of the table that they reach.
-
-        `boxes` are those of table and indices, `box` is that of the result.
-        """
-        (table, indices), dims, sizes = operands, self.dims, self.slice_sizes
-        leaders = dict(batch_dimensions(dims, len(indices.part)))
-        of_slices = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
-        reached = {d: place for d, place in of_slices.items() if sizes[d] == table.whole[d]}
-        if any(box[of_slices[d]] != (0, sizes[d]) for d in of_slices.keys() - reached.keys()):
-            return False  # parts of slices that start anywhere
-        batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
-        reached |= {d: leaders[place] for d, place in batching}
-        return all(
-            mine[d] == box[followed[d]] and follows(block, d, result, followed[d])
-            if d in followed
-            else block.part[d] == block.whole[d]
-            for block, mine, followed in zip(operands, boxes, (reached, leaders), strict=True)
-            for d in range(len(block.part))
-        )
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the gather as one call; of whole slices alone it is a view."""
@@ -173,6 +153,67 @@ class GatherCandidates(Codelet):
                 self.dims, self.slice_sizes, places, (self.dimension, self.block), table, results[0]
             )
         ]
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`; tiles that make up one box, each with its range of the table, are as one.
+
+        Slices of one element along the ranges are gathered once and go to the entry of the range
+        that they lie in; longer ones, which several ranges may have parts of, are not.
+        """
+        general = super().bound(operands, results)
+        (result,), dims, d = results, self.dims, self.dimension
+        if not result.grid or any(block.array is None for block in (*operands, result)):
+            return general
+        target = box_of_parts(result)
+        table, places = (box_of_parts(block, shared=True) for block in operands)
+        if target is None or table is None or places is None:
+            return general
+        axis, entries = line_of_starts(result, 0)
+        holders, begins = line_of_starts(operands[0], d)
+        if (
+            self.slice_sizes[d] != 1
+            or d not in dims.start_index_map
+            or axis != holders
+            or begins.tolist() != (entries * self.block).tolist()
+        ):
+            return general
+        slices = result._replace(
+            part=result.part[1:], starts=result.starts[1:], whole=result.whole[1:]
+        )
+        boxes = table[1], places[1]
+        if not _have_their_slices(
+            dims, self.slice_sizes, operands, slices, boxes, target[1][1:], ranges=d
+        ):
+            return general
+        shape, indices_shape = (tuple(high - low for low, high in box) for box in boxes)
+        take = gathering(shape, indices_shape, dims, tuple(map(min, self.slice_sizes, shape)))
+        (low, high), first, length = table[1][d], target[1][0][0], operands[0].whole[d]
+        vector_dim = dims.index_vector_dim
+        column = (slice(None),) * vector_dim
+        if vector_dim < len(indices_shape):
+            column = (*column, dims.start_index_map.index(d))
+        batch = [n for n in range(len(slices.part)) if n not in dims.offset_dims]
+        batch_first = (*batch, *dims.offset_dims)
+        entries_first = (0, *(1 + n for n in batch_first))
+        box_of_result, box_of_table, box_of_places = target[0], table[0], places[0]
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            out = outs[0]
+            if out is None:
+                return general(arrays, outs)
+            out[...] = 0
+            indices = box_of_places(arrays[1])
+            rows = clamp_starts(indices[column], length - 1)
+            inside = np.nonzero((rows >= low) & (rows < high))
+            if inside[0].size:
+                local = np.array(indices, np.int64)
+                local[column] = rows - low
+                picked = take(box_of_table(arrays[0]), local).transpose(batch_first)
+                entry = rows[inside] // self.block - first
+                box_of_result(out).transpose(entries_first)[(entry, *inside)] = picked[inside]
+            return [out]
+
+        return run
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]
@@ -230,6 +271,40 @@ def candidates(
     here = np.expand_dims(entry, rank) == entries
     np.copyto(out, np.expand_dims(picked, rank), where=here)
     return out
+
+
+def _have_their_slices(
+    dims: GatherDimensions,
+    sizes: Sizes,
+    operands: Sequence[Block],
+    result: Block,
+    boxes: tuple[Box, Box],
+    box: Box,
+    ranges: int = -1,
+) -> bool:
+    """Whether each tile has the places of its slices, and all of the table that they reach.
+
+    `boxes` are those of table and indices, `box` is that of the result. Of the table's dimension
+    `ranges` tiles need not have all.
+    """
+    table, indices = operands
+    leaders = dict(batch_dimensions(dims, len(indices.part)))
+    of_slices = {offset.table: offset.result for offset in offsets(dims, len(sizes))}
+    reached = {d: place for d, place in of_slices.items() if sizes[d] == table.whole[d]}
+    if any(box[of_slices[d]] != (0, sizes[d]) for d in of_slices.keys() - reached.keys()):
+        return False  # parts of slices that start anywhere
+    batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
+    reached |= {d: leaders[place] for d, place in batching}
+    return all(
+        (block is table and d == ranges)
+        or (
+            mine[d] == box[followed[d]] and follows(block, d, result, followed[d])
+            if d in followed
+            else block.part[d] == block.whole[d]
+        )
+        for block, mine, followed in zip(operands, boxes, (reached, leaders), strict=True)
+        for d in range(len(block.part))
+    )
 
 
 def _one_by_one(

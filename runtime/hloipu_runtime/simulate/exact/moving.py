@@ -15,7 +15,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.program.mapping import extent_of, whole
+from hloipu_runtime.program.mapping import whole
 from hloipu_runtime.program.program import Array, Program, Variable
 from hloipu_runtime.program.steps import (
     Call,
@@ -93,14 +93,14 @@ def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
     lent = {v for v, n in into.items() if n == 1 and v not in written | out.keys() | others}
     given = {v for v in ends if out[v] == 1}
 
-    def is_moved(variable: VariableId) -> bool:
+    def is_large(variable: VariableId) -> bool:
         record = program.variables[variable]
         size = prod(record.shape) * storage_dtype(record.element_type).itemsize
-        return size >= LEAST_BYTES and _is_one_array(record)
+        return size >= LEAST_BYTES
 
     return Moving(
-        frozenset(v for v in lent if is_moved(v) and v not in private),
-        frozenset(v for v in given if is_moved(v)),
+        frozenset(v for v in lent if is_large(v) and v not in private),
+        frozenset(v for v in given if is_large(v) and _is_one_array(program.variables[v])),
     )
 
 
@@ -115,14 +115,11 @@ def _last_touched(program: Program, variables: Set[VariableId]) -> set[VariableI
 
 
 def _is_one_array(record: Variable) -> bool:
-    """Whether parts lie in tile memories as in one whole array, but for an unused end of it."""
-    mapping = record.mapping
-    return not mapping.replicated_axes and all(
-        span == whole(size)
-        or (span.step == span.size and span.offset == 0 and span.axis >= 0
-            and (d == 0 or extent_of(mapping.tiles, span) * span.size == size))
-        for d, (span, size) in enumerate(zip(mapping.spans, record.shape, strict=True))
-    )  # fmt: skip
+    """Whether parts cover one whole array once, but for unused ends of the last ones."""
+    return not record.mapping.replicated_axes and all(
+        span == whole(size) or (span.axis >= 0 and span.step == span.size and span.offset == 0)
+        for span, size in zip(record.mapping.spans, record.shape, strict=True)
+    )
 
 
 class _View(NamedTuple):
