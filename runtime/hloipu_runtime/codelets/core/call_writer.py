@@ -63,7 +63,7 @@ class CallWriter:
         made = self._number(shape)
         self._calls.append(
             Call(function, (number,), made, shape, None,
-                 is_fresh=False, takes_out=False, in_place=False)
+                 is_fresh=False, takes_out=False, in_place=False, is_view=True)
         )  # fmt: skip
         return made
 

@@ -169,6 +169,15 @@ class Codelet:
         """Return what `bound` does on whole tensors as calls, or None where it is not like that."""
         return None
 
+    def straight_on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Straight | None:
+        """Return what `bound` does on a class of tiles as calls; arrays are those of the blocks.
+
+        Only of few elements, where starting calls takes longer than what they do.
+        """
+        return None
+
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> TileWork:

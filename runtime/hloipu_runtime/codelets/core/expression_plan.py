@@ -180,7 +180,7 @@ class Plan:
             results.append(len(known) + len(results))
             calls.append(
                 Call(spread, (number,), results[-1], shape, None,
-                     is_fresh=False, takes_out=False, in_place=False)
+                     is_fresh=False, takes_out=False, in_place=False, is_view=True)
             )  # fmt: skip
         aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)

@@ -1,11 +1,12 @@
 """Codelets on whole tensors as straight-line calls, for engines that write Python."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.kernels.core.blocks import aligned_empty
+from hloipu_runtime.kernels.core.blocks import aligned_empty, put
 from hloipu_runtime.kernels.core.quiet import quietly
 
 Array = np.ndarray[Any, Any]
@@ -29,6 +30,8 @@ class Call(NamedTuple):
     """Whether it may be given a row-major array as `out` to write the result to."""
     in_place: bool
     """Whether that array may be an argument of the result's shape."""
+    is_view: bool = False
+    """Whether it sees its argument in another form, the same one in each run, or copies it so."""
 
 
 class Straight(NamedTuple):
@@ -142,6 +145,72 @@ def calls_in_buffers(straight: Straight, operands: int) -> Callable[..., list[Ar
         return [values[number] for number in results]
 
     return run
+
+
+def calls_on_arrays(
+    straight: Straight,
+    operands: Sequence[Array],
+    places: Sequence[Array],
+    take: Callable[[Sizes, np.dtype[Any]], Array],
+) -> list[Callable[[], object]]:
+    """Return the calls on these very arrays, from the operands to the places of the results.
+
+    Views are made once, and so is what stands between calls, in arrays from `take`. Calls that
+    take no `out` are tried on the values at hand; floating-point warnings are to be off.
+    """
+    values: dict[int, Any] = {**dict(enumerate(operands)), **straight.constants}
+    last = _last_reads(straight)
+    place_of = dict(zip(straight.results, places, strict=True))
+    calls: list[Callable[[], object]] = []
+    for position, call in enumerate(straight.calls):
+        function, arguments = call.function, [values[number] for number in call.arguments]
+        place = place_of.get(call.number)
+        if place is not None and not _may_write(call, place, position, last, operands):
+            place = None
+        if call.takes_out and call.dtype is not None:
+            out = take(call.shape, call.dtype) if place is None else place
+            if isinstance(function, np.ufunc):
+                calls.append(partial(function, *arguments, out=out))
+            else:
+                calls.append(partial(_write, out, partial(function, *arguments, out=out)))
+        else:
+            with quietly():
+                computed = np.asarray(function(*arguments))
+            if call.is_view and np.may_share_memory(computed, arguments[0]):
+                values[call.number] = computed
+                continue
+            out = take(computed.shape, computed.dtype) if place is None else place
+            calls.append(partial(_write, out, partial(function, *arguments)))
+        values[call.number] = out
+    left = [
+        (place, values[number])
+        for number, place in zip(straight.results, places, strict=True)
+        if values[number] is not place
+    ]
+    if len(left) == 1:
+        calls.append(partial(np.copyto, *left[0]))
+    elif left:
+        calls.append(partial(put, *zip(*left, strict=True)))
+    return calls
+
+
+def _may_write(
+    call: Call, place: Array, position: int, last: Mapping[int, int], operands: Sequence[Array]
+) -> bool:
+    """Whether a result's place takes it, before later calls read operands that may lie there."""
+    if place.shape != call.shape or (call.dtype is not None and place.dtype != call.dtype):
+        return False
+    if call.takes_out and not (place.flags.c_contiguous or isinstance(call.function, np.ufunc)):
+        return False
+    until = position if call.in_place or not call.takes_out else position - 1
+    read = (x for k, x in enumerate(operands) if last.get(k, -1) > until)
+    return not any(np.may_share_memory(place, x) for x in read)
+
+
+def _write(out: Array, compute: Callable[[], Any]) -> None:
+    computed = compute()
+    if computed is not out:
+        np.copyto(out, computed)
 
 
 def _last_reads(straight: Straight) -> dict[int, int]:

@@ -105,7 +105,7 @@ class Elementwise(Codelet):
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the arrangements and the expression's nodes, unless large arrays are walked."""
         shapes, moved = self._arranged(operands, results[0])
-        straight = self._plan.straight(shapes, results[0].part)
+        straight = self._plan.straight(shapes, results[0].grid + results[0].part)
         if straight is None or not moved:
             return straight
         last = max(
@@ -117,7 +117,7 @@ class Elementwise(Codelet):
             arranged[k] = n
             calls.append(
                 Call(_arranging(order, index), (k,), n, shapes[k], None,
-                     is_fresh=False, takes_out=False, in_place=False)
+                     is_fresh=False, takes_out=False, in_place=False, is_view=True)
             )  # fmt: skip
         for call in straight.calls:
             calls.append(
@@ -127,6 +127,12 @@ class Elementwise(Codelet):
             )
         results_of = tuple(arranged.get(number, number) for number in straight.results)
         return straight._replace(calls=tuple(calls), results=results_of)
+
+    def straight_on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Straight | None:
+        """Return the arrangements and the expression's nodes."""
+        return self.straight(operands, results)
 
     def _arranged(
         self, operands: Sequence[Block], target: Block

@@ -49,7 +49,7 @@ from hloipu_runtime.simulate.exact.vertices import prepare_group
 from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 
 
 class ExactEngine:
@@ -176,6 +176,7 @@ class ExactEngine:
                         group,
                         [self.memory(operand.variable) for operand in group.inputs],
                         [self.memory(operand.variable) for operand in group.outputs],
+                        self.memories.scratch,
                     )
                 ]
             case Exchange():

@@ -6,7 +6,7 @@ from hloipu_runtime.program.channels import fetched, paged, popped, pushed, stor
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Channel, Pipeline, Stage, Step
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 Prepare = Callable[[Step], list[Action]]
 Copies = list[list[list[Action]]]
 """Of each channel, and of each of its places: what fills or empties it."""

@@ -2,7 +2,9 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from math import prod
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -42,3 +44,29 @@ class MemoryPool:
     def give_back(self, memory: Array) -> None:
         """Let others have what `take` returned."""
         insort(self._free, memory, key=attrgetter("nbytes"))
+
+
+class Scratch:
+    """Arrays that hold something within one call of a codelet; the next call has them again."""
+
+    def __init__(self) -> None:
+        self._pool = MemoryPool()
+        self._taken: list[Array] = []
+
+    @property
+    def bytes(self) -> int:
+        """Of all arrays."""
+        return self._pool.bytes
+
+    def take(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Array:
+        """Return an array that no other call in the making has."""
+        size = prod(shape) * dtype.itemsize
+        memory = self._pool.take(size)
+        self._taken.append(memory)
+        return memory[:size].view(dtype).reshape(shape)
+
+    def next_call(self) -> None:
+        """Let the next call have the arrays that were taken for the last one."""
+        for memory in self._taken:
+            self._pool.give_back(memory)
+        self._taken.clear()

@@ -3,7 +3,7 @@
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 from hloipu_runtime.simulate.exact.moving import NOTHING_MOVES, MovingMemory, moving_variables
-from hloipu_runtime.simulate.exact.pool import MemoryPool
+from hloipu_runtime.simulate.exact.pool import MemoryPool, Scratch
 from hloipu_runtime.simulate.exact.private_variables import private_variables
 from hloipu_runtime.simulate.exact.shared_buffers import NO_SHARED_BUFFERS, shared_buffers
 from hloipu_runtime.simulate.exact.storage import (
@@ -47,11 +47,12 @@ class TileMemories:
         self._pool = MemoryPool()
         self._apart_bytes = 0
         """Of memories that are not in the pool."""
+        self.scratch = Scratch()
 
     @property
     def bytes(self) -> int:
         """Of all memories."""
-        return self._pool.bytes + self._apart_bytes
+        return self._pool.bytes + self._apart_bytes + self.scratch.bytes
 
     @property
     def are_too_many(self) -> bool:
@@ -111,7 +112,7 @@ class TileMemories:
     def forget(self) -> None:
         """Let go of all memory but the state's."""
         self._made = dict(self.alive)
-        self._pool, self._apart_bytes = MemoryPool(), 0
+        self._pool, self._apart_bytes, self.scratch = MemoryPool(), 0, Scratch()
 
     def load_again(self, variable: VariableId) -> None:
         """Write a constant, which the program wrote over in the run before, once more."""

@@ -8,26 +8,34 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.program.mapping import Span, Spans
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
 from hloipu_runtime.simulate.exact.classes import GridSlice, Part, SizeClass, size_classes
 from hloipu_runtime.simulate.exact.moving import MovingMemory
+from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.storage import TileStorage
 from hloipu_runtime.simulate.exact.zero_ends import computed_share, is_cut_off, with_zero_ends
 from hloipu_runtime.simulate.run.faults import TileFault
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 
 MOST_OF_WHOLE = 1.25
 """Most of a tensor's elements that its parts may hold, unused ends included, to be computed on."""
 
 
 def prepare_group(
-    group: VertexGroup, inputs: Sequence[TileStorage], outputs: Sequence[TileStorage]
+    group: VertexGroup,
+    inputs: Sequence[TileStorage],
+    outputs: Sequence[TileStorage],
+    scratch: Scratch,
 ) -> list[Action]:
-    """Return one action for each size class of a group; raises TileFault for parts not there."""
+    """Return the calls that compute a group, one size class of tiles after the other.
+
+    What stands between them is in `scratch`. Raises TileFault for parts that are not there.
+    """
     operands = (*group.inputs, *group.outputs)
     storages = (*inputs, *outputs)
     for operand, storage in zip(operands, storages, strict=True):
@@ -45,13 +53,13 @@ def prepare_group(
         ]
         zeros += [[] for _ in outputs]
         if _may_be_whole(group.codelet, storages, zeros):
-            return _whole_actions(group, storages, zeros)
+            return _whole_actions(group, storages, zeros, scratch)
     classes = size_classes(
         group.tiles,
         [operand.spans for operand in operands],
         [storage.shape for storage in storages],
     )
-    return [_class_action(group, each, storages) for each in classes]
+    return [x for each in classes for x in _class_actions(group, each, storages, scratch)]
 
 
 def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
@@ -77,7 +85,10 @@ def _may_be_whole(
 
 
 def _whole_actions(
-    group: VertexGroup, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+    group: VertexGroup,
+    storages: Sequence[TileStorage],
+    zeros: Sequence[Sequence[int]],
+    scratch: Scratch,
 ) -> list[Action]:
     """Return the actions that compute on whole parts, their unused ends included."""
     actions: list[Action] = []
@@ -95,10 +106,12 @@ def _whole_actions(
             actions += before
             moving[number] = None
         blocks.append(Block(parts, mapping.tiles.extents, mapping.block, starts, storage.shape))
-    return [*actions, _action(group, blocks, moving)]
+    return [*actions, *_actions(group, blocks, moving, scratch)]
 
 
-def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]) -> Action:
+def _class_actions(
+    group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage], scratch: Scratch
+) -> list[Action]:
     blocks = [
         _block(group, operand, storage, chosen.grid, part)
         for operand, storage, part in zip(
@@ -106,12 +119,32 @@ def _class_action(group: VertexGroup, chosen: SizeClass, storages: Sequence[Tile
         )
     ]
     if all(0 in block.part for block in blocks[len(group.inputs) :]):
-        return _nothing
-    return _action(group, blocks, [storage.moving for storage in storages])
+        return []
+    return _actions(group, blocks, [storage.moving for storage in storages], scratch)
 
 
-def _nothing() -> None:
-    pass
+def _actions(
+    group: VertexGroup,
+    blocks: Sequence[Block],
+    moving: Sequence[MovingMemory | None],
+    scratch: Scratch,
+) -> list[Action]:
+    """Return a group's codelet on blocks: as calls on their arrays, unless memories move."""
+    count = len(group.inputs)
+    if not any(moving):
+        straight = group.codelet.straight_on_grid(blocks[:count], blocks[count:])
+        arrays = [block.data for block in blocks]
+        if straight is not None and _lie_as_needed(straight, arrays[:count], arrays[count:]):
+            calls = calls_on_arrays(straight, arrays[:count], arrays[count:], scratch.take)
+            scratch.next_call()
+            return calls
+    return [_action(group, blocks, moving)]
+
+
+def _lie_as_needed(straight: Straight, operands: Sequence[Array], results: Sequence[Array]) -> bool:
+    return not straight.needs_row_major or all(
+        x.flags.c_contiguous for x in operands if x.shape == results[0].shape
+    )
 
 
 def _action(

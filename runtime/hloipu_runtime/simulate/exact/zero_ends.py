@@ -16,7 +16,7 @@ from hloipu_runtime.program.mapping import Span, extent_of
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.simulate.exact.storage import TileStorage
 
-Action = Callable[[], None]
+Action = Callable[[], object]
 
 
 def is_cut_off(storage: TileStorage, dimension: int) -> bool:
