@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from operator import methodcaller
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,31 @@ class CallWriter:
             return self.reshaped(operand, wanted)
         return self.view(partial(arranged, labels=labels, rank=rank, axes=0), operand, wanted)
 
+    def first(self, operand: int) -> int:
+        """Return what the first tile has of an operand without dimensions."""
+        shape = self.shapes[operand]
+        if not shape:
+            return operand
+        index: tuple[Any, ...] = (*(0 for _ in shape), ...)
+        return self.view(itemgetter(index), operand, ())
+
+    def computed(
+        self,
+        function: Callable[..., Array],
+        arguments: Sequence[int],
+        shape: Sizes,
+        out: np.dtype[Any] | None = None,
+        *,
+        is_fresh: bool = True,
+    ) -> int:
+        """Return what a function makes of values; with a dtype it takes `out`."""
+        made = self._number(shape)
+        self._calls.append(
+            Call(function, tuple(arguments), made, shape, out,
+                 is_fresh=is_fresh, takes_out=out is not None, in_place=False)
+        )  # fmt: skip
+        return made
+
     def view(self, function: Callable[[Array], Array], number: int, shape: Sizes) -> int:
         """Return what a function makes of a value, which may share its memory."""
         made = self._number(shape)
@@ -98,14 +123,10 @@ class CallWriter:
     def reduction(self, monoid: str, kind: str, number: int, init: int, along: Sizes) -> int:
         """Return a value reduced along dimensions, which stay with size 1, from an init on."""
         shape = self.shapes[number]
-        function = reducing(monoid, kind, shape, along)
-        made = self._number(tuple(1 if d in along else n for d, n in enumerate(shape)))
+        left = tuple(1 if d in along else n for d, n in enumerate(shape))
         is_fresh = monoid in ("add", "multiply")  # of one element an extremum is a view
-        self._calls.append(
-            Call(function, (number, init), made, self.shapes[made], None,
-                 is_fresh=is_fresh, takes_out=False, in_place=False)
-        )  # fmt: skip
-        return made
+        function = reducing(monoid, kind, shape, along)
+        return self.computed(function, (number, init), left, is_fresh=is_fresh)
 
     def _number(self, shape: Sizes) -> int:
         number = len(self.shapes)

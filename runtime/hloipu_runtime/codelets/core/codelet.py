@@ -100,6 +100,9 @@ class Codelet:
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
 
+    rearranges: ClassVar[bool] = False
+    """Whether `run` without a place sees its operand in another form, the same for any values."""
+
     def __getstate__(self) -> dict[str, Any]:
         """Return the parameters, without what was worked out from them to run."""
         return fields_of(self)

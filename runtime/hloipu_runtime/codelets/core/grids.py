@@ -119,6 +119,11 @@ def one_of(block: Block) -> Callable[[Array], Array | None]:
     return value
 
 
+def are_stored_once(blocks: Sequence[Block]) -> bool:
+    """Whether operands of rank 0 are the same memory on all tiles."""
+    return all(x.data.size <= 1 or not any(x.data.strides) for x in blocks)
+
+
 def _same_bytes(array: Array, first: Array) -> bool:
     """Whether every element has the bytes of the first."""
     return array.tobytes() == first.tobytes() * array.size

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,12 +26,27 @@ from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.contractions.contraction import DotDimensions, free_dims
-from hloipu_runtime.kernels.contractions.dot import dot_general, dotting, is_matrix_product
+from hloipu_runtime.kernels.contractions.contraction import (
+    DotDimensions,
+    Matrices,
+    arrangement,
+    free_dims,
+)
+from hloipu_runtime.kernels.contractions.dot import (
+    dot_general,
+    dotting,
+    is_matrix_product,
+    round_result,
+)
+from hloipu_runtime.kernels.contractions.matmul import for_blas, matmul
 from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.core.call_writer import CallWriter
 
 
 @codelet
@@ -144,6 +160,59 @@ class Dot(Codelet):
             return [computed]
 
         return run
+
+    def straight_on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Straight | None:
+        """Return the product of small floats as calls, operands put in order as BLAS takes them."""
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+
+        (lhs, rhs), (result,) = operands, results
+        dtype = storage_dtype(self.element_type)
+        if not (dtype.kind == "f" and lhs.data.dtype == rhs.data.dtype == dtype):
+            return None
+        if not 0 < max(block.data.size for block in (*operands, result)) <= MOST_ELEMENTS:
+            return None
+        varies = pair(lhs, rhs).varies
+        folded = folded_dot(self, varies, len(lhs.part), len(rhs.part))
+        dims = folded.dimensions
+        left = self._taking(lhs, [has for has, _ in varies], dims.lhs_contracting)
+        right = self._taking(rhs, [has for _, has in varies], dims.rhs_contracting)
+        if left is None or right is None:
+            return None
+        cut = _cut(dims) if self.part else dims
+        how = arrangement(left(lhs.data), right(rhs.data), cut)
+        writer = CallWriter([lhs.data.shape, rhs.data.shape])
+        a = _written_matrices(writer, 0, left, how.left, lhs.data)
+        b = _written_matrices(writer, 1, right, how.right, rhs.data)
+        shape = (*writer.shapes[a][:-1], writer.shapes[b][-1])
+        number = writer.computed(matmul, (a, b), shape, dtype)
+        if is_narrow(self.element_type):
+            rounded = partial(round_result, element_type=self.element_type, storage=dtype)
+            number = writer.computed(rounded, (number,), writer.shapes[number])
+        places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in varies)
+        order = how.order or tuple(range(len(how.shape)))
+        whole = (*result.grid, *result.part)
+
+        def in_order(product: Array) -> Array:
+            seen = product.reshape(how.shape).transpose(order).transpose(folded.order)[places]
+            return np.broadcast_to(seen, whole)
+
+        return writer.straight([writer.view(in_order, number, whole)])
+
+    def _taking(
+        self, block: Block, has: Sequence[bool], contracting: tuple[int, ...]
+    ) -> Callable[[Array], Array] | None:
+        """Return what takes an operand without shared grid axes, split into equal pieces.
+
+        None where the last piece is shorter.
+        """
+        taken = tuple(slice(None) if x else 0 for x in has)
+        if not self.part:
+            return itemgetter(taken)
+        d = contracting[0]
+        runs = piece_runs(block.data[taken].shape[d], self.part)
+        return None if len(runs) > 1 else lambda x: split(x[taken], d, *runs[0])
 
     def _multiply(
         self, a: Array, b: Array, dimensions: DotDimensions
@@ -279,6 +348,14 @@ class Dot(Codelet):
         return DotDimensions(
             self.lhs_batch, self.rhs_batch, self.lhs_contracting, self.rhs_contracting
         )
+
+
+def _written_matrices(
+    writer: "CallWriter", operand: int, take: Callable[[Array], Array], form: Matrices, array: Array
+) -> int:
+    """Write an operand as matrices that BLAS takes; `array` is it, or lies as it does."""
+    shape = form.of(take(array)).shape
+    return writer.view(lambda x: for_blas(form.of(take(x))), operand, shape)
 
 
 class Folded(NamedTuple):

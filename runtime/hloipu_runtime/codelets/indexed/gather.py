@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -189,7 +189,7 @@ class GatherCandidates(Codelet):
         take = gathering(shape, indices_shape, dims, tuple(map(min, self.slice_sizes, shape)))
         (low, high), first, length = table[1][d], target[1][0][0], operands[0].whole[d]
         vector_dim = dims.index_vector_dim
-        column = (slice(None),) * vector_dim
+        column: tuple[Any, ...] = (slice(None),) * vector_dim
         if vector_dim < len(indices_shape):
             column = (*column, dims.start_index_map.index(d))
         batch = [n for n in range(len(slices.part)) if n not in dims.offset_dims]

@@ -21,8 +21,8 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.constants import text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.grids import one_of
-from hloipu_runtime.codelets.core.straight import Straight, run_calls
+from hloipu_runtime.codelets.core.grids import are_stored_once, one_of
+from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.expression_code import expression_bytes
@@ -112,19 +112,14 @@ class FusedReduce(Codelet):
         return self._reduce.run([*blocks, *operands[count:]], results)
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
-        """Return `run`, as calls where there are few elements, or a few rows at a time."""
+        """Return `run`, a few rows at a time."""
         count = len(self.labels)
         if not results[0].grid and not self.parts:
             return self._by_rows(operands[:count], results)
         general = super().bound(operands, results)
         if self.parts or any(block.array is None for block in operands):
             return general
-        found = self.straight(operands, results)
-        calls = (
-            self._by_rows(operands[:count], results)
-            if found is None
-            else run_calls(found, len(operands))
-        )
+        by_rows = self._by_rows(operands[:count], results)
         takes = [one_of(block) for block in operands[count:]]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
@@ -132,7 +127,7 @@ class FusedReduce(Codelet):
             known = [x for x in inits if x is not None]
             if len(known) < len(inits):
                 return general(arrays, outs)
-            return calls([*arrays[:count], *known], outs)
+            return by_rows([*arrays[:count], *known], outs)
 
         return run
 
@@ -157,24 +152,34 @@ class FusedReduce(Codelet):
 
     def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         """Return the expression and the reduction as calls, of small arrays; of one result."""
+        if len(results) > 1 or self.parts or results[0].grid:
+            return None
+        return self._as_calls(operands, results)
+
+    def straight_on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Straight | None:
+        """Return the expression and the reductions as calls, of small parts."""
+        if not are_stored_once(operands[len(self.labels) :]):
+            return None
+        return self._as_calls(operands, results)
+
+    def _as_calls(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
         count = len(self.labels)
         grid = results[0].grid
         axes = len(grid)
         sizes = grid + sizes_of(self.labels, [x.part for x in operands[:count]], self.rank)
-        if self.parts or len(results) > 1 or not 0 < prod(sizes) <= MOST_ELEMENTS:
+        if not 0 < prod(sizes) <= MOST_ELEMENTS:
             return None
-        writer = CallWriter([*(grid + x.part for x in operands[:count]), ()])
+        writer = CallWriter([grid + x.part for x in operands])
         values = [writer.arranged(k, x, self.rank, axes) for k, x in enumerate(self.labels)]
-        made = writer.expression(self.expression, values)
-        if made is None:
+        computed = writer.expression(self.expression, values)
+        if computed is None:
             return None
-        row = writer.spread(made[0], sizes)
-        kind = self.expression.result_types[0]
-        along = tuple(axes + d for d in self.dimensions)
-        found = writer.reduction(self.monoid, kind, row, count, along)
-        return writer.straight([writer.reshaped(found, grid + results[0].part)])
+        rows = [writer.spread(x, sizes) for x in computed]
+        return writer.straight(self._reduce.written(writer, rows, count, results))
 
     def work(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]

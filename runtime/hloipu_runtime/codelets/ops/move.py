@@ -38,6 +38,7 @@ class Copy(Codelet):
     """Copies a tensor within each tile."""
 
     name: ClassVar[str] = "copy"
+    rearranges: ClassVar[bool] = True
     whole_parts: ClassVar[bool] = True
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
@@ -66,6 +67,7 @@ class Transpose(Codelet):
     """Reorders dimensions: result dimension i is operand dimension `permutation[i]`."""
 
     name: ClassVar[str] = "transpose"
+    rearranges: ClassVar[bool] = True
     whole_parts: ClassVar[bool] = True
     permutation: tuple[int, ...]
 
@@ -95,6 +97,7 @@ class Reverse(Codelet):
     """Flips dimensions."""
 
     name: ClassVar[str] = "reverse"
+    rearranges: ClassVar[bool] = True
     dimensions: tuple[int, ...]
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
@@ -126,6 +129,7 @@ class StridedSlice(Codelet):
     """Takes elements `starts[d] + i * strides[d]` of dimension d, as many as the result has."""
 
     name: ClassVar[str] = "slice"
+    rearranges: ClassVar[bool] = True
     starts: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -168,6 +172,7 @@ class Broadcast(Codelet):
     """Repeats elements: operand dimension i lies along result dimension `dimensions[i]`."""
 
     name: ClassVar[str] = "broadcast"
+    rearranges: ClassVar[bool] = True
     dimensions: tuple[int, ...]
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import (
+    are_stored_once,
     distinct_scalars,
     one_by_one,
     one_of,
@@ -43,6 +45,9 @@ from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
+
+if TYPE_CHECKING:
+    from hloipu_runtime.codelets.core.call_writer import CallWriter
 
 _NOWHERE = (None,)
 
@@ -182,6 +187,48 @@ class Reduce(Codelet):
         many = prod(operands[0].part[d] for d in self.dimensions) > 1
         is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
         return one_call(function, 2, results[0].part, is_fresh=is_fresh)
+
+    def straight_on_grid(
+        self, operands: Sequence[Block], results: Sequence[Block]
+    ) -> Straight | None:
+        """Return reductions by a monoid as calls, of small parts."""
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+
+        count, grid = len(results), results[0].grid
+        rank = len(operands[0].part)
+        shapes = [grid + block.part for block in operands]
+        if not (self.monoid and self.dimensions and 0 < prod(shapes[0]) <= MOST_ELEMENTS):
+            return None
+        if not are_stored_once(operands[count:]):
+            return None
+        writer = CallWriter(shapes)
+        rows = [writer.arranged(k, range(rank), rank, len(grid)) for k in range(count)]
+        return writer.straight(self.written(writer, rows, count, results))
+
+    def written(
+        self, writer: "CallWriter", rows: Sequence[int], first_init: int, results: Sequence[Block]
+    ) -> list[int]:
+        """Write reductions of rows by the monoid, from operands on that are the same on all tiles.
+
+        Returns the numbers of the results.
+        """
+        grid = results[0].grid
+        along = tuple(len(grid) + d for d in self.dimensions)
+        numbers = []
+        for n, (row, block) in enumerate(zip(rows, results, strict=True)):
+            if self.parts:
+                pieces = partial(self._pieces_of, n, len(grid))
+                numbers.append(writer.computed(pieces, (row,), grid + block.part))
+                continue
+            init = writer.first(first_init + n)
+            number = writer.reduction(self.monoid, self.element_types[n], row, init, along)
+            numbers.append(writer.reshaped(number, grid + block.part))
+        return numbers
+
+    def _pieces_of(self, result: int, rank: int, array: Array) -> Array:
+        """Return what one of the operands alone makes, piece by piece."""
+        alone = replace(self, element_types=self.element_types[result : result + 1])
+        return alone._pieces([array], rank)[0]
 
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""

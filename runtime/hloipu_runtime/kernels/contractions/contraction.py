@@ -38,9 +38,7 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, out: Array | None = No
     if lhs.ndim == 2 and rhs.ndim == 2 and len(dims.lhs_contracting) == 1 and not dims.lhs_batch:
         a = lhs if dims.lhs_contracting[0] == 1 else lhs.T
         return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T, out)
-    left, right, shape, order = _arranged(
-        _Layout(lhs.shape, lhs.strides), _Layout(rhs.shape, rhs.strides), dims
-    )
+    left, right, shape, order = arrangement(lhs, rhs, dims)
     a, b = left.of(lhs), right.of(rhs)
     target = None if out is None else _seen_as(out, order, (*a.shape[:-1], b.shape[-1]))
     product = matmul(a, b, target)
@@ -48,6 +46,11 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, out: Array | None = No
         return out
     product = product.reshape(shape)
     return product if order is None else product.transpose(order)
+
+
+def arrangement(lhs: Array, rhs: Array, dims: DotDimensions) -> "Arrangement":
+    """Return how a contraction of operands that lie like these becomes a product of matrices."""
+    return _arranged(_Layout(lhs.shape, lhs.strides), _Layout(rhs.shape, rhs.strides), dims)
 
 
 def _seen_as(out: Array, order: Dims | None, matrices: Dims) -> Array | None:
@@ -70,7 +73,7 @@ class _Layout(NamedTuple):
     strides: Dims
 
 
-class _Matrices(NamedTuple):
+class Matrices(NamedTuple):
     """How an operand becomes [batch..., row, column]."""
 
     order: Dims
@@ -84,11 +87,11 @@ class _Matrices(NamedTuple):
         return matrices.swapaxes(-1, -2) if self.is_turned else matrices
 
 
-class _Arranged(NamedTuple):
+class Arrangement(NamedTuple):
     """How a contraction becomes a product of matrices."""
 
-    left: _Matrices
-    right: _Matrices
+    left: Matrices
+    right: Matrices
     shape: Dims
     """Of the product: batch dims and free dims one by one."""
     order: Dims | None
@@ -96,7 +99,7 @@ class _Arranged(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _arranged(lhs: _Layout, rhs: _Layout, dims: DotDimensions) -> _Arranged:
+def _arranged(lhs: _Layout, rhs: _Layout, dims: DotDimensions) -> Arrangement:
     lhs_free = free_dims(len(lhs.shape), dims.lhs_batch, dims.lhs_contracting)
     rhs_free = free_dims(len(rhs.shape), dims.rhs_batch, dims.rhs_contracting)
     lhs_k, rhs_k = _contracting_order(lhs, rhs, dims.lhs_contracting, dims.rhs_contracting)
@@ -106,13 +109,13 @@ def _arranged(lhs: _Layout, rhs: _Layout, dims: DotDimensions) -> _Arranged:
     batch = tuple(lhs.shape[d] for d in dims.lhs_batch)
     shape = (*batch, *(lhs.shape[d] for d in lhs_m), *(rhs.shape[d] for d in rhs_n))
     if lhs_m == lhs_free and rhs_n == rhs_free:
-        return _Arranged(left, right, shape, None)
+        return Arrangement(left, right, shape, None)
     first = len(batch)
     second = first + len(lhs_m)
     order = [*range(first)]
     order += [first + lhs_m.index(d) for d in lhs_free]
     order += [second + rhs_n.index(d) for d in rhs_free]
-    return _Arranged(left, right, shape, tuple(order))
+    return Arrangement(left, right, shape, tuple(order))
 
 
 def mergeable(x: Array, dims: Dims) -> bool:
@@ -161,7 +164,7 @@ def _contracting_order(lhs: _Layout, rhs: _Layout, lhs_k: Dims, rhs_k: Dims) -> 
     return best
 
 
-def _as_matrices(x: _Layout, batch: Dims, rows: Dims, columns: Dims) -> _Matrices:
+def _as_matrices(x: _Layout, batch: Dims, rows: Dims, columns: Dims) -> Matrices:
     """Return how x becomes [batch..., row, column], copied in its own order where it must be."""
     lead = tuple(x.shape[d] for d in batch)
     sizes = (prod(x.shape[d] for d in rows), prod(x.shape[d] for d in columns))
@@ -169,5 +172,5 @@ def _as_matrices(x: _Layout, batch: Dims, rows: Dims, columns: Dims) -> _Matrice
         least = [min((abs(x.strides[d]) for d in side), default=0) for side in (rows, columns)]
         if least[0] < least[1]:
             # The rows vary fastest: BLAS takes the transposed copy just as well.
-            return _Matrices((*batch, *columns, *rows), (*lead, sizes[1], sizes[0]), True)
-    return _Matrices((*batch, *rows, *columns), (*lead, *sizes), False)
+            return Matrices((*batch, *columns, *rows), (*lead, sizes[1], sizes[0]), True)
+    return Matrices((*batch, *rows, *columns), (*lead, *sizes), False)

@@ -36,7 +36,7 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     m, k = lhs.shape[-2:]
     n = rhs.shape[-1]
     if k == 1:
-        outer: Array = np.multiply(lhs, rhs)
+        outer: Array = np.multiply(lhs, rhs, out=out)
         return outer
     if lhs.ndim > 2 and m == n == 1:
         dots: Array = np.einsum("...k,...k->...", lhs[..., 0, :], rhs[..., 0])
@@ -50,7 +50,7 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     tiny = lhs.ndim > 2 and k > 0 and m * k * n <= _TINY_PRODUCTS
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
-    return blas_matmul(_for_blas(lhs), _for_blas(rhs), 2.0 * m * k * n, out)
+    return blas_matmul(for_blas(lhs), for_blas(rhs), 2.0 * m * k * n, out)
 
 
 def is_cheap_in_integers(m: int, k: int, n: int, matrices: int) -> bool:
@@ -74,7 +74,8 @@ def _matrices_minor(lhs: Array, rhs: Array) -> Array:
     return moved
 
 
-def _for_blas(matrix: Array) -> Array:
+def for_blas(matrix: Array) -> Array:
+    """Return matrices as BLAS takes them: themselves, or a copy."""
     row, column = matrix.strides[-2:]
     rows, columns = matrix.shape[-2:]
     item = matrix.itemsize

@@ -43,7 +43,7 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.simulate.exact.copying import prepare_transfer
 from hloipu_runtime.simulate.exact.pipelining import pipelined
-from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole
+from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole, scattering
 from hloipu_runtime.simulate.exact.tile_memories import TileMemories
 from hloipu_runtime.simulate.exact.vertices import prepare_group
 from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host
@@ -199,7 +199,8 @@ class ExactEngine:
                     return [lambda: lent.lend(host.take(step.stream))]
                 if filled is not None:
                     return [lambda: filled.fill(host.take(step.stream))]
-                return [lambda: scatter_whole(target, host.take(step.stream))]
+                scatter = scattering(target)
+                return [lambda: scatter(host.take(step.stream))]
             case StreamOut():
                 source, given = self.memory(step.variable), self.memories.given(step.variable)
                 if given is not None:
@@ -209,7 +210,8 @@ class ExactEngine:
                 return [self._collective(step, place)]
             case RemoteCopy():
                 there, here = self.memory(step.source), self.memory(step.destination)
-                return [lambda: scatter_whole(here, there.whole())]
+                scatter = scattering(here)
+                return [lambda: scatter(there.whole())]
             case Sequence():
                 return self._sequence(step, place, host, counts)
             case Parallel():

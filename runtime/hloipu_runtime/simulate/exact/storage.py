@@ -5,6 +5,8 @@ that parts which lie side by side make one contiguous array; axes that replicate
 vertex sees is the same memory with all grid axes in front: its tile's part and nothing else.
 """
 
+from collections.abc import Callable
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -54,6 +56,22 @@ class TileStorage:
         """
         if self.value is not None:
             return self.value if self.moving is None else self.moving.seen(self.value)
+        return self._joined if self._is_joined else self._put_together()
+
+    @cached_property
+    def _is_joined(self) -> bool:
+        """Whether parts lie side by side, in order."""
+        return all(
+            span.axis < 0 or (span.step == span.size and span.offset == 0)
+            for span in self.mapping.spans
+        )
+
+    @cached_property
+    def _joined(self) -> Array:
+        """The value as parts that lie side by side have it."""
+        return self._put_together()
+
+    def _put_together(self) -> Array:
         first: tuple[Any, ...] = (0,) * len(self.mapping.replicated_axes)
         whole: Array = self.merged[(*first, ...)]
         for dimension, (span, size) in enumerate(zip(self.mapping.spans, self.shape, strict=True)):
@@ -154,17 +172,29 @@ def poison(array: Array) -> None:
 
 def scatter_whole(storage: TileStorage, value: Array) -> None:
     """Write a whole value into all tiles' parts."""
+    scattering(storage)(value)
+
+
+def scattering(storage: TileStorage) -> Callable[[Array], None]:
+    """Return what writes whole values into all tiles' parts."""
     spans, tiles = storage.mapping.spans, storage.mapping.tiles
-    source = value
-    target = storage.merged
-    lead = (slice(None),) * len(storage.mapping.replicated_axes)
-    cuts: list[slice] = []
+    cuts: list[Any] = [slice(None)] * len(storage.mapping.replicated_axes)
+    taken: list[tuple[int, Array]] = []
     for dimension, (span, size) in enumerate(zip(spans, storage.shape, strict=True)):
         if span.axis < 0 or (span.step == span.size and span.offset == 0):
             cuts.append(slice(-span.offset, size - span.offset))
             continue
         starts = np.arange(tiles.extents[span.axis]) * span.step + span.offset
         index = (starts[:, None] + np.arange(span.size)).ravel()
-        source = source.take(np.clip(index, 0, max(size - 1, 0)), dimension)
+        taken.append((dimension, np.clip(index, 0, max(size - 1, 0))))
         cuts.append(slice(None))
-    target[(*lead, *cuts)] = source
+    target: Array = storage.merged[(*cuts, ...)]
+    if not taken:
+        return partial(np.copyto, target)
+
+    def scatter(value: Array) -> None:
+        for dimension, index in taken:
+            value = value.take(index, dimension)
+        np.copyto(target, value)
+
+    return scatter

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.placing import copy_into
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.program.mapping import Span, Spans
@@ -21,6 +22,9 @@ from hloipu_runtime.simulate.exact.zero_ends import computed_share, is_cut_off, 
 from hloipu_runtime.simulate.run.faults import TileFault
 
 Action = Callable[[], object]
+
+MOST_KEPT_ELEMENTS = 1 << 14
+"""Of constants that are kept from run to run, which then are only copied (assumed)."""
 
 MOST_OF_WHOLE = 1.25
 """Most of a tensor's elements that its parts may hold, unused ends included, to be computed on."""
@@ -130,15 +134,33 @@ def _actions(
     scratch: Scratch,
 ) -> list[Action]:
     """Return a group's codelet on blocks: as calls on their arrays, unless memories move."""
-    count = len(group.inputs)
-    if not any(moving):
-        straight = group.codelet.straight_on_grid(blocks[:count], blocks[count:])
-        arrays = [block.data for block in blocks]
-        if straight is not None and _lie_as_needed(straight, arrays[:count], arrays[count:]):
-            calls = calls_on_arrays(straight, arrays[:count], arrays[count:], scratch.take)
-            scratch.next_call()
-            return calls
-    return [_action(group, blocks, moving)]
+    if any(moving):
+        return [_action(group, blocks, moving)]
+    operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
+    targets = [block.data for block in results]
+    same = _same_in_each_run(group.codelet, operands, results)
+    if same is not None:
+        return [partial(copy_into, *pair) for pair in zip(targets, same, strict=True)]
+    straight = group.codelet.straight_on_grid(operands, results)
+    arrays = [block.data for block in operands]
+    if straight is None or not _lie_as_needed(straight, arrays, targets):
+        return [_action(group, blocks, moving)]
+    calls = calls_on_arrays(straight, arrays, targets, scratch.take)
+    scratch.next_call()
+    return calls
+
+
+def _same_in_each_run(
+    codelet: Codelet, operands: Sequence[Block], results: Sequence[Block]
+) -> Sequence[Array] | None:
+    """Return results that are views of the operand, or constants that are no more than numbers."""
+    if operands and not codelet.rearranges:
+        return None
+    if not operands and sum(block.data.size for block in results) > MOST_KEPT_ELEMENTS:
+        return None
+    arrays = codelet.run(operands, [block._replace(array=None) for block in results])
+    is_seen = not operands or np.may_share_memory(arrays[0], operands[0].data)
+    return arrays if is_seen else None
 
 
 def _lie_as_needed(straight: Straight, operands: Sequence[Array], results: Sequence[Array]) -> bool:

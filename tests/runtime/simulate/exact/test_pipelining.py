@@ -150,15 +150,15 @@ def test_positions_of_a_slot_take_turns_later_ones_first(
     program = PipelineMaker(stages, interval, count, group=group).program()
     step, done = pipeline_of(program), list[tuple[str, object]]()
 
-    def noted(kind: str, what: object) -> Callable[[], None]:
+    def noted(kind: str, what: object) -> Callable[[], object]:
         return lambda: done.append((kind, what))
 
-    def prepared(copy: Step) -> list[Callable[[], None]]:
+    def prepared(copy: Step) -> list[Callable[[], object]]:
         return [noted("copy", copy)] if isinstance(copy, Exchange) and copy.transfers else []
 
     positions = range(len(step.stages))
     firsts = [[noted("first", n)] for n in positions]
-    fresh = [list[Callable[[], None]]() for _ in positions]
+    fresh = [list[Callable[[], object]]() for _ in positions]
     bodies = [[[noted("body", n)]] for n in positions]
     pipelined(program, step, firsts, fresh, bodies, prepared)()
 

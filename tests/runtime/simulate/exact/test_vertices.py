@@ -13,6 +13,7 @@ from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
+from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, scatter_whole
 from hloipu_runtime.simulate.exact.vertices import prepare_group
 from hloipu_runtime.simulate.run.faults import TileFault
@@ -73,7 +74,7 @@ def test_parts_together_make_what_the_whole_makes(seed: int) -> None:
         (0,),
         (1,),
     )
-    for action in prepare_group(group, [source], [target]):
+    for action in prepare_group(group, [source], [target], Scratch()):
         action()
 
     expected = np.stack(
@@ -117,13 +118,13 @@ def group(spans: tuple[Span, ...], tiles: Tiles = TILES) -> VertexGroup:
 )
 def test_what_lies_on_another_tile_is_out_of_reach(spans: tuple[Span, ...]) -> None:
     with pytest.raises(TileFault, match="of a part of 3 on its tile"):
-        prepare_group(group(spans), [memory(ROWS, SHAPE)], [memory(ROWS, SHAPE)])
+        prepare_group(group(spans), [memory(ROWS, SHAPE)], [memory(ROWS, SHAPE)], Scratch())
 
 
 def test_vertices_stand_on_the_tiles_of_their_operands() -> None:
     elsewhere = group(ROWS.spans, replace(TILES, first=1))
     with pytest.raises(TileFault, match="its vertices on 2 from 1"):
-        prepare_group(elsewhere, [memory(ROWS, SHAPE)], [memory(ROWS, SHAPE)])
+        prepare_group(elsewhere, [memory(ROWS, SHAPE)], [memory(ROWS, SHAPE)], Scratch())
 
 
 def test_a_part_read_along_another_axis_than_it_is_held_is_out_of_reach() -> None:
@@ -134,7 +135,7 @@ def test_a_part_read_along_another_axis_than_it_is_held_is_out_of_reach() -> Non
         WindowSum(1, 0), tiles, (Operand(0, other),), (Operand(1, held.spans),), (0,), (1,)
     )
     with pytest.raises(TileFault, match="elements -3 to 6"):
-        prepare_group(crossed, [memory(held, SHAPE)], [memory(held, SHAPE)])
+        prepare_group(crossed, [memory(held, SHAPE)], [memory(held, SHAPE)], Scratch())
 
 
 def test_a_tile_that_holds_all_may_read_any_part() -> None:
@@ -142,7 +143,7 @@ def test_a_tile_that_holds_all_may_read_any_part() -> None:
     source, target = memory(all_of_it, SHAPE), memory(ROWS, SHAPE)
     value = np.arange(24, dtype=np.int32).reshape(SHAPE)
     scatter_whole(source, value)
-    for action in prepare_group(group(ROWS.spans), [source], [target]):
+    for action in prepare_group(group(ROWS.spans), [source], [target], Scratch()):
         action()
     np.testing.assert_array_equal(target.whole(), value + 1000 * np.arange(6)[:, None])
 
@@ -161,7 +162,7 @@ def test_equal_parts_are_computed_in_one_call() -> None:
     )
     source = memory(mapping, shape)
     scatter_whole(source, np.zeros(shape, np.int32))
-    for action in prepare_group(made, [source], [memory(mapping, shape)]):
+    for action in prepare_group(made, [source], [memory(mapping, shape)], Scratch()):
         action()
     assert codelet.seen == [(250, 4, 2)]
 
@@ -204,7 +205,7 @@ def test_unused_ends_are_computed_where_that_is_harmless_and_little(
     source, target = memory(mapping, (rows, 4)), memory(mapping, (rows, 4))
     value = np.arange(4 * rows, dtype=np.int32).reshape(rows, 4)
     scatter_whole(source, value)
-    actions = prepare_group(made, [source], [target])
+    actions = prepare_group(made, [source], [target], Scratch())
     assert len(actions) == calls
     for action in actions:
         action()

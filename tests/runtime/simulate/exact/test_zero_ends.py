@@ -13,6 +13,7 @@ from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
+from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.shared_buffers import whole_place
 from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, within
 from hloipu_runtime.simulate.exact.vertices import prepare_group
@@ -94,7 +95,7 @@ def test_a_convolution_of_all_tiles_at_once_is_that_of_the_whole(seed: int) -> N
         codelet, tiles, tuple(Operand(n, own) for n, own in enumerate(needed)),
         (Operand(2, spans),), (0, 1), (2,),
     )  # fmt: skip
-    actions = prepare_group(group, inputs, [target])
+    actions = prepare_group(group, inputs, [target], Scratch())
     with quietly():
         for action in actions:
             action()
