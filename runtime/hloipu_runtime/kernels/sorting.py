@@ -105,6 +105,26 @@ def ascending_keys(x: Array, key: SortKey) -> Array:
     return ~unsigned if key.descending else unsigned
 
 
+def values_of_keys(ranks: Array, key: SortKey, like: Array) -> Array:
+    """Invert `ascending_keys`."""
+    if key.descending:
+        ranks = ~ranks
+    if like.dtype.kind == "u":
+        return ranks
+    signed = (ranks ^ ranks.dtype.type(1 << (8 * ranks.itemsize - 1))).view(f"i{ranks.itemsize}")
+    if like.dtype.kind == "f":
+        return from_total_order_keys(signed, like.dtype)
+    return np.asarray(signed.view(like.dtype))
+
+
+def packed_with(high: Array, low: Array) -> Array:
+    """Return 64-bit integers of two halves, the shape being that of the low ones."""
+    halves = np.empty((*low.shape, 2), "<u4")
+    halves[..., 0] = low
+    halves[..., 1] = high
+    return halves.view("<u8")[..., 0]
+
+
 def argsort_by_keys(keys: Sequence[Array]) -> Array:
     """Return, along the last axis, the stable order by the first key, ties by the next, and so on.
 

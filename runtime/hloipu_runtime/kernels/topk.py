@@ -5,10 +5,21 @@ import numpy as np
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.extrema import total_order_keys
 from hloipu_runtime.kernels.core.movement import contiguous
-from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
+from hloipu_runtime.kernels.sorting import (
+    SortKey,
+    argsort_by_keys,
+    ascending_keys,
+    packed_with,
+    values_of_keys,
+)
 
 _FEW = 8
 """Up to one element in so many is found by a bound rather than sorted out with its place."""
+
+_HIGH = np.uint64(0xFFFFFFFF00000000)
+
+_SHORT = 64
+"""Shorter rows are sorted as a whole, which takes less than to look for the best of each."""
 
 _BLOCK_ELEMENTS = 1 << 17
 """Of rows looked at together: their keys stay in the second-level cache."""
@@ -21,10 +32,32 @@ def topk(x: Array, k: int, *, largest: bool = True) -> tuple[Array, Array]:
     compares them: NaN with a clear sign bit is greatest, with a set one least, +0 is above -0.
     """
     x = contiguous(x)
+    if 0 < x.shape[-1] <= _SHORT and x.itemsize <= 4 and x.dtype.kind in "fiu":
+        at = np.broadcast_to(np.arange(x.shape[-1], dtype=np.uint32), x.shape)
+        return best_pairs(x, at, k, largest=largest)
     places = _all_places(x.reshape(-1, x.shape[-1]), k, largest=largest) if x.size else None
     shape = (*x.shape[:-1], k)
     places = np.zeros(shape, np.int64) if places is None else places.reshape(shape)
     return np.take_along_axis(x, places, axis=-1), places.astype(np.int32)
+
+
+def best_pairs(
+    values: Array, places: Array, k: int, *, largest: bool, last: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the k best of (value, u32 place) pairs along the last axis, and s32 places.
+
+    Values have at most 32 bits; equal ones go by their places. Pairs marked in `last` go behind
+    all others.
+    """
+    key = SortKey(0, descending=largest)
+    ranks = ascending_keys(values, key)
+    packed = packed_with(ranks, places)
+    if last is not None:
+        np.bitwise_or(packed, _HIGH, out=packed, where=last)
+    packed.sort(axis=-1)
+    halves = packed[..., :k].view("<u4")
+    best = values_of_keys(halves[..., 1::2].astype(ranks.dtype), key, values)
+    return best, halves[..., ::2].astype(np.int32)
 
 
 def _all_places(rows: Array, k: int, *, largest: bool) -> Array:

@@ -12,6 +12,7 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -105,6 +106,11 @@ class Convolution(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Convolve; what tiles share is one convolution's image or kernel."""
+        run = self.bound(operands, results)
+        return list(run([block.data for block in operands], [block.array for block in results]))
+
+    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run`, windows and groups of the parts worked out once."""
         image, kernel = operands
         result = results[0]
         pieces = len(self.cuts)
@@ -113,15 +119,21 @@ class Convolution(Codelet):
             for number, w in enumerate(self._with_sizes(kernel.part))
         ]
         groups = self._whole_groups(image, kernel, result.part[pieces:])
-        lhs, rhs, varies = pair(image, kernel)
+        varies = pair(image, kernel).varies if result.grid else ()
         tiles = _Tiles(tuple(has for has in varies if any(has)), groups, window)
         windows = {
             along: self._piece_windows(along, part, (image, kernel, result), window[along - 1])
             for along, part in self.cuts
             if along
         }
-        made = self._in_pieces(lhs, rhs, tiles, windows, self.cuts)
-        return [repeat(made, varies, (*result.grid, *result.part))]
+        left, right = (tuple(slice(None) if has[n] else 0 for has in varies) for n in (0, 1))
+        shape = (*result.grid, *result.part)
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            lhs, rhs = arrays[0][left], arrays[1][right]
+            return [repeat(self._in_pieces(lhs, rhs, tiles, windows, self.cuts), varies, shape)]
+
+        return run
 
     def _in_pieces(
         self,

@@ -171,8 +171,6 @@ class Dot(Codelet):
         dtype = storage_dtype(self.element_type)
         if not (dtype.kind == "f" and lhs.data.dtype == rhs.data.dtype == dtype):
             return None
-        if not 0 < max(block.data.size for block in (*operands, result)) <= MOST_ELEMENTS:
-            return None
         varies = pair(lhs, rhs).varies
         folded = folded_dot(self, varies, len(lhs.part), len(rhs.part))
         dims = folded.dimensions
@@ -180,8 +178,10 @@ class Dot(Codelet):
         right = self._taking(rhs, [has for _, has in varies], dims.rhs_contracting)
         if left is None or right is None:
             return None
-        cut = _cut(dims) if self.part else dims
-        how = arrangement(left(lhs.data), right(rhs.data), cut)
+        taken = left(lhs.data), right(rhs.data)
+        if not all(0 < x.size <= MOST_ELEMENTS for x in (*taken, result.data)):
+            return None
+        how = arrangement(*taken, _cut(dims) if self.part else dims)
         writer = CallWriter([lhs.data.shape, rhs.data.shape])
         a = _written_matrices(writer, 0, left, how.left, lhs.data)
         b = _written_matrices(writer, 1, right, how.right, rhs.data)

@@ -217,7 +217,8 @@ class Reduce(Codelet):
         numbers = []
         for n, (row, block) in enumerate(zip(rows, results, strict=True)):
             if self.parts:
-                pieces = partial(self._pieces_of, n, len(grid))
+                alone = replace(self, element_types=self.element_types[n : n + 1])
+                pieces = partial(alone._first_pieces, len(grid))
                 numbers.append(writer.computed(pieces, (row,), grid + block.part))
                 continue
             init = writer.first(first_init + n)
@@ -225,10 +226,9 @@ class Reduce(Codelet):
             numbers.append(writer.reshaped(number, grid + block.part))
         return numbers
 
-    def _pieces_of(self, result: int, rank: int, array: Array) -> Array:
-        """Return what one of the operands alone makes, piece by piece."""
-        alone = replace(self, element_types=self.element_types[result : result + 1])
-        return alone._pieces([array], rank)[0]
+    def _first_pieces(self, rank: int, array: Array) -> Array:
+        """Return what the only operand makes, piece by piece."""
+        return self._pieces([array], rank)[0]
 
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""

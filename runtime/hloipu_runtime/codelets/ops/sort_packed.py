@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array
-from hloipu_runtime.kernels.core.extrema import from_total_order_keys, has_negative_zero
-from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
+from hloipu_runtime.kernels.core.extrema import has_negative_zero
+from hloipu_runtime.kernels.sorting import SortKey, ascending_keys, packed_with, values_of_keys
 
 _HIGH = np.uint64(0xFFFFFFFF00000000)
 
@@ -67,28 +67,8 @@ def taken(arrays: Sequence[Array], order: Array, axis: int) -> list[Array]:
     return [x.reshape(-1).take(flat.reshape(-1), mode="clip").reshape(shape) for x in arrays]
 
 
-def packed_with(high: Array, low: Array) -> Array:
-    """Return 64-bit integers of two halves, the shape being that of the low ones."""
-    halves = np.empty((*low.shape, 2), "<u4")
-    halves[..., 0] = low
-    halves[..., 1] = high
-    return halves.view("<u8")[..., 0]
-
-
 def _is_invertible(x: Array, key: SortKey) -> bool:
     """Whether ranks say which bits a value has."""
     if x.dtype.kind != "f" or key.order == "total":
         return True
     return not (has_negative_zero([x]) or np.isnan(x).any())
-
-
-def values_of_keys(ranks: Array, key: SortKey, like: Array) -> Array:
-    """Invert `ascending_keys`."""
-    if key.descending:
-        ranks = ~ranks
-    if like.dtype.kind == "u":
-        return ranks
-    signed = (ranks ^ ranks.dtype.type(1 << (8 * ranks.itemsize - 1))).view(f"i{ranks.itemsize}")
-    if like.dtype.kind == "f":
-        return from_total_order_keys(signed, like.dtype)
-    return np.asarray(signed.view(like.dtype))

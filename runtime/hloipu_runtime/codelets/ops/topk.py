@@ -23,18 +23,13 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
 from hloipu_runtime.codelets.costs.selecting import merging_work, selecting_work
-from hloipu_runtime.codelets.ops.sort_packed import packed_with, values_of_keys
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
-from hloipu_runtime.kernels.topk import topk
+from hloipu_runtime.kernels.topk import best_pairs, topk
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
 NO_PLACE = (1 << 31) - 1
 """Place of what fills up the candidates of a piece of fewer than k elements."""
-
-_HIGH, _LOW = np.uint64(32), np.uint64(0xFFFFFFFF)
-_FILLING = _LOW << _HIGH
-"""Above every key."""
 
 
 @codelet
@@ -137,14 +132,8 @@ class TopKPieces(Codelet):
 
     def _filled(self, rows: Array) -> tuple[Array, Array]:
         """Return the k best of rows, filled up where there are fewer."""
-        count = min(self.k, rows.shape[-1])
-        values, places = topk(rows, count, largest=self.largest)
-        if count == self.k:
-            return values, places
-        shape = (*rows.shape[:-1], self.k)
-        filled, at = np.zeros(shape, rows.dtype), np.full(shape, NO_PLACE, np.int32)
-        filled[..., :count], at[..., :count] = values, places
-        return filled, at
+        best = topk(rows, min(self.k, rows.shape[-1]), largest=self.largest)
+        return _filled_up(*best, self.k)
 
 
 @codelet
@@ -199,26 +188,28 @@ class TopKMerge(Codelet):
         return merging_work(machine, kind, groups, pieces, candidates, self.k)
 
     def _best(self, values: Array, places: Array) -> list[Array]:
-        key = SortKey(0, descending=self.largest)
-        ranks, at = ascending_keys(np.ascontiguousarray(values), key), places.view(np.uint32)
+        at = places.view(np.uint32)
         filling = at == np.uint32(NO_PLACE)
-        if ranks.itemsize <= 4:
-            packed = packed_with(ranks, at)
-            np.copyto(packed, _FILLING | at, where=filling)
-            packed.sort(axis=-1)
-            best = packed[..., : self.k]
-            places = (best & _LOW).astype(np.uint32).view(np.int32)
-            chosen = values_of_keys((best >> _HIGH).astype(ranks.dtype), key, values)
-            np.copyto(chosen, values.dtype.type(0), where=places == NO_PLACE)
-            best_of_each = [chosen, places]
+        is_filled = bool(filling.any())
+        if values.itemsize <= 4:
+            best, places = best_pairs(
+                values, at, self.k, largest=self.largest, last=filling if is_filled else None
+            )
+            if is_filled:
+                np.copyto(best, values.dtype.type(0), where=places == NO_PLACE)
         else:
+            ranks = ascending_keys(np.ascontiguousarray(values), SortKey(0, self.largest))
             order = argsort_by_keys([filling.view(np.uint8), ranks, at])[..., : self.k]
-            best_of_each = [np.take_along_axis(x, order, axis=-1) for x in (values, places)]
-        count = best_of_each[0].shape[-1]
-        if count == self.k:
-            return best_of_each
-        shape = (*values.shape[:-1], self.k)
-        filled = [np.zeros(shape, values.dtype), np.full(shape, NO_PLACE, np.int32)]
-        for target, source in zip(filled, best_of_each, strict=True):
-            target[..., :count] = source
-        return filled
+            best, places = (np.take_along_axis(x, order, axis=-1) for x in (values, places))
+        return list(_filled_up(best, places, self.k))
+
+
+def _filled_up(values: Array, places: Array, k: int) -> tuple[Array, Array]:
+    """Return the best of rows, filled up where there are fewer than k."""
+    count = values.shape[-1]
+    if count == k:
+        return values, places
+    shape = (*values.shape[:-1], k)
+    filled, at = np.zeros(shape, values.dtype), np.full(shape, NO_PLACE, np.int32)
+    filled[..., :count], at[..., :count] = values, places
+    return filled, at

@@ -7,7 +7,7 @@ runs as well: each step then finds its variables in the memories that they had i
 """
 
 from collections.abc import Callable, Iterator, Mapping, Set
-from functools import cache
+from functools import cache, partial
 from typing import assert_never
 
 import numpy as np
@@ -121,10 +121,15 @@ class ExactEngine:
         for variable in self._rewritten:
             self.memories.load_again(variable)
         counts.ran("body")
-        for number, step in enumerate(self.program.body.steps):
+        steps = self.program.body.steps
+        if watch is None and counts.progress is None and None not in self._actions:
+            for actions in self._actions:
+                for action in actions or ():
+                    action()
+            counts.done += len(steps)
+            return
+        for number, step in enumerate(steps):
             is_prepared = self._actions[number] is not None
-            for variable in self._begun[number]:
-                self.memories.begin(variable)
             for action in self._actions_of(number, step):
                 action()
             counts.advance()
@@ -157,7 +162,8 @@ class ExactEngine:
                 # Others must not have the memory that a branch not yet taken will need.
                 for variable in self._touched[number]:
                     self.memory(variable)
-            actions = self._prepare(step, f"body/{number}", self._now, self._now)
+            begun = [partial(self.memories.begin, variable) for variable in self._begun[number]]
+            actions = [*begun, *self._prepare(step, f"body/{number}", self._now, self._now)]
             if not self.poison:
                 self._actions[number] = actions
         return actions

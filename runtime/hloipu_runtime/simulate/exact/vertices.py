@@ -29,6 +29,9 @@ MOST_KEPT_ELEMENTS = 1 << 14
 MOST_OF_WHOLE = 1.25
 """Most of a tensor's elements that its parts may hold, unused ends included, to be computed on."""
 
+ELEMENTS_OF_A_CALL = 1 << 12
+"""More of them are computed on where that saves a call of a codelet for each so many (assumed)."""
+
 
 def prepare_group(
     group: VertexGroup,
@@ -50,19 +53,19 @@ def prepare_group(
                 f"variable {operand.variable} lies on {tiles.count} tiles from {tiles.first}, "
                 f"its vertices on {group.tiles.count} from {group.tiles.first}",
             )
+    classes = size_classes(
+        group.tiles,
+        [operand.spans for operand in operands],
+        [storage.shape for storage in storages],
+    )
     if all(map(_reads_all_it_has, operands, storages)):
         zeros = [
             [d for d in group.codelet.zero_ends(number) if is_cut_off(storage, d)]
             for number, storage in enumerate(inputs)
         ]
         zeros += [[] for _ in outputs]
-        if _may_be_whole(group.codelet, storages, zeros):
+        if _may_be_whole(group.codelet, storages, zeros, len(classes)):
             return _whole_actions(group, storages, zeros, scratch)
-    classes = size_classes(
-        group.tiles,
-        [operand.spans for operand in operands],
-        [storage.shape for storage in storages],
-    )
     return [x for each in classes for x in _class_actions(group, each, storages, scratch)]
 
 
@@ -71,7 +74,10 @@ def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
 
 
 def _may_be_whole(
-    codelet: Codelet, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+    codelet: Codelet,
+    storages: Sequence[TileStorage],
+    zeros: Sequence[Sequence[int]],
+    classes: int,
 ) -> bool:
     """Whether computing on unused ends of parts is harmless, and little more work.
 
@@ -83,9 +89,14 @@ def _may_be_whole(
             return False
         for d in dimensions:
             ends[d] = False
-    return codelet.whole_parts or (
-        codelet.ignores(unused) and computed_share(storages) <= MOST_OF_WHOLE
+    if codelet.whole_parts or not codelet.ignores(unused):
+        return codelet.whole_parts
+    share = computed_share(storages)
+    most = max(
+        storage.value.size if storage.value is not None else storage.merged.size
+        for storage in storages
     )
+    return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 
 def _whole_actions(
