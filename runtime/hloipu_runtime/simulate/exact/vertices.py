@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,7 @@ def _may_be_whole(
     if codelet.whole_parts or not codelet.ignores(unused):
         return codelet.whole_parts
     share = computed_share(storages)
-    most = max(
-        storage.value.size if storage.value is not None else storage.merged.size
-        for storage in storages
-    )
+    most = max(prod(storage.shape) for storage in storages)
     return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 

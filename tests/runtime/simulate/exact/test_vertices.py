@@ -179,21 +179,22 @@ class Careful(WindowSum):
 
 
 @pytest.mark.parametrize(
-    ("rows", "span", "may", "calls"),
+    ("rows", "span", "may", "columns", "calls"),
     [
-        (6, Span(0, 3, 0, 3), set(), 1),  # all parts are full
-        (5, Span(0, 3, 0, 3), set(), 2),  # the last is cut
-        (5, Span(0, 3, -1, 3), set(), 2),  # the first is cut
-        (5, Span(0, 3, 0, 3), {0}, 1),
-        (5, Span(0, 3, -1, 3), {0}, 1),
-        (5, Span(0, 3, 0, 3), {1}, 2),
-        (4, Span(0, 3, 0, 3), {0}, 2),  # half as much again as there is: not worth it
+        (6, Span(0, 3, 0, 3), set(), 4, 1),  # all parts are full
+        (5, Span(0, 3, 0, 3), set(), 4, 2),  # the last is cut
+        (5, Span(0, 3, -1, 3), set(), 4, 2),  # the first is cut
+        (5, Span(0, 3, 0, 3), {0}, 4, 1),
+        (5, Span(0, 3, -1, 3), {0}, 4, 1),
+        (5, Span(0, 3, 0, 3), {1}, 4, 2),
+        (4, Span(0, 3, 0, 3), {0}, 4, 1),  # half as much again as there is, of few
+        (4, Span(0, 3, 0, 3), {0}, 4096, 2),  # of many that takes longer than a call
     ],
 )
 def test_unused_ends_are_computed_where_that_is_harmless_and_little(
-    rows: int, span: Span, may: set[int], calls: int
+    rows: int, span: Span, may: set[int], columns: int, calls: int
 ) -> None:
-    mapping = Mapping(TILES, (span, whole(4)))
+    mapping = Mapping(TILES, (span, whole(columns)))
     made = VertexGroup(
         Careful(1, 0, may=frozenset(may)),
         TILES,
@@ -202,8 +203,9 @@ def test_unused_ends_are_computed_where_that_is_harmless_and_little(
         (0,),
         (1,),
     )
-    source, target = memory(mapping, (rows, 4)), memory(mapping, (rows, 4))
-    value = np.arange(4 * rows, dtype=np.int32).reshape(rows, 4)
+    shape = (rows, columns)
+    source, target = memory(mapping, shape), memory(mapping, shape)
+    value = np.arange(rows * columns, dtype=np.int32).reshape(shape)
     scatter_whole(source, value)
     actions = prepare_group(made, [source], [target], Scratch())
     assert len(actions) == calls
