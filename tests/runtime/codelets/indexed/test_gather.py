@@ -5,7 +5,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Index, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Block, Index, Tensor
+from hloipu_runtime.codelets.indexed import gather
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.kernels.gather import GatherDimensions
@@ -117,6 +118,34 @@ def test_a_candidate_is_what_lies_in_its_range() -> None:
     rows = {(0, 1): [5, 6], (1, 2): [7, 8], (2, 0): [13, 14]}
     for at in np.ndindex(3, 3):
         assert made[at].tolist() == rows.get(at, [0, 0])
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("starts", [[6, -1, 3, 9, 3], [0, 0, 0, 1, 1]])
+def test_candidates_of_tiles_in_a_box_are_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch, first: int, starts: list[int]
+) -> None:
+    """Ranges of 2 rows from `first` on along one grid axis, halves of the columns along another."""
+    monkeypatch.setattr(gather, "candidates", None)
+    table, ranges = counted(8, 6).array, np.arange(first, 4)[:, np.newaxis]
+    count, halves = len(ranges), np.arange(2)[np.newaxis] * 3
+    rows = table[2 * first :].reshape(count, 2, 2, 3).transpose(0, 2, 1, 3)
+    places = np.broadcast_to(np.array(starts, np.int32)[:, np.newaxis], (count, 2, 5, 1))
+    memory = np.full((count, 5, 6), np.nan, np.float32)
+    parts = memory.reshape(count, 1, 5, 2, 3).transpose(0, 3, 1, 2, 4)
+    grid = (count, 2)
+    operands = [
+        Block(rows, grid, (2, 3), (2 * ranges, halves), (8, 6)),
+        Block(places, grid, (5, 1), (0, 0), (5, 1)),
+    ]
+    results = [Block(parts, grid, (1, 5, 3), (ranges, 0, halves), (4, 5, 6))]
+    bound = GatherCandidates(ROWS, (1, 6), 0, 2).bound(operands, results)
+    bound([rows, places], [parts])
+    expected = np.zeros((4, 5, 6), np.float32)
+    for number, start in enumerate(starts):
+        row = min(max(start, 0), 7)
+        expected[row // 2, number] = table[row]
+    np.testing.assert_array_equal(memory, expected[first:])
 
 
 def test_candidates_with_their_combination_are_a_gather() -> None:
