@@ -37,13 +37,10 @@ def _all_or_none(parts: Sequence[object]) -> tuple[object, ...] | None:
 class Integers(Kind):
     """Different integers of a range, in an order: `2,0,3`."""
 
+    metavar_text: ClassVar[str] = "N,N,…"
+
     least: int
     most: int
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "N,N,…"
 
     @property
     def expected(self) -> str:
@@ -74,16 +71,8 @@ class DeviceMap(Kind):
     """The IPU of each stage; a stage of concurrent branches has a list: `0,[1,2],3`."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "N,[N,N],…"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a list with the IPU of each stage, such as 0,1,1,2 or 0,[1,2],3"
+    metavar_text: ClassVar[str] = "N,[N,N],…"
+    expected_text: ClassVar[str] = "a list with the IPU of each stage, such as 0,1,1,2 or 0,[1,2],3"
 
     def read(self, text: str) -> object:
         """Return the map that `text` writes."""
@@ -120,17 +109,9 @@ class Names(Kind):
     """Names, each given by a use of the option of its own."""
 
     __slots__ = ()
+    metavar_text: ClassVar[str] = "NAME"
+    expected_text: ClassVar[str] = "a list of different names"
     repeatable: ClassVar[bool] = True
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "NAME"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a list of different names"
 
     def read(self, text: str) -> object:
         """Return the one name."""
@@ -153,16 +134,8 @@ class Files(Names):
     """Paths of files, each given by a use of the option of its own."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "FILE"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a list of different paths"
+    metavar_text: ClassVar[str] = "FILE"
+    expected_text: ClassVar[str] = "a list of different paths"
 
     def check(self, value: object) -> object:
         """Return a list of paths as a tuple of texts."""
@@ -260,16 +233,8 @@ class Number(Kind):
     """An integer as text: what it may be is for the machine to say."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "N"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "an integer"
+    metavar_text: ClassVar[str] = "N"
+    expected_text: ClassVar[str] = "an integer"
 
     def check(self, value: object) -> object:
         """Return an integer, or a text that writes one, as text."""
@@ -297,16 +262,8 @@ class MeshAxes(Kind):
     """Axes of a mesh of devices with their sizes, major to minor, or `auto`."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "AXIS=N,…|auto"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "axes and their sizes, such as data=2,model=4, or auto"
+    metavar_text: ClassVar[str] = "AXIS=N,…|auto"
+    expected_text: ClassVar[str] = "axes and their sizes, such as data=2,model=4, or auto"
 
     def read(self, text: str) -> object:
         """Return the axes between commas."""
@@ -345,19 +302,11 @@ class DimensionAxes(Kind):
     """The axes of each dimension of an array: `data,-,model+rest?`."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "AXES,…"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return (
-            "the axes of each dimension between commas, several with + and none as -; a last ? "
-            "leaves more open: data,-,model"
-        )
+    metavar_text: ClassVar[str] = "AXES,…"
+    expected_text: ClassVar[str] = (
+        "the axes of each dimension between commas, several with + and none as -; a last ? "
+        "leaves more open: data,-,model"
+    )
 
     def read(self, text: str) -> object:
         """Return the axes of each dimension; a text of nothing divides none."""

@@ -17,9 +17,6 @@ from hloipu_runtime.frozen import dataclass
 MOST_CHARACTERS = 65_536
 """The longest text of one value."""
 
-_MOST_SECONDS = 10**9
-"""Thirty years: nobody waits longer, and clocks take it."""
-
 _INTEGER = re.compile(r"[+-]?[0-9](?:_?[0-9]){0,40}", re.ASCII)
 _REAL = re.compile(r"[0-9]{0,20}\.?[0-9]{1,20}(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s{0,4}([A-Za-z]{0,3})", re.ASCII)
@@ -39,15 +36,18 @@ class Kind:
     merges: ClassVar[bool] = False
     """Whether values from several sources are put together, key by key."""
 
+    metavar_text: ClassVar[str] = "TEXT"
+    expected_text: ClassVar[str] = "a text that is not empty"
+
     @property
     def metavar(self) -> str:
         """What stands for the value in a help text."""
-        return "TEXT"
+        return self.metavar_text
 
     @property
     def expected(self) -> str:
         """What a value is, for a message: `ipus is …`."""
-        return "a text that is not empty"
+        return self.expected_text
 
     def read(self, text: str) -> object:
         """Return the value that `text` stands for, or None."""
@@ -81,16 +81,8 @@ class Location(Kind):
     """The path of a file or folder."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "PATH"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a path"
+    metavar_text: ClassVar[str] = "PATH"
+    expected_text: ClassVar[str] = "a path"
 
     def check(self, value: object) -> object:
         """Return a path as text."""
@@ -109,16 +101,8 @@ class Target(Location):
     """The name of a machine, or the path of a file that describes one."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "MACHINE"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "the name of a machine or the path of a .toml file"
+    metavar_text: ClassVar[str] = "MACHINE"
+    expected_text: ClassVar[str] = "the name of a machine or the path of a .toml file"
 
     def names_file(self, value: object) -> bool:
         """Say whether it is a path rather than a name."""
@@ -150,13 +134,10 @@ class Choice(Kind):
 class Integer(Kind):
     """An integer of a range, both ends included."""
 
+    metavar_text: ClassVar[str] = "N"
+
     least: int
     most: int
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "N"
 
     @property
     def expected(self) -> str:
@@ -201,47 +182,14 @@ class CountOrWord(Kind):
         return value if is_word else self.count.check(value)
 
 
-class Proportion(Kind):
-    """A number above 0 and up to 1."""
-
-    __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "X"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a number above 0 and up to 1"
-
-    def read(self, text: str) -> object:
-        """Return the number that `text` writes in decimal."""
-        return self.check(float(text)) if _REAL.fullmatch(text) else None
-
-    def check(self, value: object) -> object:
-        """Return a number of Python or numpy."""
-        if isinstance(value, Real) and not isinstance(value, bool):
-            number: Any = value  # numbers.Real has no order for mypy; float() overflows
-            return float(number) if 0 < number <= 1 else None
-        return None
-
-
 class Seconds(Kind):
     """A number above 0."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "SECONDS"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a number above 0"
+    metavar_text: ClassVar[str] = "SECONDS"
+    expected_text: ClassVar[str] = "a number above 0"
+    most: ClassVar[int] = 10**9
+    """Thirty years: nobody waits longer, and clocks take it."""
 
     def read(self, text: str) -> object:
         """Return the number that `text` writes in decimal."""
@@ -251,24 +199,25 @@ class Seconds(Kind):
         """Return a finite number of Python or numpy."""
         if isinstance(value, Real) and not isinstance(value, bool):
             number: Any = value  # numbers.Real has no order for mypy; float() overflows
-            return float(number) if 0 < number < _MOST_SECONDS else None
+            return float(number) if 0 < number <= self.most else None
         return None
+
+
+class Proportion(Seconds):
+    """A number above 0 and up to 1."""
+
+    __slots__ = ()
+    metavar_text: ClassVar[str] = "X"
+    expected_text: ClassVar[str] = "a number above 0 and up to 1"
+    most: ClassVar[int] = 1
 
 
 class Flag(Kind):
     """True or false."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "true|false"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "true or false"
+    metavar_text: ClassVar[str] = "true|false"
+    expected_text: ClassVar[str] = "true or false"
 
     def read(self, text: str) -> object:
         """Return what `text` says: true, 1, on, false, 0, off, in any case."""
@@ -287,12 +236,9 @@ class Flag(Kind):
 class Size(Kind):
     """A number of bytes: an integer, or a text such as 64MiB, 1.5GiB or 2GB."""
 
-    most: int
+    metavar_text: ClassVar[str] = "SIZE"
 
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return "SIZE"
+    most: int
 
     @property
     def expected(self) -> str:
