@@ -81,7 +81,8 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
 
-def _wraps(kind: Kind, help: str) -> About:
+def _for_all(kind: Kind, help: str) -> About:
+    """Return the row of an option that all commands take and that a module may state."""
     return About(kind, _ALL, help, in_module=True)
 
 
@@ -94,7 +95,7 @@ class Options:
 
     target: Annotated[
         str,
-        About(Target(), _ALL, "Machine to compile for; hloipu targets lists them.", in_module=True),
+        _for_all(Target(), "Machine to compile for; hloipu targets lists them."),
     ] = "gc200"
     set: Annotated[
         tuple[tuple[str, str], ...],
@@ -102,11 +103,9 @@ class Options:
     ] = ()
     ipus: Annotated[
         int,
-        About(
+        _for_all(
             Integer(1, _MOST_IPUS),
-            _ALL,
             "IPUs of the system; with 1, as many as the program needs.",
-            in_module=True,
         ),
     ] = 1
     ipu_ids: Annotated[
@@ -119,45 +118,37 @@ class Options:
     ] = None
     selection_order: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("auto", "zigzag", "snake", "hoof")),
-            _ALL,
             "Which IPUs of a device a program's are, in order; auto: snake for stages that follow "
             "each other, else zigzag.",
-            in_module=True,
         ),
     ] = "auto"
     replicas: Annotated[
         int | None,
-        About(
+        _for_all(
             Integer(1, _MOST_IPUS),
-            _ALL,
             "Copies of the program, each on data of its own; by default IPUs over shards.",
-            in_module=True,
         ),
     ] = None
     partition: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("auto", "off")),
-            _ALL,
             "Divide arrays between IPUs where sharding annotations say so; off: compile as if "
             "there were none.",
-            in_module=True,
         ),
     ] = "auto"
     hosts: Annotated[
         int | None,
-        About(
+        _for_all(
             Integer(1, _MOST_IPUS),
-            _ALL,
             "Hosts that feed as many replicas each; by default one, whose lines suffice.",
-            in_module=True,
         ),
     ] = None
     replica_keys: Annotated[
         str,
-        _wraps(
+        _for_all(
             Choice(("auto", "folded", "same")),
             "Fold each replica's number into keys of random numbers; auto: where weights stay "
             "alike all the same.",
@@ -165,7 +156,7 @@ class Options:
     ] = "auto"
     shards: Annotated[
         int | str | None,
-        _wraps(
+        _for_all(
             CountOrWord(Integer(1, _MOST_IPUS), "auto"),
             "IPUs to place the ops of a step without stages on; auto: as few as have room; by "
             "default those it is annotated with.",
@@ -191,60 +182,58 @@ class Options:
     ] = ()
     stages: Annotated[
         int | None,
-        _wraps(
+        _for_all(
             Integer(1, _MOST_IPUS),
             "Pipeline stages to cut the step into; by default those it is annotated with, or one.",
         ),
     ] = None
     schedule: Annotated[
         str,
-        _wraps(Choice(("grouped", "interleaved", "sequential")), "Order of a pipeline's stages."),
+        _for_all(Choice(("grouped", "interleaved", "sequential")), "Order of a pipeline's stages."),
     ] = "grouped"
     micro_batches: Annotated[
         int,
-        _wraps(
+        _for_all(
             Integer(1, _MOST_COUNT),
             "Micro-batches per weight update; each is one element of the feeds.",
         ),
     ] = 1
     reduction: Annotated[
         str,
-        _wraps(Choice(("sum", "mean", "running_mean")), "How micro-batches' gradients combine."),
+        _for_all(Choice(("sum", "mean", "running_mean")), "How micro-batches' gradients combine."),
     ] = "mean"
     accumulator_dtype: Annotated[
         str | None,
-        _wraps(
+        _for_all(
             Choice(("f32", "f16", "bf16")),
             "Type of gradient accumulators; by default the gradient's own.",
         ),
     ] = None
     accumulator: Annotated[
         tuple[tuple[str, str], ...],
-        _wraps(
+        _for_all(
             Pairs("PARAMETER", Choice(("f32", "f16", "bf16"))),
             "Type of the accumulator of one weight, or of a group of weights; repeatable.",
         ),
     ] = ()
     loss_output: Annotated[
         int | None,
-        _wraps(
+        _for_all(
             Integer(0, _MOST_COUNT),
             "Number of the result that is the loss, where a step is cut; by default it is found.",
         ),
     ] = None
     recompute: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("none", "cheap", "blocks", "full", "auto")),
-            _ALL,
             "Make cheap values again in place of keeping them, or all of a cut step's blocks or "
             "stages from their inputs; auto: what costs least of it where nothing else fits.",
-            in_module=True,
         ),
     ] = "auto"
     gather_weights: Annotated[
         str,
-        _wraps(
+        _for_all(
             Choice(("batch", "micro-batch", "auto")),
             "Gather weights that are divided, and scatter their gradients, once a batch (or before "
             "a loop that does not change them), with both whole in between, or in each micro-batch "
@@ -253,29 +242,35 @@ class Options:
     ] = "auto"
     shard_optimizer: Annotated[
         bool,
-        _wraps(Flag(), "Keep on each replica one part of the state that elementwise updates read."),
+        _for_all(
+            Flag(), "Keep on each replica one part of the state that elementwise updates read."
+        ),
     ] = False
     offload: Annotated[
         str,
-        _wraps(
+        _for_all(
             Choice(("on", "off", "auto")),
             "Keep what only the update reads in remote buffers; auto: where micro-batches run.",
         ),
     ] = "auto"
     offload_activations: Annotated[
         bool,
-        _wraps(Flag(), "Keep what waits for a later stage, or a backward one, in remote buffers."),
+        _for_all(
+            Flag(), "Keep what waits for a later stage, or a backward one, in remote buffers."
+        ),
     ] = False
     offload_weights: Annotated[
         bool,
-        _wraps(Flag(), "Keep weights in remote buffers, and bring them to stages that read them."),
+        _for_all(
+            Flag(), "Keep weights in remote buffers, and bring them to stages that read them."
+        ),
     ] = False
     offload_accumulators: Annotated[
-        bool, _wraps(Flag(), "Keep the sums of micro-batches' gradients in remote buffers.")
+        bool, _for_all(Flag(), "Keep the sums of micro-batches' gradients in remote buffers.")
     ] = False
     batch_serialization: Annotated[
         int,
-        _wraps(
+        _for_all(
             Integer(1, _MOST_COUNT),
             "Micro-batches that a stage does one after the other before the next stage does; on "
             "the sequential schedule.",
@@ -283,11 +278,11 @@ class Options:
     ] = 1
     device_map: Annotated[
         tuple[int | tuple[int, ...], ...] | None,
-        _wraps(DeviceMap(), "The IPU of each stage, or its IPUs."),
+        _for_all(DeviceMap(), "The IPU of each stage, or its IPUs."),
     ] = None
     plan: Annotated[
         str | None,
-        _wraps(
+        _for_all(
             Choice(("none", "auto")),
             "Let hloipu find the best way to cut the step over the IPUs of the system; by default "
             "where several IPUs are asked for and nothing says how to use them, with micro-batches "
@@ -296,21 +291,21 @@ class Options:
     ] = None
     loop: Annotated[
         int | None,
-        _wraps(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
+        _for_all(Integer(1, _MOST_COUNT), "Wrap the program, a single step, in a loop of N steps."),
     ] = None
     role: Annotated[
         tuple[tuple[str, str], ...],
-        _wraps(Pairs("PARAMETER", Choice(_ROLES)), "State a parameter's role; repeatable."),
+        _for_all(Pairs("PARAMETER", Choice(_ROLES)), "State a parameter's role; repeatable."),
     ] = ()
     feed: Annotated[
         tuple[tuple[str, tuple[int, ...]], ...],
-        _wraps(
+        _for_all(
             Pairs("NAME", Integers(0, 10**6)), "Feed parameters from the queue NAME; repeatable."
         ),
     ] = ()
     outfeed: Annotated[
         tuple[str, ...],
-        _wraps(
+        _for_all(
             Names(),
             "Send results to a queue: NAME=N,…, or NAME for the others, or NAME:MODE for NAME to "
             "keep all, last, first or every=N, or their sum or mean; N may be KEY=N, a name for "
@@ -377,46 +372,38 @@ class Options:
     ] = ()
     available_memory_proportion: Annotated[
         float,
-        About(
+        _for_all(
             Proportion(),
-            _ALL,
             "Share of a tile's memory that one matmul's plan may take.",
-            in_module=True,
         ),
     ] = 0.6
     partials_type: Annotated[
         str,
-        About(Choice(("f32", "f16")), _ALL, "Type in which matmuls of f16 add up.", in_module=True),
+        _for_all(Choice(("f32", "f16")), "Type in which matmuls of f16 add up."),
     ] = "f32"
     random_bits: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("hardware", "philox")),
-            _ALL,
             "What rng-bit-generator draws with where it leaves the algorithm open (rng_default): "
             "the chip's own generator, at its price, or Philox in integer code; the bits are "
             "Philox's either way, as on XLA:CPU.",
-            in_module=True,
         ),
     ] = "hardware"
     outline: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("auto", "on", "off")),
-            _ALL,
             "Make equal blocks, such as layers, one function, whose code is there once; auto: "
             "where the program does not fit otherwise.",
-            in_module=True,
         ),
     ] = "auto"
     hoist: Annotated[
         str,
-        About(
+        _for_all(
             Choice(("auto", "all", "none")),
-            _ALL,
             "Copy what loops do not change once before them, and load constants where they are "
             "read; auto: as many as there is room for.",
-            in_module=True,
         ),
     ] = "auto"
     cache: Annotated[bool, About(Flag(), _KEPT, "Keep compiled programs, and use them again.")] = (
@@ -430,7 +417,7 @@ class Options:
     ] = 2**30
     io_tiles: Annotated[
         int,
-        _wraps(
+        _for_all(
             Integer(0, 192),
             "Tiles of each IPU set apart for the queues, to transfer beside computing.",
         ),
