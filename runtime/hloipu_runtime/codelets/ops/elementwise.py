@@ -128,11 +128,7 @@ class Elementwise(Codelet):
         results_of = tuple(arranged.get(number, number) for number in straight.results)
         return straight._replace(calls=tuple(calls), results=results_of)
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
-        """Return the arrangements and the expression's nodes."""
-        return self.straight(operands, results)
+    straight_on_grid = straight
 
     def _arranged(
         self, operands: Sequence[Block], target: Block

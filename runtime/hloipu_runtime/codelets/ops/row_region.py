@@ -202,11 +202,7 @@ class RowRegion(Codelet):
         shapes = [grid + block.part for block in results]
         return writer.straight([writer.reshaped(*x) for x in zip(written, shapes, strict=True)])
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
-        """Return the steps as calls."""
-        return self.straight(operands, results)
+    straight_on_grid = straight
 
     def _written(self, writer: "CallWriter", values: list[int], whole: Sizes) -> list[int] | None:
         """Write all steps on some rows; return the results, reduced dimensions with size 1."""
