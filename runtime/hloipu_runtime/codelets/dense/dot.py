@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Tensor,
     codelet,
 )
-from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
+from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -92,17 +92,9 @@ class Dot(Codelet):
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Contract; grid axes along which only one operand varies become free dims of it."""
         lhs, rhs = operands
-        grid = results[0].grid
-        if not grid and not self.part:
+        if not results[0].grid and not self.part:
             return [dot_general(lhs.data, rhs.data, self._dimensions, self.element_type)]
-        a, b, varies = pair(lhs, rhs)
-        folded = folded_dot(self, varies, len(lhs.part), len(rhs.part))
-        if self.part:
-            product = self._pieces(a, b, folded.dimensions)
-        else:
-            product = dot_general(a, b, folded.dimensions, self.element_type)
-        in_order = product.transpose(folded.order)
-        return [repeat(in_order, varies, (*grid, *results[0].part))]
+        return list(self._on_grid(lhs, rhs, results[0])([lhs.data, rhs.data], [None]))
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`, what layouts decide decided once where blocks have arrays."""
@@ -282,16 +274,6 @@ class Dot(Codelet):
             rhs_contracting=self.lhs_contracting,
         )
         return both, (1, 0)
-
-    def _pieces(self, a: Array, b: Array, dimensions: DotDimensions) -> Array:
-        """Contract piece by piece, the short last one apart; pieces are the first dimension."""
-        left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
-        cut = _cut(dimensions)
-        pieces = [
-            dot_general(split(a, left, *run), split(b, right, *run), cut, self.element_type)
-            for run in piece_runs(a.shape[left], self.part)
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]

@@ -23,11 +23,9 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import (
     are_stored_once,
-    distinct_scalars,
     one_by_one,
     one_of,
     piece_runs,
-    share,
     shared_axes,
     split,
     spread,
@@ -100,47 +98,23 @@ class Reduce(Codelet):
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
-        count = len(results)
-        shared = share(operands[:count])
-        rank = len(shared.grid)
-        dimensions = [rank + d for d in self.dimensions]
-        grid = results[0].grid
-        if self.parts:
-            return [spread(x, grid, shared.grid) for x in self._pieces(shared.arrays, rank)]
-        inits = distinct_scalars(operands[count:], grid)
-        if inits is None:
-            dtypes = [x.dtype for x in shared.arrays]
-            return one_by_one(self.run, operands, results, dtypes)
-        how: Any = self.monoid or self._region
-        from hloipu_runtime.kernels.reduction import reduce
-
-        reduced = reduce(
-            shared.arrays,
-            inits,
-            dimensions,
-            how,
-            self.element_types,
-            associative=self.associative,
-        )
-        return [spread(x, grid, shared.grid) for x in reduced]
+        places = [None] * len(results)
+        return list(self._on_grid(operands, results)([x.data for x in operands], places))
 
     def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
-        general = super().bound(operands, results)
-        if results[0].grid:
-            return self._on_grid(operands, results, general)
-        short = self._short(operands, results)
-        return general if short is None else lambda arrays, outs: [short(*arrays)]
+        if results[0].grid and all(block.array is not None for block in operands):
+            return self._on_grid(operands, results)
+        short = None if results[0].grid else self._short(operands, results)
+        if short is None:
+            return super().bound(operands, results)
+        return lambda arrays, outs: [short(*arrays)]
 
-    def _on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block], general: Bound
-    ) -> Bound:
+    def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run` on arrays that lie as those of the blocks do."""
-        if any(block.array is None for block in operands):
-            return general
         count = len(results)
         cut = shared_axes(operands[:count])
-        grid = results[0].grid
+        grid = operands[0].grid
         rank = len(grid)
         computed = tuple(1 if x != slice(None) else n for x, n in zip(cut, grid, strict=True))
         kept: tuple[Any, ...] = (*cut, ...)
@@ -156,13 +130,13 @@ class Reduce(Codelet):
         from hloipu_runtime.kernels.reduction import reduce
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            inits = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
+            inits: Any = [one(x) for one, x in zip(scalars, arrays[count:], strict=True)]
             if any(init is None for init in inits):
-                return general(arrays, outs)
-            parts = [x[kept] for x in arrays[:count]]
-            given: Any = inits
+                blocks = [b._replace(array=x) for b, x in zip(operands, arrays, strict=True)]
+                dtypes = [x.dtype for x in arrays[:count]]
+                return one_by_one(self.run, blocks, results, dtypes)
             reduced = reduce(
-                parts, given, dimensions, how, self.element_types,
+                [x[kept] for x in arrays[:count]], inits, dimensions, how, self.element_types,
                 associative=self.associative, out=outs[0] if in_place else None,
             )  # fmt: skip
             return [spread(x, grid, computed) for x in reduced]
