@@ -33,7 +33,6 @@ _TIMES_IPUS = 3
 """Numbers of IPUs to try, each twice the one before."""
 _FAR = 2
 """Times the memory there is, beyond which options alone will not do."""
-_HALF = frozenset({"f16"})
 
 
 def what_fits(
@@ -120,12 +119,13 @@ def _families(
     smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
     if not is_far:
         yield [Candidate("flag", {**settings, **lean}) for settings in smaller], False
-    if options.partials_type != "f16" and _has_half(program):
+    types = {variable.element_type for variable in program.program.variables}
+    if options.partials_type != "f16" and "f16" in types:
         half = {"partials_type": "f16"}
         yield [Candidate("flag", {**half, **more}) for more in ({}, *smaller[-1:])], False
     if not is_far:
         yield batch, False
-    if _has_single(program):
+    if "f32" in types:
         both = [
             with_smaller_batch(options, lean, by, narrow=True, trains=trains)
             for trains in ways
@@ -220,14 +220,6 @@ def _multiples(program: CompiledProgram) -> tuple[int, int]:
     while least * program.memory.available_bytes < program.memory.peak.total_bytes:
         least *= 2
     return least, 2 * least
-
-
-def _has_half(program: CompiledProgram) -> bool:
-    return any(v.element_type in _HALF for v in program.program.variables)
-
-
-def _has_single(program: CompiledProgram) -> bool:
-    return any(v.element_type == "f32" for v in program.program.variables)
 
 
 def _larger_machines(

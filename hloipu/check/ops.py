@@ -288,7 +288,8 @@ def _forwarded(
     if any(i not in values for i in instruction.operands):
         return {}
     if instruction.opcode == "constant":
-        return {position: Evaluator(_constant_module(instruction))()}
+        entry = Computation("entry", (instruction._replace(operands=()),), 0)
+        return {position: Evaluator(Module("constant", (entry,), 0))()}
     if instruction.opcode == "get-tuple-element":
         shape = entry.instructions[instruction.operands[0]].shape
         index = instruction.attributes.integer("index")
@@ -298,10 +299,6 @@ def _forwarded(
         count = len(array_leaves(instruction.shape))
         return {position: values[instruction.operands[0]][first : first + count]}
     return {position: [leaf for i in instruction.operands for leaf in values[i]]}
-
-
-def _constant_module(instruction: Instruction) -> Module:
-    return Module("constant", (Computation("entry", (instruction._replace(operands=()),), 0),), 0)
 
 
 class _Both:

@@ -18,7 +18,7 @@ from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.interpret.evaluator import EvaluationLimits
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.planning.plan import Array
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_runtime.errors import HloipuError, LimitError, MismatchError, UnsupportedError
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.watching import telling
@@ -185,25 +185,25 @@ def line(report: OutputReport, name: str = "") -> str:
 
 def off_text(off: OffOnTiles, module: Module) -> str:
     """Say which instruction is off on tiles, where it comes from, and by how much."""
-    instruction = off.instruction
+    return (
+        f"first instruction that differs on tiles: {_placed(module, off.instruction)}\n"
+        f"  {off.said} (the evaluator's value)"
+    )
+
+
+def _placed(module: Module, instruction: Instruction, inside: str = "") -> str:
+    """Return an instruction as text, what it is `inside` of, and the line that it comes from."""
     source = SourceLines(module).line(instruction)
     place = f" ({printable(source)})" if source else ""
-    return (
-        f"first instruction that differs on tiles: {printable(instruction.name)} = "
-        f"{instruction.shape} "
-        f"{instruction.opcode}{place}\n  {off.said} (the evaluator's value)"
-    )
+    name = printable(instruction.name)
+    return f"{name} = {instruction.shape} {instruction.opcode}{inside}{place}"
 
 
 def divergence_text(module: Module, divergence: Divergence) -> str:
     """Say which op diverges, where it comes from, both values and the budget."""
-    instruction = divergence.instruction
-    source = SourceLines(module).line(instruction)
-    place = f" ({printable(source)})" if source else ""
+    inside = f" in {printable(divergence.computation)}"
     return (
-        f"first op that diverges: {printable(instruction.name)} = {instruction.shape} "
-        f"{instruction.opcode} "
-        f"in {printable(divergence.computation)}{place}\n"
+        f"first op that diverges: {_placed(module, divergence.instruction, inside)}\n"
         f"  {divergence.verdict}\n  budget: {divergence.budget}"
         + (
             "\n  f64 agrees with ours: the reference is off here"

@@ -90,7 +90,7 @@ def pipelines(profile: Profile) -> Iterator["Text"]:
     from rich.text import Text
 
     width = shutil.get_terminal_size((100, 24)).columns
-    for line in printable_lines(chart(profile, width)):
+    for line in map(printable, chart(profile, width).split("\n")):
         yield _coloured(Text(line), line)
 
 
@@ -101,11 +101,6 @@ def _coloured(text: "Text", line: str) -> "Text":
         for each in re.finditer(r"(?<= )\d+(?=\s|$)", line[row.end() :]):
             text.stylize(style, row.end() + each.start(), row.end() + each.end())
     return text
-
-
-def printable_lines(text: str) -> list[str]:
-    """Return the lines of a text, each without control characters."""
-    return [printable(line) for line in text.split("\n")]
 
 
 def tree(program: CompiledProgram, counts: BlockCounts, most: int) -> "Tree":

@@ -5,6 +5,7 @@ Source: graphcore/tensorflow: tensorflow/python/ipu/config.py (IPUConfig).
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import ClassVar
 
 from hloipu.options.kinds import Choice, Flag, Integer, Kind
 from hloipu_runtime.frozen import dataclass
@@ -19,11 +20,7 @@ class AnyText(Kind):
     """Any text, the empty one included."""
 
     __slots__ = ()
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "a text"
+    expected_text: ClassVar[str] = "a text"
 
     def check(self, value: object) -> object:
         """Return a text as it is, a plain number or truth as JSON writes it."""
@@ -36,11 +33,7 @@ class Ids(Kind):
     """An integer, or a list of integers that may be empty."""
 
     __slots__ = ()
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return "an integer, or a list of integers"
+    expected_text: ClassVar[str] = "an integer, or a list of integers"
 
     def read(self, text: str) -> object:
         """Return the integers between commas, brackets around them or none."""
@@ -60,10 +53,6 @@ _TEXT = AnyText()
 _IDS = Ids()
 
 
-def _itself(value: object) -> object:
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Key:
     """One name of Graphcore's, with what it means here."""
@@ -73,7 +62,7 @@ class Key:
     """The value that asks for nothing: it is so anyway."""
     option: str = ""
     """The option that it means; most mean none."""
-    value: Callable[[object], object] = _itself
+    value: Callable[[object], object] = lambda value: value
     """The option's value for the key's; None: it cannot be had, unless it is the default."""
     instead: str = ""
     """What serves in its place, where it means no option."""

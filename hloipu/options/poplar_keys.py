@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from hloipu.options.ipu_keys import KEYS, AnyText, Key, no_effect, tiles
-from hloipu.options.kinds import Choice, Flag, Integer, Proportion
+from hloipu.options.kinds import Choice, Flag, Integer, Kind, Proportion
 from hloipu_runtime.nearest import did_you_mean, nearest
 
 _BOOLEAN = Flag()
@@ -28,7 +28,17 @@ _ONE_THREAD = "compiling takes one thread"
 _MADE_UP = "--synthetic-data feeds made-up elements, and transfers count as with real ones"
 
 
-class _Hex(Integer):
+class _FromText(Kind):
+    """A kind whose values are taken as texts, too: engines and libraries have no others."""
+
+    __slots__ = ()
+
+    def check(self, value: object) -> object:
+        """Return a value of the kind, from its text as well."""
+        return self.read(value) if isinstance(value, str) else super().check(value)
+
+
+class _Hex(_FromText, Integer):
     """An integer, in Poplar's own writing too: `0x200`."""
 
     __slots__ = ()
@@ -41,29 +51,17 @@ class _Hex(Integer):
         except ValueError:
             return None
 
-    def check(self, value: object) -> object:
-        """Return an integer, from its text as well."""
-        return self.read(value) if isinstance(value, str) else Integer.check(self, value)
 
-
-class _Truth(Flag):
-    """True or false, which an engine takes as text."""
+class _Truth(_FromText, Flag):
+    """True or false."""
 
     __slots__ = ()
 
-    def check(self, value: object) -> object:
-        """Return the truth, from its text as well."""
-        return self.read(value) if isinstance(value, str) else Flag.check(self, value)
 
-
-class _Share(Proportion):
-    """A proportion, which libraries take as text."""
+class _Share(_FromText, Proportion):
+    """A proportion."""
 
     __slots__ = ()
-
-    def check(self, value: object) -> object:
-        """Return the number, from a number or from its text."""
-        return self.read(value) if isinstance(value, str) else Proportion.check(self, value)
 
 
 def _stacks(value: object) -> object:

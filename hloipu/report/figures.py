@@ -28,19 +28,7 @@ class Figures:
 
     def memory(self, ipu: int | None = None, axes: Axes | None = None) -> Axes:
         """Draw the bytes of each tile of an IPU (the fullest) by category, fullest tile first."""
-        tiles = self._needed("tiles")
-        peak = self.record["profile"]["memory"]["peak"]["ipu"]
-        here = next(
-            (
-                tiles_of_ipu
-                for tiles_of_ipu in tiles
-                if tiles_of_ipu["ipu"] == (peak if ipu is None else ipu)
-            ),
-            None,
-        )
-        if here is None:
-            raise UsageError("E3221", f"the program has no IPU {ipu}", hint="0 to "
-                             f"{len(tiles) - 1} are there")  # fmt: skip
+        here = self._of_ipu("tiles", ipu)
         axes = axes or _axes()
         of_tile = np.repeat(*np.array(here["classes"]).T)
         order = of_tile[np.argsort(-np.array(here["needed_bytes"])[of_tile], kind="stable")]
@@ -60,18 +48,7 @@ class Figures:
 
     def liveness(self, ipu: int | None = None, axes: Axes | None = None) -> Axes:
         """Draw what is live on the fullest tile of an IPU (the fullest) at each step."""
-        live = self._needed("liveness")
-        peak = self.record["profile"]["memory"]["peak"]["ipu"]
-        here = next(
-            (
-                live_on_ipu
-                for live_on_ipu in live
-                if live_on_ipu["ipu"] == (peak if ipu is None else ipu)
-            ),
-            None,
-        )
-        if here is None:
-            raise UsageError("E3221", f"the program has no IPU {ipu}", hint=f"0 to {len(live) - 1}")
+        here = self._of_ipu("liveness", ipu)
         axes = axes or _axes()
         points, sizes = np.array([*here["curve"], [here["points"], here["curve"][-1][1]]]).T
         always, needed = here["always_live_bytes"], here["needed_bytes"]
@@ -139,6 +116,16 @@ class Figures:
         axes.set(xscale="log", yscale="log", xlabel="FLOPs for each byte", ylabel="FLOP/s")
         axes.legend(fontsize="small")
         return axes
+
+    def _of_ipu(self, key: str, ipu: int | None) -> Any:
+        """Return a part of the report for one IPU; by default the one with the fullest tile."""
+        parts = self._needed(key)
+        wanted = self.record["profile"]["memory"]["peak"]["ipu"] if ipu is None else ipu
+        for part in parts:
+            if part["ipu"] == wanted:
+                return part
+        hint = f"0 to {len(parts) - 1} are there"
+        raise UsageError("E3221", f"the program has no IPU {ipu}", hint=hint)
 
     def _needed(self, key: str) -> Any:
         part = self.record.get(key)
