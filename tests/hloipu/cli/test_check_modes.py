@@ -66,6 +66,8 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
         return lambda *arguments: product(*arguments) + 1
 
     monkeypatch.setattr("hloipu_runtime.codelets.dense.dot.dotting", wrong)
+    # Of small parts on tiles.
+    monkeypatch.setattr("hloipu_runtime.codelets.dense.dot.matmul", lambda a, b, out: a @ b + 1)
 
 
 @pytest.mark.usefixtures("planted")
