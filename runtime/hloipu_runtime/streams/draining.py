@@ -82,7 +82,11 @@ class Draining:
             if self.reader_gone and not self.readers and worker is None:
                 self._raise(faults.reader_gone(self.name, kept.number))
             if left <= 0:
-                self._raise(faults.full(self.name, kept.number, self.capacity or 0, timeout))
+                self._raise(
+                    faults.full(
+                        self.name, kept.number, capacity=self.capacity or 0, timeout=timeout
+                    )
+                )
             self.changed.wait(min(left, TICK_SECONDS))
 
     def flush(self, worker: Worker | None, timeout: float, step: int) -> None:
@@ -96,7 +100,7 @@ class Draining:
                 if worker is not None and not worker.alive:
                     self._raise(faults.thread_died(self.name, step))
                 if left <= 0:
-                    self._raise(faults.sink_stuck(self.name, step - self.unserved, timeout))
+                    self._raise(faults.sink_stuck(self.name, step - self.unserved, timeout=timeout))
                 self.changed.wait(min(left, TICK_SECONDS))
         self.refuse(step)
 
@@ -125,7 +129,7 @@ class Draining:
                     if at_end:
                         return []
                     if left <= 0:
-                        raise faults.nothing_came(self.name, self._at_least, timeout or 0.0)
+                        raise faults.nothing_came(self.name, self._at_least, timeout=timeout or 0.0)
                     self.changed.wait(min(left, TICK_SECONDS))
             finally:
                 self.waiting -= 1
@@ -159,7 +163,7 @@ class Draining:
     def refuse_inside(self, step: int, what: str) -> None:
         """Raise E2025 on a thread that runs the sink."""
         if is_inside(self):
-            raise faults.reentrant(self.name, step, what)
+            raise faults.reentrant(self.name, step, what=what)
 
     def fail(self, fault: StreamError, cause: BaseException | None) -> None:
         """Fail for good; the first failure stays."""

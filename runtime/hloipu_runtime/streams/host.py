@@ -99,7 +99,7 @@ class _Reader:
             for number in self.wanted:
                 others = self.unread[number]
                 if len(others) >= MAX_UNREAD_LEAVES:
-                    raise faults.unread_leaf(self.queue.name, self.queue.position, number)
+                    raise faults.unread_leaf(self.queue.name, self.queue.position, leaf=number)
                 others.append(element[number])
         return mine.popleft()
 
@@ -119,7 +119,7 @@ class _Writer:
             return
         self.given[leaf].append(value)
         if len(self.given[leaf]) > MAX_UNREAD_LEAVES:
-            raise faults.unread_leaf(self.queue.name, self.queue.count, leaf)
+            raise faults.unread_leaf(self.queue.name, self.queue.count, leaf=leaf)
         if all(self.given):
             self._put(tuple(part.popleft() for part in self.given), clock)
 
@@ -243,7 +243,7 @@ class StreamHost:
 
     def _second_run(self) -> StreamError:
         names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))
-        return faults.reentrant(next(names, ""), -1, "a second run begins while one is going on")
+        return faults.reentrant(next(names, ""), what="a second run begins while one is going on")
 
     @contextmanager
     def running(self, elements: Mapping[str, int] | None = None) -> Iterator[None]:

@@ -135,7 +135,7 @@ class InfeedQueue:
     def refuse_run(self) -> None:
         """Raise StreamError E2025 on a thread that runs this queue's source."""
         if is_inside(self._state):
-            raise faults.reentrant(self.name, -1, "its source runs the program that it feeds")
+            raise faults.reentrant(self.name, what="its source runs the program that it feeds")
 
     def state(self) -> InfeedState:
         """Return where the queue stands; `resume` or `start=` go on from there."""
@@ -193,7 +193,7 @@ class InfeedQueue:
                     continue
                 other = self._lanes[place]
                 if len(other) >= MAX_LEAD:
-                    raise faults.too_far_ahead(self.name, number, replica)
+                    raise faults.too_far_ahead(self.name, number, replica=replica)
                 other.append(self._next())
             self._taken[replica] += 1
             return lane.popleft()
@@ -230,7 +230,9 @@ class InfeedQueue:
     def _next(self) -> Leaves:
         state = self._state
         if is_inside(state):
-            raise faults.reentrant(self.name, self._handed, "its source asks for an element of it")
+            raise faults.reentrant(
+                self.name, self._handed, what="its source asks for an element of it"
+            )
         if not state.items:
             try:
                 self._fetch()
@@ -301,7 +303,7 @@ class InfeedQueue:
         if not worker.alive:
             return faults.thread_died(self.name, step)
         if time.monotonic() >= deadline:
-            return faults.stuck(self.name, step, self.timeout)
+            return faults.stuck(self.name, step, timeout=self.timeout)
         return None
 
     def _fail(self, fault: StreamError, cause: BaseException | None) -> None:

@@ -157,7 +157,7 @@ class OutfeedQueue:
             return
         with self._lane_lock:
             if len(self._lanes[replica]) >= MAX_LEAD:
-                raise faults.too_far_ahead(self.name, self._count, replica)
+                raise faults.too_far_ahead(self.name, self._count, replica=replica)
             self._lanes[replica].append(leaves)
             if all(self._lanes):
                 parts = [lane.popleft() for lane in self._lanes]
