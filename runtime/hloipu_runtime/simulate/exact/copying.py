@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,8 @@ def prepare_transfer(
 ) -> Callable[[], None]:
     """Return the action of one transfer; raises TileFault where it leaves its variables."""
     if transfer.tiles != destination.mapping.tiles or transfer.spans != destination.mapping.spans:
-        return lambda: _tile_by_tile(transfer, source, destination, name)
+        message = f"variable {transfer.destination} does not lie where the parts of a transfer go"
+        raise TileFault(name, message)
     replicated = destination.mapping.replicated_axes
     lead = [
         slice(0, 1) if destination.merged.shape[i] == 1 else slice(*transfer.receivers[axis])
@@ -123,41 +123,3 @@ def _selector(
         for pick in ([slice(*x.indices(n)) for x, n in zip(lead, shape, strict=False)] + picks)
     ]
     return np.ix_(*every)
-
-
-def _tile_by_tile(
-    transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
-) -> None:
-    """Copy part by part, as the receivers' tile numbers and local places say.
-
-    For descriptors that do not follow the destination's own mapping, which no compiler writes.
-    """
-    value = _viewed(source.whole(), transfer.view)
-    home = {
-        int(number): coordinate
-        for coordinate, number in np.ndenumerate(destination.mapping.tiles.numbers)
-    }
-    for coordinate in product(*(range(low, high) for low, high in transfer.receivers)):
-        number = int(transfer.tiles.numbers[coordinate])
-        if number not in home:
-            raise TileFault(name, f"tile {number} has no part of variable {transfer.destination}")
-        local, origin = [], []
-        for dimension, span in enumerate(transfer.spans):
-            start = span.offset + (coordinate[span.axis] * span.step if span.axis >= 0 else 0)
-            size = destination.shape[dimension]
-            low = max(start, 0, transfer.box[dimension][0])
-            high = max(low, min(start + span.size, size, transfer.box[dimension][1]))
-            shift = transfer.shift[dimension]
-            part_size = destination.mapping.spans[dimension].size
-            if high > low and not (
-                low + shift >= 0
-                and high + shift <= transfer.view[dimension]
-                and high - start <= part_size
-            ):
-                raise TileFault(name, f"dimension {dimension}: leaves a variable at tile {number}")
-            local.append(slice(low - start, high - start))
-            origin.append(slice(low + shift, high + shift))
-        place = home[number] if destination.tiles.flags.writeable else ()
-        if not place and destination.mapping.tiles.extents:
-            raise TileFault(name, f"tile {number} shares its buffer with others")
-        destination.tiles[place][tuple(local)] = value[tuple(origin)]

@@ -71,14 +71,8 @@ def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
                 into[step.variable] += 1
             case StreamOut():
                 out[step.variable] += 1
-            case ComputeSet():
+            case ComputeSet() | Exchange():
                 written |= written_by(step)
-            case Exchange():
-                written |= written_by(step)
-                for transfer in step.transfers:
-                    mapping = program.variables[transfer.destination].mapping
-                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans):
-                        others.add(transfer.destination)
             case If():
                 others.add(step.predicate)
             case Switch():

@@ -21,10 +21,7 @@ def private_variables(program: Program) -> frozenset[VariableId]:
             case Exchange():
                 for transfer in step.transfers:
                     mapping = program.variables[transfer.destination].mapping
-                    everyone = whole_box(mapping.tiles.extents)
-                    if (transfer.tiles, transfer.spans) != (mapping.tiles, mapping.spans) or (
-                        transfer.receivers != everyone
-                    ):
+                    if transfer.receivers != whole_box(mapping.tiles.extents):
                         private.add(transfer.destination)
             case _:
                 for inner in inner_steps(step):

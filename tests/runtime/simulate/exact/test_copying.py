@@ -91,19 +91,6 @@ def test_drawn_transfers_copy_what_they_say(seed: int) -> None:
     check(*drawn(seed))
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_both_ways_of_copying_agree(seed: int) -> None:
-    """Spans that differ from the variable's by nothing that matters take the slow way."""
-    transfer, source, fast = drawn(seed)
-    slow = memory(fast.mapping)
-    moved = [s._replace(step=s.step + 1) if s.axis < 0 else s for s in transfer.spans]
-    assert tuple(moved) != transfer.spans or all(s.axis >= 0 for s in moved)
-    prepare_transfer(transfer, source, fast, "here")()
-    prepare_transfer(replace(transfer, spans=tuple(moved)), source, slow, "here")()
-
-    np.testing.assert_array_equal(slow.tiles, fast.tiles)
-
-
 def test_parts_that_overlap_all_receive() -> None:
     mapping = Mapping(Tiles((3,), (1,)), (Span(0, 2, -1, 4), whole(7)))
     target = memory(mapping)
@@ -139,9 +126,8 @@ PLAIN = Transfer(0, 1, ROWS.tiles, ((0, 2),), ROWS.spans, whole_box(SHAPE), (0, 
         (replace(PLAIN, shift=(1, 0)), "takes elements 1 to 6 of a dimension of 6"),
         (replace(PLAIN, shift=(0, -1)), "takes elements -1 to 5 of a dimension of 7"),
         (replace(PLAIN, view=(7, 6)), "takes elements 0 to 6 of a dimension of 6"),
-        (replace(PLAIN, tiles=replace(ROWS.tiles, first=1)), "has no part of variable 1"),
-        (replace(PLAIN, spans=(Span(0, 3, 0, 4), whole(7))), "leaves a variable"),
-        (replace(PLAIN, spans=(Span(0, 2, 0, 2), whole(7)), shift=(3, 0)), "leaves a variable"),
+        (replace(PLAIN, tiles=replace(ROWS.tiles, first=1)), "variable 1 does not lie"),
+        (replace(PLAIN, spans=(Span(0, 3, 0, 4), whole(7))), "variable 1 does not lie"),
     ],
 )
 def test_a_transfer_that_leaves_its_variables_is_refused(transfer: Transfer, said: str) -> None:
