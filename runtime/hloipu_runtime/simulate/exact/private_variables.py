@@ -2,7 +2,8 @@
 
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import ComputeSet, Exchange, Step, VariableId, inner_steps
+from hloipu_runtime.program.steps import ComputeSet, Exchange, VariableId
+from hloipu_runtime.program.uses import steps_within
 
 
 def private_variables(program: Program) -> frozenset[VariableId]:
@@ -12,22 +13,15 @@ def private_variables(program: Program) -> frozenset[VariableId]:
     hold the same on all replicas, whatever the program does.
     """
     private: set[VariableId] = set()
-
-    def walk(step: Step) -> None:
+    for step in steps_within(program.body, program):
         match step:
             case ComputeSet():
-                for group in step.groups:
-                    private.update(operand.variable for operand in group.outputs)
+                private |= {x.variable for group in step.groups for x in group.outputs}
             case Exchange():
                 for transfer in step.transfers:
                     mapping = program.variables[transfer.destination].mapping
                     if transfer.receivers != whole_box(mapping.tiles.extents):
                         private.add(transfer.destination)
             case _:
-                for inner in inner_steps(step):
-                    walk(inner)
-
-    walk(program.body)
-    for body in program.functions.values():
-        walk(body)
+                pass
     return frozenset(private)
