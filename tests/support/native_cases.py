@@ -119,14 +119,16 @@ def by_kernels(
     assert compiler is not None
     stages = staged(lowered(expression, halves=compiler.halves))
 
-    def compile(stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
-        kernel = stage.kernel(shared)
+    def compile(
+        stage: KernelStage, shared: tuple[bool, ...], planed: tuple[int, ...]
+    ) -> CodePointer | None:
+        kernel = stage.kernel(shared, planed)
         return compiler.code(lambda name: text_of(kernel, name), None, compiles=True)
 
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     types = expression.result_types
     made = [*places] or [np.empty(shape, storage_dtype(x)) for x in types]
-    found = layout_of(shape, [*arrays, *made], len(made))
+    found = layout_of(stages, shape, [*arrays, *made])
     assert found is not None
     Prepared(stages, found, compile).run([*arrays, *made], shape)
     return made

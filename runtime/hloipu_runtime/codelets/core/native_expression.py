@@ -34,6 +34,8 @@ MOST_KEPT_BYTES = 1 << 26
 Assumed."""
 _MOST_LAYOUTS = 64
 _Key = tuple[tuple[Sizes, Sizes], ...]
+_Form = tuple[KernelStage, tuple[bool, ...], tuple[int, ...]]
+"""Of a kernel: its stage, which operands a row shares, which places have planes."""
 
 
 class NativeExpression:
@@ -49,8 +51,8 @@ class NativeExpression:
         """Whether kernels have no part in it."""
         self._dtypes = [storage_dtype(x) for x in expression.result_types]
         """Of the results."""
-        self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
-        self._is_missing: set[tuple[tuple[KernelStage, tuple[bool, ...]], bool]] = set()
+        self._code: dict[_Form, CodePointer] = {}
+        self._is_missing: set[tuple[_Form, bool]] = set()
         """Kernels that were not compiled before, or, with True, cannot be compiled."""
         self._idle: dict[_Key, list[Prepared]] = {}
         """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
@@ -102,7 +104,7 @@ class NativeExpression:
     def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
         """Return the stages for operands and results as they lie; None: kernels cannot yet."""
         assert self._staged is not None
-        layout = layout_of(shape, arrays, len(self._dtypes))
+        layout = layout_of(self._staged, shape, arrays)
         if layout is None:
             return None
         prepared = Prepared(self._staged, layout, self._code_of)
@@ -120,14 +122,16 @@ class NativeExpression:
         """Take notice that results of so many elements are asked for."""
         self._work += self._gain * rounding_work(elements)
 
-    def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
+    def _code_of(
+        self, stage: KernelStage, shared: tuple[bool, ...], planed: tuple[int, ...]
+    ) -> CodePointer | None:
         """Return a kernel's code; None where it is not known and does not pay yet."""
-        key = (stage, shared)
+        key = (stage, shared, planed)
         code = self._code.get(key)
         compiles = self._work >= COMPILING_WORK
         compiler = the_compiler()
         if code is None and compiler and (key, compiles) not in self._is_missing:
-            kernel = stage.kernel(shared)
+            kernel = stage.kernel(shared, planed)
             code = compiler.code(
                 lambda name: text_of(kernel, name),
                 settings().code_folder,

@@ -15,7 +15,8 @@ from hloipu_runtime.kernels.native.library import CodePointer, address_of
 STAGED_ELEMENTS = 1 << 15
 """Elements of a block between stages, which stands in buffers: 128 KiB of f32."""
 
-Compile = Callable[[KernelStage, tuple[bool, ...]], CodePointer | None]
+Compile = Callable[[KernelStage, tuple[bool, ...], tuple[int, ...]], CodePointer | None]
+"""Of a stage, which operands a row shares, and which places have planes."""
 Block = tuple[int, int, int, int]
 """First row and column, rows and columns."""
 View = Callable[[list[Array], Block], Array]
@@ -26,11 +27,20 @@ class _Call:
     """A kernel with its arguments, of which addresses move from block to block."""
 
     def __init__(
-        self, code: CodePointer, places: Sequence[tuple[Place, int, Array | None]]
+        self,
+        code: CodePointer,
+        places: Sequence[tuple[Place, int, Array | None]],
+        planed: Sequence[int],
+        plane_rows: int,
     ) -> None:
         """`places` are operands and results: how they lie, which array of a run, or what array."""
         self._code = code
-        self._arguments = (c_int64 * (2 + 2 * len(places)))()
+        self._first = 3 + 2 * len(places) if planed else 0
+        """The place of the first row's number; 0: nowhere."""
+        strides = [places[k][0].plane_bytes or 0 for k in planed]
+        behind = [plane_rows, 0, *strides] if planed else []
+        self._arguments = (c_int64 * (2 + 2 * len(places) + len(behind)))()
+        self._arguments[2 + 2 * len(places) :] = behind
         self._given: list[tuple[int, int, int, int]] = []
         self._moving: list[tuple[int, int, int, int]] = []
         for k, (place, number, array) in enumerate(places):
@@ -38,7 +48,8 @@ class _Call:
             if array is not None:
                 self._arguments[2 + 2 * k] = address_of(array)
             else:
-                self._given.append((2 + 2 * k, number, place.row_bytes, place.column_bytes))
+                row_bytes = place.row_bytes if place.plane_bytes is None else 0
+                self._given.append((2 + 2 * k, number, row_bytes, place.column_bytes))
 
     def begin(self, addresses: Sequence[int]) -> None:
         """Take the addresses of a run's arrays."""
@@ -51,6 +62,8 @@ class _Call:
     def __call__(self, arrays: list[Array], block: Block) -> None:
         arguments = self._arguments
         row, column, arguments[0], arguments[1] = block
+        if self._first:
+            arguments[self._first] = row
         if row or column:
             for k, address, row_bytes, column_bytes in self._moving:
                 arguments[k] = address + row * row_bytes + column * column_bytes
@@ -102,11 +115,12 @@ class Prepared:
                 continue
             places = [self._place(number) for number in (*stage.operands, *stage.results)]
             shared = tuple(not x[0].column_bytes for x in places[: len(stage.operands)])
-            code = compile(stage, shared)
+            planed = tuple(k for k, x in enumerate(places) if x[0].plane_bytes is not None)
+            code = compile(stage, shared, planed)
             if code is None:
                 self.is_ready = False
                 return
-            self._calls.append(_Call(code, places))
+            self._calls.append(_Call(code, places, planed, layout.plane_rows))
         self.is_ready = True
         """Whether all kernels are compiled; else it cannot run."""
         for k, number in enumerate(lowered.results, count):
@@ -193,7 +207,8 @@ def _blocks(layout: Layout) -> Iterator[Block]:
         yield row, 0, min(step, layout.rows - row), layout.columns
 
 
-def layout_of(shape: Sizes, arrays: Sequence[Array], results: int) -> Layout | None:
-    """Return how operands, and behind them so many results, lie together."""
+def layout_of(staged: Staged, shape: Sizes, arrays: Sequence[Array]) -> Layout | None:
+    """Return how an expression's operands, and behind them its results, lie together."""
     forms = tuple(Form(x.shape, x.strides, x.itemsize) for x in arrays)
-    return layout(shape, forms[:-results], forms[-results:])
+    results = len(staged.lowered.results)
+    return layout(shape, forms[:-results], forms[-results:], staged.viewed)

@@ -20,7 +20,7 @@ import numpy as np
 from hloipu_runtime.cache_folder import make_room, why_not_own
 
 CodePointer = Callable[[Any], None]
-"""A kernel: takes an array of 64-bit integers, see `loop.arguments`."""
+"""A kernel: takes an array of 64-bit integers, see `loop.text_of`."""
 
 MOST_KEPT_BYTES = 64 << 20
 """Of code in the cache folder; a kernel takes some 3 KB."""

@@ -57,10 +57,17 @@ class Kernel(NamedTuple):
     results: tuple[int, ...]
     indexed: tuple[int, ...] = ()
     """Places, operands before results, whose rows are named by an array of numbers."""
+    planed: tuple[int, ...] = ()
+    """Places whose rows lie in planes; none of them is indexed."""
 
 
 def text_of(kernel: Kernel, name: str) -> str:
-    """Return a kernel as a function `name` of an array of integers, see `arguments`."""
+    """Return a kernel as a function `name` of an array of integers.
+
+    Rows and columns come first, then the address of each place and the stride of its rows, in
+    bytes. Where rows are named the address of their numbers follows; where they lie in planes the
+    rows of one, the first row, and from plane to plane the stride of each such place.
+    """
     names: dict[int, str] = {}
     types: dict[int, str] = {}
     body = Text()
@@ -83,9 +90,15 @@ def text_of(kernel: Kernel, name: str) -> str:
     shared: list[str] = []
     for k, kind in enumerate(places):
         head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
-        row = "%named" if k in kernel.indexed else "%row"
+        row = "%named" if k in kernel.indexed else "%within" if k in kernel.planed else "%row"
         rows.append(f"  %o{k} = mul i64 {row}, %s{k}")
-        rows.append(f"  %r{k} = getelementptr i8, ptr %p{k}, i64 %o{k}")
+        begin = f"%p{k}"
+        if k in kernel.planed:
+            head += _argument(f"%h{k}", "i64", 4 + 2 * len(places) + kernel.planed.index(k))
+            rows.append(f"  %d{k} = mul i64 %plane, %h{k}")
+            rows.append(f"  %b{k} = getelementptr i8, ptr %p{k}, i64 %d{k}")
+            begin = f"%b{k}"
+        rows.append(f"  %r{k} = getelementptr i8, ptr {begin}, i64 %o{k}")
         if k < count:
             into = shared if kernel.operands[k].is_shared else loads
             into += _load(k, kind, "" if kernel.operands[k].is_shared else "%column")
@@ -93,6 +106,15 @@ def text_of(kernel: Kernel, name: str) -> str:
         head += _argument("%names", "ptr", 2 + 2 * len(places))
         named = ["  %named.at = getelementptr i64, ptr %names, i64 %row"]
         rows = [*named, "  %named = load i64, ptr %named.at", *rows]
+    if kernel.planed:
+        head += _argument("%height", "i64", 2 + 2 * len(places))
+        head += _argument("%first", "i64", 3 + 2 * len(places))
+        rows = [
+            "  %absolute = add i64 %first, %row",
+            "  %plane = udiv i64 %absolute, %height",
+            "  %within = urem i64 %absolute, %height",
+            *rows,
+        ]
     stores = []
     for k, number in enumerate(kernel.results, count):
         stores += _store(k, types[number], names[number])
@@ -151,11 +173,3 @@ def _store(k: int, kind: str, value: str) -> list[str]:
         lines.append(f"  %m{k} = zext {register} {value} to {memory}")
         value = f"%m{k}"
     return [*lines, f"  store {memory} {value}, ptr %a{k}, !llvm.access.group !0"]
-
-
-def arguments(rows: int, columns: int, places: Sequence[tuple[int, int]]) -> list[int]:
-    """Return what a kernel is called with: `places` are addresses and strides of rows, in bytes.
-
-    Where rows are named, the address of their numbers follows.
-    """
-    return [rows, columns, *(x for place in places for x in place)]
