@@ -5,7 +5,6 @@ operands and results begin at a stride of their own, which may be zero. Rows of 
 numbers instead, one after another: these may be the same again.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from hloipu_runtime.kernels.native.instructions import (
