@@ -116,9 +116,7 @@ def _steps(
             is_next = powers and shape == (*outer, parts // run, *factors, *behind)
             is_next = is_next and prod(factors) == run
         alternating = d if run < parts else -1
-        step = replace(
-            begin, dimension=dimension, alternating=alternating, rises_and_falls=True
-        )
+        step = replace(begin, dimension=dimension, alternating=alternating, rises_and_falls=True)
         if not is_next or node.what != step or node.reads != carried:
             break
         carried = node.writes
