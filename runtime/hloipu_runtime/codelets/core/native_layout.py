@@ -63,6 +63,7 @@ def layout(
     operands: tuple[Form, ...],
     results: tuple[Form, ...],
     viewed: frozenset[int] = frozenset(),
+    fewest_columns: int = FEWEST_COLUMNS,
 ) -> Layout | None:
     """Return how arrays lie, their columns as long as all allow; None: results do not lie so.
 
@@ -74,7 +75,7 @@ def layout(
     sizes = tuple(shape[axis] for axis in order)
     forms = (*operands, *results)
     spread = [_spread(form, shape, order) for form in forms]
-    split = _split(sizes, spread, [form.item_bytes for form in forms])
+    split = _split(sizes, spread, [form.item_bytes for form in forms], fewest_columns)
     first_row = _first_row(sizes[:split], [x[:split] for x in spread])
     places = [
         _place(sizes, strides, split, first_row, form.item_bytes)
@@ -97,7 +98,8 @@ def layout(
     return Layout(rows, columns, split, moved, tuple(places), copies, plane_rows)
 
 
-def _dense(sizes: Sizes, item_bytes: int) -> Sizes:
+def dense(sizes: Sizes, item_bytes: int) -> Sizes:
+    """Return the strides of a row-major array."""
     return tuple(prod(sizes[d + 1 :]) * item_bytes for d in range(len(sizes)))
 
 
@@ -110,7 +112,9 @@ def _spread(form: Form, shape: Sizes, order: Sizes) -> Sizes:
     )
 
 
-def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -> int:
+def _split(
+    sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int], fewest_columns: int
+) -> int:
     """Return from which dimension on every array either runs through them, or repeats."""
     split, columns = len(sizes), 1
     kinds: list[int | None] = [None] * len(operands)
@@ -120,7 +124,7 @@ def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -
             for k, (step, item) in enumerate(zip(steps, item_bytes, strict=True)):
                 kind = 0 if step == 0 else 1 if step == columns * item else None
                 if kind is None or kinds[k] not in (None, kind):
-                    return split if columns >= FEWEST_COLUMNS else 0
+                    return split if columns >= fewest_columns else 0
             kinds = [int(step != 0) for step in steps]
             columns *= sizes[axis]
         split = axis
@@ -173,7 +177,7 @@ def _place(sizes: Sizes, strides: Sizes, split: int, first_row: int, item_bytes:
 
 
 def _runs(sizes: Sizes, strides: Sizes, item_bytes: int) -> bool:
-    pairs = zip(strides, _dense(sizes, item_bytes), sizes, strict=True)
+    pairs = zip(strides, dense(sizes, item_bytes), sizes, strict=True)
     return all(s == d for s, d, n in pairs if n > 1)
 
 

@@ -25,10 +25,13 @@ class KernelStage(NamedTuple):
     results: tuple[int, ...]
     """Values that others read."""
 
-    def kernel(self, shared: Sequence[bool], planed: tuple[int, ...] = ()) -> Kernel:
+    def kernel(
+        self, shared: Sequence[bool], planed: tuple[int, ...] = (), *, boxed: bool = False
+    ) -> Kernel:
         """Return what to compile, where it is known which operands a row shares.
 
-        `planed` are places whose rows lie in planes, operands before results.
+        `planed` are places whose rows lie in planes, operands before results; for `boxed` see
+        `Kernel`.
         """
         place = {number: k for k, number in enumerate(self.operands)}
         computed = [number for number, _ in self.instructions]
@@ -43,6 +46,7 @@ class KernelStage(NamedTuple):
             ),
             tuple(place[number] for number in self.results),
             planed=planed,
+            boxed=boxed,
         )
 
 

@@ -14,6 +14,7 @@ from hloipu_runtime.kernels.native.instructions import (
     register_type,
     write,
 )
+from hloipu_runtime.kernels.native.library import POINTER_AT
 
 INTERLEAVED = 2
 """Vectors side by side: rounding is a chain of instructions that wait for each other."""
@@ -58,6 +59,8 @@ class Kernel(NamedTuple):
     """Places, operands before results, whose rows are named by an array of numbers."""
     planed: tuple[int, ...] = ()
     """Places whose rows lie in planes; none of them is indexed."""
+    boxed: bool = False
+    """Whether it is called with a tuple: of the array of integers, then of each place's array."""
 
 
 def text_of(kernel: Kernel, name: str) -> str:
@@ -66,6 +69,9 @@ def text_of(kernel: Kernel, name: str) -> str:
     Rows and columns come first, then the address of each place and the stride of its rows, in
     bytes. Where rows are named the address of their numbers follows; where they lie in planes the
     rows of one, the first row, and from plane to plane the stride of each such place.
+
+    Of a boxed kernel the argument is the address of a tuple, from which it takes the addresses of
+    places itself: that takes Python as long as a small kernel.
     """
     names: dict[int, str] = {}
     types: dict[int, str] = {}
@@ -87,8 +93,12 @@ def text_of(kernel: Kernel, name: str) -> str:
     rows: list[str] = []
     loads: list[str] = []
     shared: list[str] = []
+    if kernel.boxed:
+        head += _memory("%arguments", 0)
+    head += _argument("%rows", "i64", 0) + _argument("%columns", "i64", 1)
     for k, kind in enumerate(places):
-        head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
+        head += _memory(f"%p{k}", 1 + k) if kernel.boxed else _argument(f"%p{k}", "ptr", 2 + 2 * k)
+        head += _argument(f"%s{k}", "i64", 3 + 2 * k)
         row = "%named" if k in kernel.indexed else "%within" if k in kernel.planed else "%row"
         rows.append(f"  %o{k} = mul i64 {row}, %s{k}")
         begin = f"%p{k}"
@@ -119,10 +129,8 @@ def text_of(kernel: Kernel, name: str) -> str:
         stores += _store(k, types[number], names[number])
     lines = [
         *sorted(body.intrinsics.values()),
-        f"define void @{name}(ptr %arguments) #0 {{",
+        f"define void @{name}(ptr {'%boxes' if kernel.boxed else '%arguments'}) #0 {{",
         "entry:",
-        *_argument("%rows", "i64", 0),
-        *_argument("%columns", "i64", 1),
         *head,
         "  br label %outer",
         "outer:",
@@ -144,6 +152,17 @@ def text_of(kernel: Kernel, name: str) -> str:
         f'!3 = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVED}}}',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _memory(name: str, position: int) -> list[str]:
+    """Return what loads the address of the memory of an array in the tuple."""
+    place = tuple.__basicsize__ + 8 * position
+    return [
+        f"  {name}.box.at = getelementptr i8, ptr %boxes, i64 {place}",
+        f"  {name}.box = load ptr, ptr {name}.box.at",
+        f"  {name}.at = getelementptr i8, ptr {name}.box, i64 {POINTER_AT}",
+        f"  {name} = load ptr, ptr {name}.at",
+    ]
 
 
 def _argument(name: str, kind: str, position: int) -> list[str]:

@@ -145,6 +145,6 @@ def _idle_bytes(native: NativeExpression) -> int:
 
 def _ready(expression: Expression) -> NativeExpression:
     """Return an expression of which so much was computed that compiling pays."""
-    native = NativeExpression(expression, gain=1)
+    native = NativeExpression(expression)
     native.count(1 << 40)
     return native
