@@ -151,6 +151,11 @@ class Plan:
 
         `in_cache`: they are blocks already.
         """
+        few = bool(shape) and not self.walks_at(shape) and prod(shape) <= _WALKED_ELEMENTS
+        if few and not in_cache and not self.is_one_kernel:
+            found = self._in_parts(shapes, shape)
+            if found is not None:
+                return found
         if self.results and not in_cache and self._gains_at(shape):
             from hloipu_runtime.codelets.core.native_expression import calls_by_kernels
 
@@ -194,6 +199,18 @@ class Plan:
             )  # fmt: skip
         aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
+
+    def _in_parts(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
+        """Return kernels and functions of numpy as calls; None where kernels are not allowed."""
+        if not self.gain or self._work(shape) < WHOLE_CALL_WORK:
+            return None
+        from hloipu_runtime.kernels.native.settings import settings
+
+        if not settings().compiles:
+            return None
+        from hloipu_runtime.codelets.core.expression_parts import calls_in_parts
+
+        return calls_in_parts(self.expression, shapes, shape)
 
     def _gains_at(self, shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""

@@ -66,7 +66,8 @@ class _Call:
         strides = [places[k][0].plane_bytes or 0 for k in planed]
         behind = [plane_rows, 0, *strides] if planed else []
         self._arguments = (c_int64 * (2 + 2 * len(places) + len(behind)))()
-        self._arguments[2 + 2 * len(places) :] = behind
+        for k, number in enumerate(behind, 2 + 2 * len(places)):
+            self._arguments[k] = number
         self._given: list[tuple[int, int, int, int]] = []
         self._moving: list[tuple[int, int, int, int]] = []
         for k, (place, number, array) in enumerate(places):

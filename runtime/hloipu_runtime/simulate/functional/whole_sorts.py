@@ -93,7 +93,7 @@ def _steps(
     carried, members = nodes[first].writes, [first]
     run, dimension, last = 1, d + 1, d + 1
     while not results.intersection(carried):
-        following = [readers.get(v, ()) for v in carried]
+        following = [readers.get(v, []) for v in carried]
         if any(len(x) != 1 for x in following):
             break
         positions = [x[0] for x in following]
