@@ -301,7 +301,7 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
         exact = _of_matrices(lhs, rhs, dims, _F32, general)
 
         def rounded(a: Array, b: Array, out: Array | None = None) -> Array:
-            return round_result(exact(a, b), element_type, _F32)
+            return round_to(exact(a, b), element_type)
 
         return rounded
     if element_type not in ("f32", "f64"):
