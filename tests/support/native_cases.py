@@ -8,8 +8,8 @@ import numpy as np
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_lowering import LOWERINGS, lowered
-from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
-from hloipu_runtime.codelets.core.native_stages import KernelStage, staged
+from hloipu_runtime.codelets.core.native_running import Compile, Prepared, layout_of, whole_call
+from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype
@@ -119,17 +119,37 @@ def by_kernels(
     assert compiler is not None
     stages = staged(lowered(expression, halves=compiler.halves))
 
-    def compile(stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
-        kernel = stage.kernel(shared)
+    def compile(
+        stage: KernelStage,
+        shared: tuple[bool, ...],
+        planed: tuple[int, ...],
+        *,
+        boxed: bool = False,
+    ) -> CodePointer | None:
+        kernel = stage.kernel(shared, planed, boxed=boxed)
         return compiler.code(lambda name: text_of(kernel, name), None, compiles=True)
 
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     types = expression.result_types
     made = [*places] or [np.empty(shape, storage_dtype(x)) for x in types]
-    found = layout_of(shape, [*arrays, *made], len(made))
+    found = layout_of(stages, shape, [*arrays, *made])
     assert found is not None
     Prepared(stages, found, compile).run([*arrays, *made], shape)
+    _same_in_one_call(stages, compile, arrays, made)
     return made
+
+
+def _same_in_one_call(
+    stages: Staged, compile: Compile, arrays: Sequence[Array], made: Sequence[Array]
+) -> None:
+    """Where an expression is one kernel, run it as one call too: it is to compute the same bits."""
+    whole = whole_call(stages, [x.shape for x in arrays], made[0].shape, compile)
+    if whole is not None:
+        again = whole(
+            [np.ascontiguousarray(x).reshape(x.shape) for x in arrays], [None] * len(made)
+        )
+        assert again is not None
+        assert [differences(x, y) for x, y in zip(again, made, strict=True)] == [0] * len(made)
 
 
 def combined_rows(

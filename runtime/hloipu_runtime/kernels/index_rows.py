@@ -37,17 +37,24 @@ class IndexRows:
     """The shape of the row numbers."""
     base: Array | None
     """What batching dimensions add, of the batch shape."""
+    most: int
+    """The last row."""
 
     def clamped(self, indices: Array) -> Array:
-        """Return the row of each vector, starts clamped to their bounds first; int64."""
-        rows = self.base
+        """Return the row of each vector, starts clamped to their bounds first.
+
+        Where one start is the row, it is left to whoever takes rows to clamp it.
+        """
+        rows, narrow = self.base, self.most < 1 << 31 and indices.dtype == np.int32
         for at, limit, pitch in self.starts:
             if not pitch:
                 continue
             column = indices.reshape(self.batch) if at is None else indices[at]
-            column = _clamped(column, limit)
+            if limit == self.most and self.base is None and indices.dtype.kind == "i":
+                return column
+            column = _clamped(column, limit, np.int32 if narrow else np.int64)
             if pitch != 1:
-                column = np.multiply(column, pitch)
+                np.multiply(column, pitch, out=column)
             rows = column if rows is None else np.add(rows, column)
         return np.zeros(self.batch, np.int64) if rows is None else rows
 
@@ -71,15 +78,13 @@ class IndexRows:
         return (np.zeros(self.batch, np.int64) if rows is None else rows), valid
 
 
-def _clamped(column: Array, limit: int) -> Array:
-    """Clamp starts of any integer type into [0, limit], as int64."""
+def _clamped(column: Array, limit: int, dtype: type[np.signedinteger[Any]]) -> Array:
+    """Clamp starts of any integer type into [0, limit], as signed integers."""
     if column.dtype.kind == "u":
         # In the index's own dtype: a huge u64 would turn negative as int64.
-        return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(np.int64)
-    wide = column.astype(np.int64)
-    np.maximum(wide, _ZERO, out=wide)
-    np.minimum(wide, _number(limit), out=wide)
-    return wide
+        return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(dtype)
+    inside = np.asarray(np.maximum(column, dtype(0), dtype=dtype))
+    return np.asarray(np.minimum(inside, dtype(limit), out=inside if inside.ndim else None))
 
 
 def _inside(column: Array, limit: int) -> Array:
@@ -94,10 +99,6 @@ def _inside(column: Array, limit: int) -> Array:
 def _top(limit: int, dtype: np.dtype[Any]) -> Array:
     """Return a limit, or the largest start of a type if that is less, as an unsigned number."""
     return np.array(min(limit, int(np.iinfo(dtype).max)), f"u{dtype.itemsize}")
-
-
-_number = lru_cache(maxsize=4096)(np.array)
-_ZERO = np.array(0)
 
 
 def index_rows(
@@ -133,4 +134,4 @@ def index_rows(
             base = counts if base is None else base + counts
     if base is not None:
         base = np.ascontiguousarray(np.broadcast_to(base, batch))
-    return IndexRows(starts, batch, base)
+    return IndexRows(starts, batch, base, prod(n for _, n in rows) - 1)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_runtime.codelets.core import expression_plan, native_expression
-from hloipu_runtime.codelets.core.native_running import Prepared
+from hloipu_runtime.codelets.core import expression_plan, native_expression, native_running
+from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall
 from hloipu_runtime.kernels.native.settings import is_there
 from hloipu_runtime.simulate import plain_runs
 from hloipu_runtime.simulate.exact.exact import ExactEngine
@@ -36,7 +36,8 @@ ENTRY e {
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compile kernels at once, and change threads as often as can be."""
-    monkeypatch.setattr(expression_plan, "NATIVE_WORK", 0)
+    for name in ("NATIVE_WORK", "WHOLE_CALL_WORK"):
+        monkeypatch.setattr(expression_plan, name, 0)
     for name in ("COMPILING_WORK", "LOADING_WORK"):
         monkeypatch.setattr(native_expression, name, 0)
     native_expression.native_expression.cache_clear()
@@ -52,13 +53,24 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_threads_at_once_get_what_one_gets(
     mode: Any, forced: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, runs = Prepared.run, []
+    run, whole = Prepared.run, native_running.whole_call
+    runs: list[Any] = []
 
     def counted(self: Prepared, *given: Any) -> None:
         runs.append(self)
         run(self, *given)
 
+    def counted_call(*given: Any) -> WholeCall | None:
+        call = whole(*given)
+
+        def counting(*x: Any) -> Any:
+            runs.append(call)
+            return call(*x) if call else None
+
+        return counting if call else None
+
     monkeypatch.setattr(Prepared, "run", counted)
+    monkeypatch.setattr(native_expression, "whole_call", counted_call)
     program = hloipu.compile(CHAIN, target="unit", cache=False)
     generator = np.random.default_rng(3)
     given = [list(generator.normal(size=(2, 2, 700)).astype(np.float32)) for _ in range(4)]

@@ -21,7 +21,13 @@ from hloipu_runtime.codelets.core.expression_walk import (
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.core.blocks import NATIVE_WORK, Array, rounding_work
+from hloipu_runtime.kernels.core.blocks import (
+    CALL_WORK,
+    NATIVE_WORK,
+    WHOLE_CALL_WORK,
+    Array,
+    rounding_work,
+)
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
 
 _WALKED_ELEMENTS = 1 << 14
@@ -70,6 +76,10 @@ class Plan:
     expression: Expression
     gain: float
     """What a compiled kernel saves for each element, in roundings of narrow floats."""
+    saved_calls: int
+    """Calls of numpy in whose place a kernel is."""
+    is_one_kernel: bool
+    """Whether numpy computes nothing for it."""
 
     def run(
         self,
@@ -96,7 +106,7 @@ class Plan:
             return plain
         from hloipu_runtime.codelets.core.native_expression import natively
 
-        return natively(self.expression, self.gain, plain, shape)
+        return natively(self.expression, self._work(shape), plain, shapes, shape)
 
     def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
         """Return how to compute the results by numpy."""
@@ -141,13 +151,18 @@ class Plan:
 
         `in_cache`: they are blocks already.
         """
-        if len(self.results) == 1 and not in_cache and self._gains_at(shape):
-            from hloipu_runtime.codelets.core.native_expression import one_call_by_kernels
+        few = bool(shape) and not self.walks_at(shape) and prod(shape) <= _WALKED_ELEMENTS
+        if few and not in_cache and not self.is_one_kernel:
+            found = self._in_parts(shapes, shape)
+            if found is not None:
+                return found
+        if self.results and not in_cache and self._gains_at(shape):
+            from hloipu_runtime.codelets.core.native_expression import calls_by_kernels
 
             bound = self.bound(shapes, shape)
-            is_fresh = any(x.number == self.results[0] and x.writes_out for x in self.moves)
-            found = one_call_by_kernels(
-                bound, self.operands, shape, self.dtypes[0], is_fresh=is_fresh
+            fresh = {x.number for x in self.moves if x.writes_out}
+            found = calls_by_kernels(
+                bound, self.operands, shape, self.dtypes, is_fresh=fresh.issuperset(self.results)
             )
             if found is not None:
                 return found
@@ -185,13 +200,30 @@ class Plan:
         aligned = prod(shape) >= ALIGNED_ELEMENTS
         return Straight(constants, tuple(calls), tuple(results), needs_row_major=aligned)
 
+    def _in_parts(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
+        """Return kernels and functions of numpy as calls; None where kernels are not allowed."""
+        if not self.gain or self._work(shape) < WHOLE_CALL_WORK:
+            return None
+        from hloipu_runtime.kernels.native.settings import settings
+
+        if not settings().compiles:
+            return None
+        from hloipu_runtime.codelets.core.expression_parts import calls_in_parts
+
+        return calls_in_parts(self.expression, shapes, shape)
+
     def _gains_at(self, shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""
-        if not shape or self.gain * rounding_work(prod(shape)) < NATIVE_WORK:
+        least = WHOLE_CALL_WORK if self.is_one_kernel else NATIVE_WORK
+        if not shape or not self.gain or self._work(shape) < least:
             return False
         from hloipu_runtime.kernels.native.settings import is_there
 
         return is_there()
+
+    def _work(self, shape: Shape) -> float:
+        """Return what a kernel saves, in roundings of an element."""
+        return self.gain * rounding_work(prod(shape)) + CALL_WORK * self.saved_calls
 
     def walks_at(self, shape: Shape) -> bool:
         """Whether arrays of this shape are walked in blocks."""

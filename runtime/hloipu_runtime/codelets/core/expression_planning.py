@@ -79,6 +79,10 @@ def plan_of(expression: Expression) -> Plan:
         walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
         expression=expression,
         gain=_gain(expression),
+        saved_calls=sum(node.op in IN_KERNELS for node in expression.nodes),
+        is_one_kernel=all(
+            node.op in IN_KERNELS or node.op == "constant" for node in expression.nodes
+        ),
     )
 
 
@@ -112,6 +116,12 @@ def saving(expression: Expression) -> float:
     return saved
 
 
+IN_KERNELS = frozenset(
+    "abs add and bitcast-convert ceil clamp compare convert divide floor is-finite maximum minimum "
+    "multiply negate not or round-nearest-afz round-nearest-even rsqrt select shift-left "
+    "shift-right-arithmetic shift-right-logical sign sqrt subtract xor".split()
+)
+"""What numpy has no part in, where kernels compute it."""
 _UNROUNDED = 1 / 16
 _NEVER_ROUNDED = frozenset("constant copy maximum minimum select negate abs clamp".split())
 TRANSCENDENTAL = frozenset(

@@ -9,7 +9,7 @@ cache folder is loaded much earlier.
 
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from math import prod
+from operator import itemgetter
 from threading import Lock
 from typing import Any
 
@@ -20,10 +20,10 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_walk import align, result_like
 from hloipu_runtime.codelets.core.native_layout import Sizes
 from hloipu_runtime.codelets.core.native_lowering import lowered
-from hloipu_runtime.codelets.core.native_running import Prepared, layout_of
+from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall, layout_of, whole_call
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
-from hloipu_runtime.kernels.core.blocks import Array, rounding_work
+from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
@@ -33,24 +33,26 @@ MOST_KEPT_BYTES = 1 << 26
 """Of buffers that all expressions together keep between runs: those made longest ago go first.
 Assumed."""
 _MOST_LAYOUTS = 64
+MOST_LOOKS = 2
+"""How often code is looked for: when it may be loaded, and when it may be compiled."""
 _Key = tuple[tuple[Sizes, Sizes], ...]
+_Form = tuple[KernelStage, tuple[bool, ...], tuple[int, ...], bool]
+"""Of a kernel: its stage, which operands a row shares, which places have planes, if it is boxed."""
 
 
 class NativeExpression:
     """An expression that kernels compute as soon as that pays."""
 
-    def __init__(self, expression: Expression, gain: float) -> None:
-        """`gain`: see `Plan.gain`."""
+    def __init__(self, expression: Expression) -> None:
         self._expression = expression
-        self._gain = gain
         self._work = 0.0
         self._staged: Staged | None = None
         self._is_numpys = False
         """Whether kernels have no part in it."""
         self._dtypes = [storage_dtype(x) for x in expression.result_types]
         """Of the results."""
-        self._code: dict[tuple[KernelStage, tuple[bool, ...]], CodePointer] = {}
-        self._is_missing: set[tuple[tuple[KernelStage, tuple[bool, ...]], bool]] = set()
+        self._code: dict[_Form, CodePointer] = {}
+        self._is_missing: set[tuple[_Form, bool]] = set()
         """Kernels that were not compiled before, or, with True, cannot be compiled."""
         self._idle: dict[_Key, list[Prepared]] = {}
         """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
@@ -59,17 +61,9 @@ class NativeExpression:
         self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
     ) -> list[Array] | None:
         """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write."""
-        if self._work < COMPILING_WORK:
-            self.count(prod(shape))
-            if self._work < LOADING_WORK:
-                return None
-        if self._staged is None:
-            compiler = the_compiler()
-            if compiler is not None:
-                self._staged = staged(lowered(self._expression, halves=compiler.halves))
-                self._is_numpys = not self._staged.instructions
-        if self._staged is None or self._is_numpys:
+        if not self._is_looked_for:
             return None
+        assert self._staged is not None
         computed = [
             result_like(arrays, shape, dtype) if out is None else out
             for dtype, out in zip(self._dtypes, outs, strict=True)
@@ -99,10 +93,34 @@ class NativeExpression:
         idle.append(prepared)
         return computed
 
+    @property
+    def _is_looked_for(self) -> bool:
+        """Whether kernels have a part in it, and may be there."""
+        if self._work < LOADING_WORK:
+            return False
+        if self._staged is None:
+            compiler = the_compiler()
+            if compiler is not None:
+                self._staged = staged(lowered(self._expression, halves=compiler.halves))
+                self._is_numpys = not self._staged.instructions
+        return self._staged is not None and not self._is_numpys
+
+    @property
+    def looks(self) -> int:
+        """How often code was to be looked for until now: when it may be loaded, then compiled."""
+        return (self._work >= LOADING_WORK) + (self._work >= COMPILING_WORK)
+
+    def whole_call(self, shapes: Sequence[Sizes], shape: Sizes) -> WholeCall | None:
+        """Return the expression as one call on row-major arrays of these shapes, if it is that."""
+        if not self._is_looked_for:
+            return None
+        assert self._staged is not None
+        return whole_call(self._staged, shapes, shape, self._code_of)
+
     def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
         """Return the stages for operands and results as they lie; None: kernels cannot yet."""
         assert self._staged is not None
-        layout = layout_of(shape, arrays, len(self._dtypes))
+        layout = layout_of(self._staged, shape, arrays)
         if layout is None:
             return None
         prepared = Prepared(self._staged, layout, self._code_of)
@@ -116,18 +134,25 @@ class NativeExpression:
         """Keep nothing of what no run has; what a run has goes with it."""
         self._idle = {}
 
-    def count(self, elements: int) -> None:
-        """Take notice that results of so many elements are asked for."""
-        self._work += self._gain * rounding_work(elements)
+    def count(self, work: float) -> None:
+        """Take notice that work is to be done; see `Plan.work`."""
+        self._work += work
 
-    def _code_of(self, stage: KernelStage, shared: tuple[bool, ...]) -> CodePointer | None:
+    def _code_of(
+        self,
+        stage: KernelStage,
+        shared: tuple[bool, ...],
+        planed: tuple[int, ...],
+        *,
+        boxed: bool = False,
+    ) -> CodePointer | None:
         """Return a kernel's code; None where it is not known and does not pay yet."""
-        key = (stage, shared)
+        key = (stage, shared, planed, boxed)
         code = self._code.get(key)
         compiles = self._work >= COMPILING_WORK
         compiler = the_compiler()
         if code is None and compiler and (key, compiles) not in self._is_missing:
-            kernel = stage.kernel(shared)
+            kernel = stage.kernel(shared, planed, boxed=boxed)
             code = compiler.code(
                 lambda name: text_of(kernel, name),
                 settings().code_folder,
@@ -171,34 +196,50 @@ def kept_buffers() -> _KeptBuffers:
 
 
 @lru_cache(maxsize=4096)
-def native_expression(expression: Expression, gain: float) -> NativeExpression:
+def native_expression(expression: Expression) -> NativeExpression:
     """Return an expression with what was counted and compiled of it."""
-    return NativeExpression(expression, gain)
+    return NativeExpression(expression)
 
 
-def natively(expression: Expression, gain: float, plain: Bound, shape: Sizes) -> Bound:
-    """Return how to compute an expression by kernels, where that is allowed and pays."""
-    native = native_expression(expression, gain)
+def natively(
+    expression: Expression, work: float, plain: Bound, shapes: Sequence[Sizes], shape: Sizes
+) -> Bound:
+    """Return how to compute an expression by kernels, where that is allowed and pays.
+
+    `work` is what they save each time, in roundings of an element.
+    """
+    native = native_expression(expression)
+    whole: WholeCall | None = None
+    looks, is_missing = 0, True
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-        if settings().compiles:
+        nonlocal whole, looks, is_missing
+        if not settings().compiles:
+            return plain(arrays, outs)
+        if looks < MOST_LOOKS:
+            native.count(work)
+            if looks < native.looks:
+                looks, is_missing = native.looks, False
+                whole = native.whole_call(shapes, shape) or whole
+        computed = None if whole is None else whole(arrays, outs)
+        if computed is None and not is_missing:
             computed = native.run(arrays, outs, shape)
-            if computed is not None:
-                return computed
-        return plain(arrays, outs)
+            is_missing = computed is None and looks < MOST_LOOKS
+        return plain(arrays, outs) if computed is None else computed
 
     return run
 
 
-def one_call_by_kernels(
-    bound: Bound, operands: int, shape: Sizes, dtype: np.dtype[Any], *, is_fresh: bool
+def calls_by_kernels(
+    bound: Bound, operands: int, shape: Sizes, dtypes: Sequence[np.dtype[Any]], *, is_fresh: bool
 ) -> Straight | None:
-    """Return an expression of one result as one call; None where kernels are not allowed.
+    """Return an expression as one call, and one for each of several results; None: not allowed.
 
-    `is_fresh`: whether the result of `bound` shares no memory with an operand.
+    `is_fresh`: whether no result of `bound` shares memory with an operand.
     """
     if not settings().compiles:
         return None
+    arguments, several = tuple(range(operands)), len(dtypes) > 1
 
     def run(*arrays: Array, out: Array | None = None) -> Array:
         computed = np.asarray(bound(arrays, [out])[0])
@@ -207,6 +248,18 @@ def one_call_by_kernels(
         np.copyto(out, computed)
         return out
 
-    call = Call(run, tuple(range(operands)), operands, shape, dtype,
-                is_fresh=is_fresh, takes_out=True, in_place=True)  # fmt: skip
-    return Straight({}, (call,), (operands,), needs_row_major=True)
+    nowhere = (None,) * len(dtypes)
+    first = Call(
+        (lambda *arrays: bound(arrays, nowhere)) if several else run, arguments, operands, shape,
+        None if several else dtypes[0],
+        is_fresh=is_fresh, takes_out=not several, in_place=not several,
+    )  # fmt: skip
+    if not several:
+        return Straight({}, (first,), (operands,), needs_row_major=True)
+    numbers = range(operands + 1, operands + 1 + len(dtypes))
+    taking = [
+        Call(itemgetter(k), (operands,), number, shape, None,
+             is_fresh=is_fresh, takes_out=False, in_place=False)
+        for k, number in enumerate(numbers)
+    ]  # fmt: skip
+    return Straight({}, (first, *taking), tuple(numbers), needs_row_major=True)

@@ -1,8 +1,9 @@
 """How the arrays of an expression lie as rows of columns, for compiled kernels.
 
 All arrays have the same rows and columns. Each runs through a row's columns one after the other, or
-has one element that the row shares; its rows begin at one stride, which may be zero. What lies
-otherwise is copied first.
+has one element that the row shares; its rows begin at one stride, which may be zero, or at one
+within each plane of so many rows and at another from plane to plane. What lies otherwise is copied
+first.
 """
 
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ class Place(NamedTuple):
     column_bytes: int
     """Zero where the row shares one element."""
     is_copied: bool = False
+    plane_bytes: int | None = None
+    """From plane to plane of rows; None: they begin at one stride throughout."""
 
 
 class Layout(NamedTuple):
@@ -50,21 +53,39 @@ class Layout(NamedTuple):
     places: tuple[Place, ...]
     copies: bool
     """Whether an operand is to be copied."""
+    plane_rows: int
+    """Rows of a plane."""
 
 
 @lru_cache(maxsize=4096)
-def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) -> Layout | None:
-    """Return how arrays lie, their columns as long as all allow; None: results do not lie so."""
+def layout(
+    shape: Sizes,
+    operands: tuple[Form, ...],
+    results: tuple[Form, ...],
+    viewed: frozenset[int] = frozenset(),
+    fewest_columns: int = FEWEST_COLUMNS,
+) -> Layout | None:
+    """Return how arrays lie, their columns as long as all allow; None: results do not lie so.
+
+    `viewed` are numbers of operands, then results, that are looked at as arrays of rows and
+    columns: they have no planes.
+    """
     first = results[0].strides
     order = tuple(sorted(range(len(shape)), key=lambda axis: -abs(first[axis])))
     sizes = tuple(shape[axis] for axis in order)
     forms = (*operands, *results)
     spread = [_spread(form, shape, order) for form in forms]
-    split = _split(sizes, spread, [form.item_bytes for form in forms])
+    split = _split(sizes, spread, [form.item_bytes for form in forms], fewest_columns)
+    first_row = _first_row(sizes[:split], [x[:split] for x in spread])
     places = [
-        _place(sizes, strides, split, form.item_bytes)
+        _place(sizes, strides, split, first_row, form.item_bytes)
         for strides, form in zip(spread, forms, strict=True)
     ]
+    for k in viewed:
+        if places[k].plane_bytes is not None:
+            width = prod(sizes[split:]) if places[k].column_bytes else 1
+            row_bytes = width * forms[k].item_bytes
+            places[k] = Place(row_bytes, places[k].column_bytes, is_copied=True)
     count = len(operands)
     if any(place.is_copied for place in places[count:]):
         return None
@@ -73,10 +94,12 @@ def layout(shape: Sizes, operands: tuple[Form, ...], results: tuple[Form, ...]) 
     moved = None if order == tuple(range(len(shape))) else order
     copies = any(place.is_copied for place in places)
     columns = prod(sizes[split:])
-    return Layout(prod(sizes[:split]), columns, split, moved, tuple(places), copies)
+    rows, plane_rows = prod(sizes[:split]), prod(sizes[first_row:split])
+    return Layout(rows, columns, split, moved, tuple(places), copies, plane_rows)
 
 
-def _dense(sizes: Sizes, item_bytes: int) -> Sizes:
+def dense(sizes: Sizes, item_bytes: int) -> Sizes:
+    """Return the strides of a row-major array."""
     return tuple(prod(sizes[d + 1 :]) * item_bytes for d in range(len(sizes)))
 
 
@@ -89,7 +112,9 @@ def _spread(form: Form, shape: Sizes, order: Sizes) -> Sizes:
     )
 
 
-def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -> int:
+def _split(
+    sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int], fewest_columns: int
+) -> int:
     """Return from which dimension on every array either runs through them, or repeats."""
     split, columns = len(sizes), 1
     kinds: list[int | None] = [None] * len(operands)
@@ -99,39 +124,60 @@ def _split(sizes: Sizes, operands: Sequence[Sizes], item_bytes: Sequence[int]) -
             for k, (step, item) in enumerate(zip(steps, item_bytes, strict=True)):
                 kind = 0 if step == 0 else 1 if step == columns * item else None
                 if kind is None or kinds[k] not in (None, kind):
-                    return split if columns >= FEWEST_COLUMNS else 0
+                    return split if columns >= fewest_columns else 0
             kinds = [int(step != 0) for step in steps]
             columns *= sizes[axis]
         split = axis
     return split
 
 
-def _place(sizes: Sizes, strides: Sizes, split: int, item_bytes: int) -> Place:
-    """Return where an operand's rows begin; it is copied where that is no one stride."""
-    columns = prod(sizes[split:])
-    inner = [s for s, n in zip(strides[split:], sizes[split:], strict=True) if n > 1]
-    if columns > 1 and not (any(inner) and _runs(sizes[split:], strides[split:], item_bytes)):
-        if any(inner):
-            return Place(columns * item_bytes, item_bytes, is_copied=True)
-        column_bytes = 0
-    else:
-        column_bytes = item_bytes if columns > 1 else 0
+def _first_row(sizes: Sizes, operands: Sequence[Sizes]) -> int:
+    """Return the dimension from which on rows are those of a plane: fewest are copied there."""
+
+    def copied(first: int) -> int:
+        return sum(
+            _stride(sizes, x) is None
+            and None in (_stride(sizes[:first], x[:first]), _stride(sizes[first:], x[first:]))
+            for x in operands
+        )
+
+    return min(range(len(sizes) - 1, -1, -1), key=copied, default=0)
+
+
+def _stride(sizes: Sizes, strides: Sizes) -> int | None:
+    """Return the stride at which all elements lie one after another, None where there is none."""
     count, stride = 1, 0
-    for axis in range(split - 1, -1, -1):
-        n = sizes[axis]
+    for n, step in zip(reversed(sizes), reversed(strides), strict=True):
         if n == 1:
             continue
         if count == 1:
-            stride = strides[axis]
-        elif strides[axis] != stride * count:
-            width = columns if column_bytes else 1
-            return Place(width * item_bytes, column_bytes, is_copied=True)
+            stride = step
+        elif step != stride * count:
+            return None
         count *= n
-    return Place(stride, column_bytes)
+    return stride
+
+
+def _place(sizes: Sizes, strides: Sizes, split: int, first_row: int, item_bytes: int) -> Place:
+    """Return where an operand's rows begin; it is copied where two strides do not say it."""
+    columns = prod(sizes[split:])
+    inner = [s for s, n in zip(strides[split:], sizes[split:], strict=True) if n > 1]
+    if any(inner) and not _runs(sizes[split:], strides[split:], item_bytes):
+        return Place(columns * item_bytes, item_bytes, is_copied=True)
+    column_bytes = item_bytes if any(inner) else 0
+    row_bytes = _stride(sizes[:split], strides[:split])
+    if row_bytes is not None:
+        return Place(row_bytes, column_bytes)
+    plane_bytes = _stride(sizes[:first_row], strides[:first_row])
+    row_bytes = _stride(sizes[first_row:split], strides[first_row:split])
+    if plane_bytes is not None and row_bytes is not None:
+        return Place(row_bytes, column_bytes, plane_bytes=plane_bytes)
+    width = columns if column_bytes else 1
+    return Place(width * item_bytes, column_bytes, is_copied=True)
 
 
 def _runs(sizes: Sizes, strides: Sizes, item_bytes: int) -> bool:
-    pairs = zip(strides, _dense(sizes, item_bytes), sizes, strict=True)
+    pairs = zip(strides, dense(sizes, item_bytes), sizes, strict=True)
     return all(s == d for s, d, n in pairs if n > 1)
 
 

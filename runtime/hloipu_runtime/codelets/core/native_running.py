@@ -2,11 +2,23 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_int64
+from math import prod
+from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_steps import Step
-from hloipu_runtime.codelets.core.native_layout import Form, Layout, Place, Sizes, laid_out, layout
+from hloipu_runtime.codelets.core.native_layout import (
+    FEWEST_COLUMNS,
+    Form,
+    Layout,
+    Place,
+    Sizes,
+    dense,
+    laid_out,
+    layout,
+)
 from hloipu_runtime.codelets.core.native_stages import KernelStage, NumpyStage, Staged
 from hloipu_runtime.kernels.core.blocks import Array, aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -15,7 +27,22 @@ from hloipu_runtime.kernels.native.library import CodePointer, address_of
 STAGED_ELEMENTS = 1 << 15
 """Elements of a block between stages, which stands in buffers: 128 KiB of f32."""
 
-Compile = Callable[[KernelStage, tuple[bool, ...]], CodePointer | None]
+
+class Compile(Protocol):
+    """Returns the code of a stage, if it is there."""
+
+    def __call__(
+        self,
+        stage: KernelStage,
+        shared: tuple[bool, ...],
+        planed: tuple[int, ...],
+        *,
+        boxed: bool = False,
+    ) -> CodePointer | None:
+        """Return it, where some operands are shared by rows, and some places have planes."""
+        ...
+
+
 Block = tuple[int, int, int, int]
 """First row and column, rows and columns."""
 View = Callable[[list[Array], Block], Array]
@@ -26,11 +53,21 @@ class _Call:
     """A kernel with its arguments, of which addresses move from block to block."""
 
     def __init__(
-        self, code: CodePointer, places: Sequence[tuple[Place, int, Array | None]]
+        self,
+        code: CodePointer,
+        places: Sequence[tuple[Place, int, Array | None]],
+        planed: Sequence[int],
+        plane_rows: int,
     ) -> None:
         """`places` are operands and results: how they lie, which array of a run, or what array."""
         self._code = code
-        self._arguments = (c_int64 * (2 + 2 * len(places)))()
+        self._first = 3 + 2 * len(places) if planed else 0
+        """The place of the first row's number; 0: nowhere."""
+        strides = [places[k][0].plane_bytes or 0 for k in planed]
+        behind = [plane_rows, 0, *strides] if planed else []
+        self._arguments = (c_int64 * (2 + 2 * len(places) + len(behind)))()
+        for k, number in enumerate(behind, 2 + 2 * len(places)):
+            self._arguments[k] = number
         self._given: list[tuple[int, int, int, int]] = []
         self._moving: list[tuple[int, int, int, int]] = []
         for k, (place, number, array) in enumerate(places):
@@ -38,7 +75,8 @@ class _Call:
             if array is not None:
                 self._arguments[2 + 2 * k] = address_of(array)
             else:
-                self._given.append((2 + 2 * k, number, place.row_bytes, place.column_bytes))
+                row_bytes = place.row_bytes if place.plane_bytes is None else 0
+                self._given.append((2 + 2 * k, number, row_bytes, place.column_bytes))
 
     def begin(self, addresses: Sequence[int]) -> None:
         """Take the addresses of a run's arrays."""
@@ -51,6 +89,8 @@ class _Call:
     def __call__(self, arrays: list[Array], block: Block) -> None:
         arguments = self._arguments
         row, column, arguments[0], arguments[1] = block
+        if self._first:
+            arguments[self._first] = row
         if row or column:
             for k, address, row_bytes, column_bytes in self._moving:
                 arguments[k] = address + row * row_bytes + column * column_bytes
@@ -102,11 +142,12 @@ class Prepared:
                 continue
             places = [self._place(number) for number in (*stage.operands, *stage.results)]
             shared = tuple(not x[0].column_bytes for x in places[: len(stage.operands)])
-            code = compile(stage, shared)
+            planed = tuple(k for k, x in enumerate(places) if x[0].plane_bytes is not None)
+            code = compile(stage, shared, planed)
             if code is None:
                 self.is_ready = False
                 return
-            self._calls.append(_Call(code, places))
+            self._calls.append(_Call(code, places, planed, layout.plane_rows))
         self.is_ready = True
         """Whether all kernels are compiled; else it cannot run."""
         for k, number in enumerate(lowered.results, count):
@@ -193,7 +234,74 @@ def _blocks(layout: Layout) -> Iterator[Block]:
         yield row, 0, min(step, layout.rows - row), layout.columns
 
 
-def layout_of(shape: Sizes, arrays: Sequence[Array], results: int) -> Layout | None:
-    """Return how operands, and behind them so many results, lie together."""
+FEW_ELEMENTS = 1 << 12
+"""Up to here setting up short rows takes less time than repeating operands by numpy."""
+
+WholeCall = Callable[[Sequence[Array], Sequence[Array | None]], list[Array] | None]
+"""Returns the results of operands, where these may be; None: an array is not row-major."""
+
+
+def whole_call(
+    staged: Staged, shapes: Sequence[Sizes], shape: Sizes, compile: Compile
+) -> WholeCall | None:
+    """Return an expression on row-major arrays of these shapes as one call with little around it.
+
+    None where it is not one kernel, arrays are to be laid out anew, or the code is not there yet.
+    """
+    lowered, results = staged.lowered, staged.lowered.results
+    (stage, *others) = staged.stages
+    if others or staged.viewed or not isinstance(stage, KernelStage):
+        return None
+    if not set(results) <= set(stage.results):
+        return None
+    types = [storage_dtype(x) for x in (*lowered.operand_types, *map(lowered.type_of, results))]
+    sizes = [*shapes, *[shape] * len(results)]
+    forms = tuple(
+        Form(n, dense(n, dtype.itemsize), dtype.itemsize)
+        for n, dtype in zip(sizes, types, strict=True)
+    )
+    fewest = 1 if prod(shape) <= FEW_ELEMENTS else FEWEST_COLUMNS
+    found = layout(shape, forms[: len(shapes)], forms[len(shapes) :], fewest_columns=fewest)
+    if found is None or found.copies or not found.rows * found.columns:
+        return None
+    slot = {number: k for k, number in enumerate((*range(len(shapes)), *results))}
+    numbers = (*stage.operands, *stage.results)
+    places = [found.places[slot[n]] if n in slot else Place(0, 0) for n in numbers]
+    shared = tuple(not x.column_bytes for x in places[: len(stage.operands)])
+    planed = tuple(k for k, x in enumerate(places) if x.plane_bytes is not None)
+    code = compile(stage, shared, planed, boxed=True)
+    if code is None:
+        return None
+    strides = [n for x in places for n in (0, x.row_bytes)]
+    behind = [found.plane_rows, 0, *(places[k].plane_bytes or 0 for k in planed)]
+    integers = np.array([found.rows, found.columns, *strides, *behind], np.int64)
+    constants = [staged.constants[n] for n in numbers if n not in slot]
+    place_of = {n: 1 + k for k, n in enumerate(n for n in numbers if n not in slot)}
+    first = 1 + len(constants)
+    box_of = itemgetter(0, *(place_of.get(n, first + slot.get(n, 0)) for n in numbers))
+    known, dtypes = [integers, *constants], types[len(shapes) :]
+    array, empty = np.ndarray, np.empty
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array] | None:
+        for x in arrays:
+            if type(x) is not array or not x.flags.c_contiguous:
+                return None
+        computed = []
+        for out, dtype in zip(outs, dtypes, strict=True):
+            if out is None:
+                out = empty(shape, dtype)
+            elif not out.flags.c_contiguous:
+                return None
+            computed.append(out)
+        box = box_of([*known, *arrays, *computed])  # holds them while the kernel runs
+        code(id(box))
+        return computed
+
+    return run
+
+
+def layout_of(staged: Staged, shape: Sizes, arrays: Sequence[Array]) -> Layout | None:
+    """Return how an expression's operands, and behind them its results, lie together."""
     forms = tuple(Form(x.shape, x.strides, x.itemsize) for x in arrays)
-    return layout(shape, forms[:-results], forms[-results:])
+    results = len(staged.lowered.results)
+    return layout(shape, forms[:-results], forms[-results:], staged.viewed)

@@ -25,8 +25,14 @@ class KernelStage(NamedTuple):
     results: tuple[int, ...]
     """Values that others read."""
 
-    def kernel(self, shared: Sequence[bool]) -> Kernel:
-        """Return what to compile, where it is known which operands a row shares."""
+    def kernel(
+        self, shared: Sequence[bool], planed: tuple[int, ...] = (), *, boxed: bool = False
+    ) -> Kernel:
+        """Return what to compile, where it is known which operands a row shares.
+
+        `planed` are places whose rows lie in planes, operands before results; for `boxed` see
+        `Kernel`.
+        """
         place = {number: k for k, number in enumerate(self.operands)}
         computed = [number for number, _ in self.instructions]
         known = [number for number, _, _ in self.literals]
@@ -39,6 +45,8 @@ class KernelStage(NamedTuple):
                 for n, op in self.instructions
             ),
             tuple(place[number] for number in self.results),
+            planed=planed,
+            boxed=boxed,
         )
 
 
@@ -71,6 +79,16 @@ class Staged(NamedTuple):
     """Floats that kernels, or anything that steps read as an operand without dimensions."""
     last_read: dict[int, int]
     """Of operands and made values: the last stage that reads them."""
+
+    @property
+    def viewed(self) -> frozenset[int]:
+        """Numbers of operands, then results, that any step but one kernel reads or writes."""
+        count, results = len(self.lowered.operand_types), self.lowered.results
+        by_numpy = {x for s in self.stages if isinstance(s, NumpyStage) for x in s.operands}
+        viewed = {k for k in range(count) if k in by_numpy or k in results}
+        if len(self.stages) > 1 or len({*results} - {*range(count)}) < len(results):
+            viewed.update(range(count, count + len(results)))
+        return frozenset(viewed)
 
     @property
     def instructions(self) -> int:

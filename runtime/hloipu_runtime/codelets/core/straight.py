@@ -14,7 +14,7 @@ Sizes = tuple[int, ...]
 
 
 class Call(NamedTuple):
-    """One call on arrays, positional, that returns an array."""
+    """One call on arrays, positional: it returns an array, or a list that calls after it read."""
 
     function: Callable[..., Any]
     arguments: tuple[int, ...]

@@ -39,7 +39,7 @@ from hloipu_runtime.codelets.costs.reduce import (
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow
+from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -211,15 +211,17 @@ class Reduce(Codelet):
 
         if axis is None or self.monoid != "add" or not result or not is_short(shape, axis):
             return None
-        if is_narrow(self._type):
-            return None  # is rounded as well
-        dtype = storage_dtype(self._type)
+        kind, dtype = self._type, storage_dtype(self._type)
         calls = (
             Call(np.add.reduce, (0, 2), 3, result, None,
                  is_fresh=True, takes_out=False, in_place=False),
             Call(np.add, (1, 3), 4, result, dtype, is_fresh=True, takes_out=True, in_place=True),
         )  # fmt: skip
-        return Straight({2: axis}, calls, (4,))
+        if not is_narrow(kind):
+            return Straight({2: axis}, calls, (4,))
+        rounding = Call(lambda x: round_to(x, kind), (4,), 5, result, None,
+                        is_fresh=True, takes_out=False, in_place=False)  # fmt: skip
+        return Straight({2: axis}, (*calls, rounding), (5,))
 
     def _short(
         self, operands: Sequence[Block], results: Sequence[Block]

@@ -21,6 +21,11 @@ from hloipu_runtime.kernels.core.blocks import Array
 ONE_THREAD_FLOPS = 20_000_000
 """Below this a second thread does not pay (measured on two x86-64 cores with OpenBLAS 0.3)."""
 
+ALWAYS_ONE_THREAD_FLOPS = 2 * 9216
+"""Up to here OpenBLAS uses one thread whatever it is told: 2304 * GEMM_MULTITHREAD_THRESHOLD
+elements of a matrix times a vector, more of other products (OpenMathLib/OpenBLAS:
+interface/gemv.c, interface/gemm.c, Makefile.rule)."""
+
 SMALL_PRODUCTS = 1_000_000
 """Most multiplications of what OpenBLAS multiplies where it lies; see `blas_pieces`."""
 
@@ -54,6 +59,9 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
 
     What one thread does is cut into pieces where that is quicker.
     """
+    if flops <= ALWAYS_ONE_THREAD_FLOPS:
+        small: Array = np.matmul(a, b, out=out)
+        return small
     single = flops < ONE_THREAD_FLOPS
     lock = _Process.lock
     with lock:

@@ -301,7 +301,7 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
         exact = _of_matrices(lhs, rhs, dims, _F32, general)
 
         def rounded(a: Array, b: Array, out: Array | None = None) -> Array:
-            return round_result(exact(a, b), element_type, _F32)
+            return round_to(exact(a, b), element_type)
 
         return rounded
     if element_type not in ("f32", "f64"):
@@ -317,8 +317,10 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
 
 
 def is_matrix_product(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> bool:
-    """Whether `dotting` is one call of BLAS, which may write to `out`."""
-    if len(lhs) != 2 or len(rhs) != 2 or len(dims.lhs_contracting) != 1 or dims.lhs_batch:
+    """Whether `dotting` is one call of BLAS, which may write to `out`: a vector may be one side."""
+    if sorted((len(lhs), len(rhs))) not in ([1, 2], [2, 2]):
+        return False
+    if len(dims.lhs_contracting) != 1 or dims.lhs_batch:
         return False
     return element_type in ("f32", "f64") and lhs[dims.lhs_contracting[0]] > 1
 
@@ -326,9 +328,9 @@ def is_matrix_product(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type:
 def _of_matrices(
     lhs: Sizes, rhs: Sizes, dims: DotDimensions, dtype: np.dtype[Any], general: Product
 ) -> Product:
-    """Return the product of two matrices by one call of BLAS, where their layout is one for it."""
+    """Return the product by one call of BLAS, where the matrices' layout is one for it."""
     turns_lhs, turns_rhs = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
-    flops = 2.0 * lhs[0] * lhs[1] * (rhs[0] if turns_rhs else rhs[1])
+    flops = 2.0 * prod(lhs) * prod(rhs) / lhs[dims.lhs_contracting[0]]
 
     def product(a: Array, b: Array, out: Array | None = None) -> Array:
         if a.dtype is not dtype or b.dtype is not dtype or not (a.flags.forc and b.flags.forc):

@@ -15,7 +15,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS, Grid
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import ROUNDED_NATIVELY, Array, blocks, like
-from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.core.quiet import are_off, quietly
 
 Origin = Literal["any", "arithmetic", "sum"]
 """Where f32 values to be rounded come from.
@@ -92,6 +92,9 @@ def round_to(x: Array, element_type: str, out: Array | None = None) -> Array:
     if out is None:
         out = like(x, np.dtype(np.float32))
     if x.size >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
+        return out
+    if 0 < x.size < ROUNDED_NATIVELY and x.ndim and are_off():
+        round_block(x, element_type, out)
         return out
     with quietly():
         for target, piece in blocks(out, x):

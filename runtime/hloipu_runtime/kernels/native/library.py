@@ -20,7 +20,7 @@ import numpy as np
 from hloipu_runtime.cache_folder import make_room, why_not_own
 
 CodePointer = Callable[[Any], None]
-"""A kernel: takes an array of 64-bit integers, see `loop.arguments`."""
+"""A kernel: takes an array of 64-bit integers or the address of a tuple, see `loop.text_of`."""
 
 MOST_KEPT_BYTES = 64 << 20
 """Of code in the cache folder; a kernel takes some 3 KB."""
@@ -145,11 +145,12 @@ def _write(path: Path, code: bytes) -> None:
             make_room(path.parent, _SUFFIX, MOST_KEPT_BYTES, kept=path)
 
 
-_POINTER_AT = object.__basicsize__
+POINTER_AT = object.__basicsize__
 """Of an array's memory within the array object, behind what every Python object begins with.
 
 Extensions are compiled against this (numpy's C API: `PyArrayObject_fields.data`). The documented
-ways by Python take 1 to 4 us an array, as long as some kernels.
+ways by Python take 1 to 4 us an array, as long as some kernels. A tuple has its objects there,
+behind its own beginning (`PyTupleObject.ob_item`), and `tuple.__basicsize__` counts none of them.
 """
 _pointer_at = ctypes.c_void_p.from_address
 
@@ -158,4 +159,4 @@ def address_of(x: "np.ndarray[Any, Any]") -> int:
     """Return where an array's first element lies."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{type(x).__name__} is no array")  # its memory would be taken for one
-    return _pointer_at(id(x) + _POINTER_AT).value or 0
+    return _pointer_at(id(x) + POINTER_AT).value or 0

@@ -5,7 +5,6 @@ operands and results begin at a stride of their own, which may be zero. Rows of 
 numbers instead, one after another: these may be the same again.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from hloipu_runtime.kernels.native.instructions import (
@@ -15,6 +14,7 @@ from hloipu_runtime.kernels.native.instructions import (
     register_type,
     write,
 )
+from hloipu_runtime.kernels.native.library import POINTER_AT
 
 INTERLEAVED = 2
 """Vectors side by side: rounding is a chain of instructions that wait for each other."""
@@ -57,10 +57,22 @@ class Kernel(NamedTuple):
     results: tuple[int, ...]
     indexed: tuple[int, ...] = ()
     """Places, operands before results, whose rows are named by an array of numbers."""
+    planed: tuple[int, ...] = ()
+    """Places whose rows lie in planes; none of them is indexed."""
+    boxed: bool = False
+    """Whether it is called with a tuple: of the array of integers, then of each place's array."""
 
 
 def text_of(kernel: Kernel, name: str) -> str:
-    """Return a kernel as a function `name` of an array of integers, see `arguments`."""
+    """Return a kernel as a function `name` of an array of integers.
+
+    Rows and columns come first, then the address of each place and the stride of its rows, in
+    bytes. Where rows are named the address of their numbers follows; where they lie in planes the
+    rows of one, the first row, and from plane to plane the stride of each such place.
+
+    Of a boxed kernel the argument is the address of a tuple, from which it takes the addresses of
+    places itself: that takes Python as long as a small kernel.
+    """
     names: dict[int, str] = {}
     types: dict[int, str] = {}
     body = Text()
@@ -81,11 +93,21 @@ def text_of(kernel: Kernel, name: str) -> str:
     rows: list[str] = []
     loads: list[str] = []
     shared: list[str] = []
+    if kernel.boxed:
+        head += _memory("%arguments", 0)
+    head += _argument("%rows", "i64", 0) + _argument("%columns", "i64", 1)
     for k, kind in enumerate(places):
-        head += _argument(f"%p{k}", "ptr", 2 + 2 * k) + _argument(f"%s{k}", "i64", 3 + 2 * k)
-        row = "%named" if k in kernel.indexed else "%row"
+        head += _memory(f"%p{k}", 1 + k) if kernel.boxed else _argument(f"%p{k}", "ptr", 2 + 2 * k)
+        head += _argument(f"%s{k}", "i64", 3 + 2 * k)
+        row = "%named" if k in kernel.indexed else "%within" if k in kernel.planed else "%row"
         rows.append(f"  %o{k} = mul i64 {row}, %s{k}")
-        rows.append(f"  %r{k} = getelementptr i8, ptr %p{k}, i64 %o{k}")
+        begin = f"%p{k}"
+        if k in kernel.planed:
+            head += _argument(f"%h{k}", "i64", 4 + 2 * len(places) + kernel.planed.index(k))
+            rows.append(f"  %d{k} = mul i64 %plane, %h{k}")
+            rows.append(f"  %b{k} = getelementptr i8, ptr %p{k}, i64 %d{k}")
+            begin = f"%b{k}"
+        rows.append(f"  %r{k} = getelementptr i8, ptr {begin}, i64 %o{k}")
         if k < count:
             into = shared if kernel.operands[k].is_shared else loads
             into += _load(k, kind, "" if kernel.operands[k].is_shared else "%column")
@@ -93,15 +115,22 @@ def text_of(kernel: Kernel, name: str) -> str:
         head += _argument("%names", "ptr", 2 + 2 * len(places))
         named = ["  %named.at = getelementptr i64, ptr %names, i64 %row"]
         rows = [*named, "  %named = load i64, ptr %named.at", *rows]
+    if kernel.planed:
+        head += _argument("%height", "i64", 2 + 2 * len(places))
+        head += _argument("%first", "i64", 3 + 2 * len(places))
+        rows = [
+            "  %absolute = add i64 %first, %row",
+            "  %plane = udiv i64 %absolute, %height",
+            "  %within = urem i64 %absolute, %height",
+            *rows,
+        ]
     stores = []
     for k, number in enumerate(kernel.results, count):
         stores += _store(k, types[number], names[number])
     lines = [
         *sorted(body.intrinsics.values()),
-        f"define void @{name}(ptr %arguments) #0 {{",
+        f"define void @{name}(ptr {'%boxes' if kernel.boxed else '%arguments'}) #0 {{",
         "entry:",
-        *_argument("%rows", "i64", 0),
-        *_argument("%columns", "i64", 1),
         *head,
         "  br label %outer",
         "outer:",
@@ -123,6 +152,17 @@ def text_of(kernel: Kernel, name: str) -> str:
         f'!3 = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVED}}}',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _memory(name: str, position: int) -> list[str]:
+    """Return what loads the address of the memory of an array in the tuple."""
+    place = tuple.__basicsize__ + 8 * position
+    return [
+        f"  {name}.box.at = getelementptr i8, ptr %boxes, i64 {place}",
+        f"  {name}.box = load ptr, ptr {name}.box.at",
+        f"  {name}.at = getelementptr i8, ptr {name}.box, i64 {POINTER_AT}",
+        f"  {name} = load ptr, ptr {name}.at",
+    ]
 
 
 def _argument(name: str, kind: str, position: int) -> list[str]:
@@ -151,11 +191,3 @@ def _store(k: int, kind: str, value: str) -> list[str]:
         lines.append(f"  %m{k} = zext {register} {value} to {memory}")
         value = f"%m{k}"
     return [*lines, f"  store {memory} {value}, ptr %a{k}, !llvm.access.group !0"]
-
-
-def arguments(rows: int, columns: int, places: Sequence[tuple[int, int]]) -> list[int]:
-    """Return what a kernel is called with: `places` are addresses and strides of rows, in bytes.
-
-    Where rows are named, the address of their numbers follows.
-    """
-    return [rows, columns, *(x for place in places for x in place)]

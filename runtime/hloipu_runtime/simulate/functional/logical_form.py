@@ -27,6 +27,7 @@ from hloipu_runtime.program.steps import (
 )
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
+from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
 
 
 def collapse(program: Program) -> Collapsed:
@@ -46,6 +47,7 @@ def _block(
     """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
     constants = dict(program.constants.values())
     nodes = _merged(program, list(_nodes(program, body, place)), results, constants)
+    nodes = with_whole_sorts(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
     own = set(given)
     for node in nodes:

@@ -5,10 +5,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core import native_expression
+from hloipu_runtime.codelets.core import expression_plan, native_expression
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_expression import NativeExpression, kept_buffers
+from hloipu_runtime.codelets.core.straight import run_calls
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
@@ -103,6 +104,31 @@ def test_operands_may_lie_as_they_like(first: str, sizes: tuple[int, ...]) -> No
         assert [a.strides for a in wanted] == [b.strides for b in made], second
 
 
+@pytest.mark.parametrize("element_type", ["f32", "bf16", "f16", "f8e4m3fn", "f8e8m0fnu"])
+def test_few_elements_go_through_kernels_and_numpy_in_turn(
+    element_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COMPILING_WORK", "LOADING_WORK"):
+        monkeypatch.setattr(native_expression, name, 0)
+    monkeypatch.setattr(expression_plan, "WHOLE_CALL_WORK", 0)
+    native_expression.native_expression.cache_clear()
+    generator = np.random.default_rng(4)
+    mixed = _mixed(element_type)
+    wide = Node("convert", (5,), "f32")
+    expression = mixed._replace(nodes=(*mixed.nodes, wide), results=(5, 6, 8, 9))
+    shapes, whole = [(12, 7), (7,), (12, 1)], (12, 7)
+    x = [some_values(element_type, int(np.prod(n)), generator).reshape(n) for n in shapes]
+    with computing():
+        wanted = [np.broadcast_to(a, whole) for a in by_numpy(expression, x)]
+        with native_kernels(Settings(keeps=False)):
+            straight = plan_of(expression).straight(shapes, whole)
+            assert straight is not None
+            made = run_calls(straight, len(x))(x, [None] * len(wanted))
+    several = [call for call in straight.calls if call.dtype is None]
+    assert several or element_type == "f8e8m0fnu"  # no kernel computes that one
+    assert [differences(a, b) for a, b in zip(wanted, made, strict=True)] == [0] * len(wanted)
+
+
 @pytest.mark.parametrize("size", [40, 1 << 15])
 def test_results_may_be_rows_of_larger_arrays(size: int) -> None:
     """As those of some tiles are, among others' parts: grid axes before the axes of a part."""
@@ -145,6 +171,6 @@ def _idle_bytes(native: NativeExpression) -> int:
 
 def _ready(expression: Expression) -> NativeExpression:
     """Return an expression of which so much was computed that compiling pays."""
-    native = NativeExpression(expression, gain=1)
+    native = NativeExpression(expression)
     native.count(1 << 40)
     return native

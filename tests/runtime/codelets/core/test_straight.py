@@ -48,11 +48,11 @@ def called(codelet: Codelet, operands: Sequence[Array], shapes: Sequence[tuple[i
             np.testing.assert_array_equal(made, call.function(*arguments))
         else:
             made = call.function(*arguments)
-        assert isinstance(made, np.ndarray)
-        assert made.shape == call.shape
-        if call.is_fresh:
-            arrays = [x for x in arguments if isinstance(x, np.ndarray)]
-            assert not any(np.may_share_memory(made, x) for x in arrays)
+        arrays = [x for x in arguments if isinstance(x, np.ndarray)]
+        for array in made if isinstance(made, list) else [made]:
+            assert isinstance(array, np.ndarray)
+            assert array.shape == call.shape
+            assert not call.is_fresh or not any(np.may_share_memory(array, x) for x in arrays)
         values[call.number] = made
     return [values[x] for x in straight.results]
 

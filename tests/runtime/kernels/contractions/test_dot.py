@@ -286,6 +286,20 @@ def test_matrices_of_any_layout_with_and_without_a_place(left: int, right: int, 
                 np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("lhs", "rhs"), [((24,), (24, 7)), ((24,), (7, 24)), ((5, 24), (24,))])
+def test_one_side_may_be_a_vector(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(8)
+    a, b = (generator.standard_normal(x).astype(np.float32) for x in (lhs, rhs))
+    dims = DotDimensions((), (), (lhs.index(24),), (rhs.index(24),))
+    assert is_matrix_product(lhs, rhs, dims, "f32")
+    wanted = np.tensordot(
+        a.astype(np.float64), b.astype(np.float64), (lhs.index(24), rhs.index(24))
+    )
+    for place in (None, np.full(wanted.shape, np.nan, np.float32)):
+        found = dotting(lhs, rhs, dims, "f32")(a, b, out=place)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_other_types_and_dimensions_are_those_of_dot_general() -> None:
     a = DRAWN.standard_normal((3, 4, 6)).astype(np.float32)
     b = DRAWN.standard_normal((3, 6, 2)).astype(np.float32)
