@@ -29,6 +29,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
 from hloipu_compiler.partition.spmd.links import (
+    ALIASES,
     Direction,
     Link,
     Links,
@@ -420,8 +421,11 @@ class _Engine:
         """
         entry = self.module.entry
         ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
+        own = ((link.arrays, link.opcode) for link in self.all_links if link.key == ends[-1])
+        made_of = {arrays[1]: arrays[0] for arrays, opcode in own if opcode in ALIASES}
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
-            given, (owner, position) = self.base[array], self.links.owners[array][0]
+            given = self.base[array] or self.base[made_of.get(array, array)]
+            owner, position = self.links.owners[array][0]
             if self.module.computation[owner].instructions[position].opcode in CALLING:
                 continue
             for d, parts in enumerate(self.dimensions[array]):
