@@ -229,10 +229,14 @@ class _Reader:
     def _common_axes(self) -> DeviceAxes:
         each = [s for shardings in self.texts.values() for s in shardings]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
-        meshes = [*self.meshes.values(), *(n.mesh for n in named)]
-        meshes = list(dict.fromkeys(m for m in meshes if not m.is_maximal and m.device_count > 1))
         tiles = [s for s in each if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
+        meshes = [n.mesh for n in named if not n.mesh.is_maximal and n.mesh.device_count > 1]
         counts = {m.device_count for m in meshes} | {s.device_count or 0 for s in tiles}
+        # A mesh of other devices of which no sharding speaks says nothing.
+        unused = [m for m in self.meshes.values() if not m.is_maximal and m.device_count > 1]
+        meshes = [*(m for m in unused if not counts or m.device_count in counts), *meshes]
+        meshes = list(dict.fromkeys(meshes))
+        counts |= {m.device_count for m in meshes}
         if len(counts) > 1:
             raise AxisFault(f"they are for {' and for '.join(map(str, sorted(counts)))} devices")
         stated = self.module.attributes.integer("num_partitions", 1)
@@ -248,7 +252,7 @@ class _Reader:
         return replace(common, names=tuple(names.items()))
 
     def _reorder(self) -> int:
-        """Number devices anew from 0, and give orders that no mesh then has that of their numbers.
+        """Count devices anew from 0, and give orders that no mesh then has that of their numbers.
 
         Return how many shardings that changes. Where no manual region names devices, the device
         that has a block is nothing that a value depends on.
