@@ -177,14 +177,20 @@ class _Engine:
     def _borders(self) -> None:
         """Give values at the borders of manual regions their stated shardings.
 
-        Inside, the parts that are manual are taken away, and bar all others from their use.
+        Outside, manual axes divide what they are stated to divide, and nothing else. Inside, the parts that are manual are taken away, and bar all others from their use.
         GSPMD's state the one side, that of the result.
         """
         for (name, position), results in self.links.results.items():
             op = self.module.computation[name].instructions[position]
-            if op.attributes.text("custom_call_target") in (GSPMD_IN, GSPMD_OUT):
+            target = op.attributes.text("custom_call_target")
+            if target in (GSPMD_IN, GSPMD_OUT):
                 given = self.links.results[name, op.operands[0]]
                 for array, own in zip(given, results, strict=True):
+                    outer, inner = (array, own) if target == GSPMD_IN else (own, array)
+                    known = self.base[inner]
+                    if self.base[outer] is not None:
+                        manual = known.manual if known is not None else 0
+                        self.used[outer] |= manual or self.axes.everything
                     rule = region_rule(self.links.shapes[array], self.links.shapes[own])
                     self.all_links.append(Link((name, position), rule, (array, own), "region"))
         for key, border in self.stated.borders.items():
@@ -194,7 +200,8 @@ class _Engine:
             op = self.module.computation[name].instructions[position]
             results = self.links.results[key]
             operands = tuple(a for i in op.operands for a in self.links.results[name, i])
-            for number, whole in enumerate(border.wholes):
+            for number, stated in enumerate(border.wholes):
+                whole = replace(stated, replicated=stated.replicated | border.manual)
                 inner = _inside(whole, border.manual)
                 result = results[number]
                 self._give(result, inner if border.enters else whole)
