@@ -15,6 +15,7 @@ from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.partition.spmd.factor_parts import factor_places
 from hloipu_compiler.partition.spmd.reading import GROUP, Key, Stated
 from hloipu_runtime.frozen import dataclass
 
@@ -283,16 +284,6 @@ class _Linking:
             known = first.setdefault(group, array)
             if known != array:
                 self._hand_on(key, known, array, _GROUP)
-
-
-def factor_places(rule: DimensionRule) -> list[list[tuple[int, int, int]]]:
-    """Return for each factor the arrays, dimensions and places in them that have it."""
-    places: list[list[tuple[int, int, int]]] = [[] for _ in rule.factors]
-    for array, dimensions in enumerate((*rule.operands, *rule.results)):
-        for d, numbers in enumerate(dimensions):
-            for k, factor in enumerate(numbers):
-                places[factor].append((array, d, k))
-    return places
 
 
 def _applies(x: Instruction) -> bool:

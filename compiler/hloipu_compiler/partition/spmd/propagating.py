@@ -22,7 +22,6 @@ Source: openxla/shardy `docs/propagation.md`,
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -32,13 +31,18 @@ from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
+from hloipu_compiler.partition.spmd.factor_parts import (
+    Axes,
+    factor_places,
+    parts_along,
+    prod_sizes,
+)
 from hloipu_compiler.partition.spmd.links import (
     ALIASES,
     Direction,
     Link,
     Links,
     StatePairs,
-    factor_places,
     identity_rule,
     links_of,
     region_rule,
@@ -57,8 +61,6 @@ CALLING = frozenset("while conditional call".split())
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
 """Opcodes with nothing to do where all arrays are divided alike."""
 _FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
-
-Axes = tuple[int, ...]
 
 
 class Candidate(NamedTuple):
@@ -177,7 +179,8 @@ class _Engine:
     def _borders(self) -> None:
         """Give values at the borders of manual regions their stated shardings.
 
-        Outside, manual axes divide what they are stated to divide, and nothing else. Inside, the parts that are manual are taken away, and bar all others from their use.
+        Outside, manual axes divide what they are stated to divide, and nothing else. Inside, the
+        parts that are manual are taken away, and bar all others from their use.
         GSPMD's state the one side, that of the result.
         """
         for (name, position), results in self.links.results.items():
@@ -467,58 +470,6 @@ class _Engine:
                 kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
                 self.dimensions[array][d] = parts[: max(kept, said)]
-
-
-def parts_along(
-    axes: DeviceAxes, rule: DimensionRule, arrays: Sequence[Sequence[Axes]]
-) -> dict[tuple[int, int], Axes]:
-    """Return the parts that each array has along each factor of a rule, where it has any.
-
-    `arrays`: the parts of each dimension of operands and results. The keys are the number of the
-    array and of the factor.
-    """
-    parts_by_factor: dict[tuple[int, int], Axes] = {}
-    for array, dimensions in enumerate((*rule.operands, *rule.results)):
-        for d, parts in enumerate(arrays[array]):
-            if not parts:
-                continue
-            numbers = dimensions[d]
-            if len(numbers) == 1:
-                parts_by_factor[array, numbers[0]] = parts
-                continue
-            for number, own in _split(axes, rule, numbers, parts):
-                parts_by_factor[array, number] = own
-    return parts_by_factor
-
-
-def _split(
-    axes: DeviceAxes, rule: DimensionRule, numbers: Sequence[int], parts: Axes
-) -> Iterable[tuple[int, Axes]]:
-    """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
-    at = 0
-    if rule.kind(numbers[0]) is FactorKind.PERMUTATION:
-        yield numbers[0], parts
-        return
-    for k, number in enumerate(numbers):
-        left, start = rule.factors[number].size, at
-        while at < len(parts) and left > 1:
-            size = axes.sizes[parts[at]]
-            if left % size and k + 1 < len(numbers):
-                break
-            left //= size
-            at += 1
-        if at > start:
-            yield number, parts[start:at]
-        if left > 1 or at == len(parts):
-            return
-
-
-def prod_sizes(rule: DimensionRule, numbers: Sequence[int]) -> int:
-    """Return the product of the sizes of some factors of a rule."""
-    product = 1
-    for number in numbers:
-        product *= rule.factors[number].size
-    return product
 
 
 def _inside(whole: AxisSharding, manual: int) -> AxisSharding:

@@ -326,6 +326,8 @@ class Writer:
         """Look at values as blocks along the manual axes, or the other way round."""
         region = self.whole.regions[key]
         inside = wanted if region.enters else tuple(block.split for block in given)
+        arrays = leaves_of(x.shape) if region.enters else self._operand_leaves(x)
+        inside = region.nested(inside, arrays, self.axes)
         outside = region.outside(inside)
         if outside is None:
             raise self.whole.refusal(
