@@ -76,7 +76,7 @@ def _clamped(column: Array, limit: int) -> Array:
     if column.dtype.kind == "u":
         # In the index's own dtype: a huge u64 would turn negative as int64.
         return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(np.int64)
-    wide = column.astype(np.int64)
+    wide = np.asarray(column).astype(np.int64)
     np.maximum(wide, _ZERO, out=wide)
     np.minimum(wide, _number(limit), out=wide)
     return wide

@@ -1,5 +1,7 @@
 """XLA's own calls: numbers in blocks with a scale, wide numbers in halves, rotations."""
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -72,7 +74,7 @@ def test_rotations(amount: int) -> None:
     np.testing.assert_array_equal(found, np.roll(x, amount, 1))
 
 
-_SHIFTED = {
+_SHIFTED: dict[str, tuple[str, str, Callable[[Array], list[Array]]]] = {
     "MultiRotate": (
         "f32[2,5], f32[2,5], f32[2,5], f32[2,5]", "dimension=1,left_amount=2,right_amount=1",
         lambda x: [np.roll(x, -k, 1) for k in (2, 1, 0, -1)],
@@ -97,7 +99,7 @@ _SHIFTED = {
 def test_shifted_copies(target: str) -> None:
     shapes, config, expected = _SHIFTED[target]
     x = drawn(2, 5)
-    operands = [x, np.float32(3)] if target == "MultiPad" else [x]
+    operands = [x, *([np.array(3, np.float32)] if target == "MultiPad" else [])]
     shape = shapes if ", " not in shapes else f"({shapes})"
     line = f'backend_config="{config}"'
     results = called(f"_SPMDInternalOp_{target}", operands, shape, line=line)

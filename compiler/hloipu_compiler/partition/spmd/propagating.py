@@ -189,11 +189,11 @@ class _Engine:
             if target in (GSPMD_IN, GSPMD_OUT):
                 given = self.links.results[name, op.operands[0]]
                 for array, own in zip(given, results, strict=True):
-                    outer, inner = (array, own) if target == GSPMD_IN else (own, array)
-                    known = self.base[inner]
-                    if self.base[outer] is not None:
-                        manual = known.manual if known is not None else 0
-                        self.used[outer] |= manual or self.axes.everything
+                    outside, inside = (array, own) if target == GSPMD_IN else (own, array)
+                    region = self.base[inside]
+                    if self.base[outside] is not None:
+                        manual = region.manual if region is not None else 0
+                        self.used[outside] |= manual or self.axes.everything
                     rule = region_rule(self.links.shapes[array], self.links.shapes[own])
                     self.all_links.append(Link((name, position), rule, (array, own), "region"))
         for key, border in self.stated.borders.items():
