@@ -21,6 +21,7 @@ from tests.support.poplar_small import WEIGHTS, changed, elements
 from tests.support.poplar_small import trained as small_trained
 
 pytest.importorskip("jax")
+import jax
 from jax.sharding import PartitionSpec as P
 
 from tests.support.sharded_steps import (
@@ -125,6 +126,25 @@ def test_divided_steps_are_cut(step: Sharded, cut: str, tmp_path: Path) -> None:
             session.load_state(tmp_path / "end")
             last = program.program.replicas - 1
             assert_close([*session.state(last).values()], expected)
+
+
+@pytest.mark.parametrize("cut", ["micro-batches", "replicas"])
+def test_gradients_in_blocks_of_weights_that_are_whole(step: Sharded, cut: str) -> None:
+    """New values come out of all-gathers, which are of the update."""
+
+    def descended(p: Any, x: Any, y: Any) -> Any:
+        value, grads = jax.value_and_grad(loss)(p, x, y)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, p, grads), value
+
+    weights, (x, y), columns = step.arguments[0]["p"], BATCHES, P(None, "model")
+    whole = Sharded(descended, (weights, x[0], y[0]), (P(), columns, columns), donated=(0,))
+    program = hloipu.compile(whole.text, feed={"data": (3, 4)}, **CUTS[cut])
+    grads = [jax.grad(loss)(weights, x[n], y[n]) for n in (0, 1)]
+    expected = jax.tree.map(lambda w, g, h: w - 0.05 * (g + h), weights, *grads)
+    given: Any = {"infeeds": {"data": tuple(a[:2] for a in BATCHES)}, "mode": "functional"}
+    with program.session(state=whole.leaves[:3], **given) as session:
+        session.run(1)
+        assert_close([*session.state().values()], jax.tree.leaves(expected))
 
 
 def test_stages_share_the_layers_of_divided_arrays(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Arrays cut into the blocks of devices, by a sharding's axes and nothing of the compiler's."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -59,12 +60,12 @@ def check_on_devices(
         for ours, whole, split in zip(found[device], expected, results, strict=True):
             theirs = block_of(known.axes, device, split, whole)
             ours = ours[tuple(map(slice, theirs.shape))]
-            most = max(tolerance, _few_roundings(ours))
+            most = max(tolerance, few_roundings(ours.dtype))
             np.testing.assert_allclose(ours, theirs, rtol=most, atol=most)
     return local
 
 
-def _few_roundings(array: Array) -> float:
+def few_roundings(kind: "np.dtype[Any]") -> float:
     """Return what sums in another order may differ by, relatively: 4 roundings of the type."""
-    is_float = "float" in array.dtype.name
-    return 4 * float(ml_dtypes.finfo(array.dtype).eps) if is_float else 0.0  # type: ignore[no-untyped-call]
+    is_float = "float" in kind.name
+    return 4 * float(ml_dtypes.finfo(kind).eps) if is_float else 0.0  # type: ignore[no-untyped-call]

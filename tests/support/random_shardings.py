@@ -11,12 +11,18 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
 MESHES = ((2,), (3,), (4,), (2, 2), (2, 3), (8,), (2, 4), (2, 2, 2))
 
 
-def with_random_shardings(module: Module, draws: np.random.Generator) -> Module:
-    """Return the module with shardings of parameters, and often of the root, on one mesh."""
+def with_random_shardings(
+    module: Module, draws: np.random.Generator, inside: float = 0.0
+) -> Module:
+    """Return the module with shardings of parameters, and often of the root, on one mesh.
+
+    `inside`: the share of the entry's other ops that state one as well.
+    """
     mesh = MESHES[draws.integers(len(MESHES))]
     grid = np.arange(int(np.prod(mesh))).reshape(mesh).transpose(draws.permutation(len(mesh)))
     entry = module.entry
     shown = {*entry.parameters, *([entry.root] if draws.random() < 0.7 else ())}
+    shown |= {i for i in range(entry.root if inside else 0) if draws.random() < inside}
 
     def changed(position: int, x: Instruction) -> Instruction:
         if position not in shown:

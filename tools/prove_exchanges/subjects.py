@@ -1,6 +1,7 @@
 """The programs that are tampered with, compiled.
 
-Samples, conformance cases, random programs, and training steps cut over IPUs and replicas.
+Samples, conformance cases, random programs, some of them divided between IPUs, and training steps
+cut over IPUs and replicas.
 """
 
 from collections.abc import Collection, Iterator
@@ -12,16 +13,19 @@ from hloipu.api import compile_verified
 from hloipu.inputs import flat
 from hloipu.options.resolve import resolve
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.program.program import Array
+from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.simulate.run.ports import given_arrays
 from tools.conformance.values import inputs_of
 from tools.conformance.workers import chosen_cases
 from tools.fuzz_programs.program import generate
+from tools.fuzz_spmd.judging import drawn as sharded
 from tools.prove_exchanges.cut_steps import cut_steps
-from tools.prove_exchanges.inputs import of_one
+from tools.prove_exchanges.inputs import Given
 from tools.prove_exchanges.places import Subject
 
 SAMPLES = Path(__file__).resolve().parents[2] / "hlo_samples"
@@ -36,6 +40,10 @@ EVERY_LARGE = 8
 """One in so many cases and random programs goes to the machine of 1,472 tiles."""
 
 
+EVERY_DIVIDED = 3
+"""One in so many random programs is followed by one that is divided between IPUs."""
+_MOST_DRAWN = 100_000
+"""More random programs than are drawn of one seed."""
 EVERY_CUT = 4
 """One in so many programs is a training step that is cut."""
 
@@ -80,10 +88,15 @@ def _compiled(text: Text, machine: str) -> list[Subject]:
         program = compile_verified(module, options)
     except UnsupportedError:
         return []
-    if program.program.participants > 1:
+    participants = program.program.participants
+    inputs: tuple[Given, ...] = ()
+    if text.arguments is not None:
+        seen = seen_by_users(program.program)
+        arrays = given_arrays(seen.parameters, text.arguments)
+        each = [seen.into_pieces(seen.block_of(arrays, n)) for n in range(participants)]
+        inputs = (Given(tuple({k: (x,) for k, x in own.items()} for own in each)),)
+    if participants > 1 and not inputs:
         return []  # one engine by itself would wait for the others
-    ports = program.program.parameters
-    inputs = () if text.arguments is None else (of_one(given_arrays(ports, text.arguments)),)
     tiles = program.machine.chip.tiles_per_ipu
     subject = Subject(f"{text.name} on {machine}", program.program, tiles, inputs)
     return [subject] if subject.transfers else []
@@ -106,3 +119,8 @@ def _texts(count: int, seed: int, samples: Collection[str] | None) -> Iterator[T
         yield Text(case.name, case.text, machines, tuple(inputs_of(case)))
         drawn = generate(seed, number)
         yield Text(f"random {seed}:{number}", drawn.text, machines, tuple(drawn.arguments()))
+        if number % EVERY_DIVIDED == EVERY_DIVIDED - 1:
+            module, arguments = sharded(2 * (seed * _MOST_DRAWN + number) + 1)
+            yield Text(
+                f"divided {seed}:{number}", print_module(module), small[:1], tuple(arguments)
+            )

@@ -58,7 +58,7 @@ class Original:
         name, own, program = self.subject.name, self.subject.inputs, self.subject.program
         if number < len(own):
             return own[number]
-        if program.is_resident:
+        if program.is_resident or program.participants > 1:
             return varied(name, own[0], number)
         return inputs_for(name, program.parameters, number)
 

@@ -452,8 +452,9 @@ def _custom_call(draft: _Draft, attributes: Attributes) -> None:
             for name in names:
                 places.setdefault(name, []).append((array, d))
     for name, each in places.items():
-        kind = PASS_THROUGH if name in rule.shared else WHOLE
-        draft.add(REDUCTION if name in rule.reductions else kind, each, rule.sizes[name])
+        kind = PASS_THROUGH if name in rule.passed_through else WHOLE
+        kind = REDUCTION if name in rule.reductions else kind
+        draft.add(kind, each, rule.sizes[name], blocked=name in rule.blocked)
 
 
 _RULES: Mapping[str, _Rule] = {

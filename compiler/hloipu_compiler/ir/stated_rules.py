@@ -3,7 +3,8 @@
     #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=16, k=4}, reduction={j}, custom>
 
 JAX writes them for `custom_partitioning` and for calls into LAPACK. A factor that operands and
-results share passes through; any other that is not said to be a reduction is needed whole.
+results share passes through; any other that is not said to be a reduction is needed whole, and what
+is said to need replication or the elements of neighbours.
 Source: openxla/shardy `shardy/dialect/sdy/ir/attrs.td` (OpShardingRuleAttr).
 """
 
@@ -20,7 +21,7 @@ _ARRAY = re.compile(r"\[([^\[\]]*)\]")
 _FACTOR = re.compile(r"[a-z](?:_\d+)?")
 _SIZE = re.compile(r"([a-z](?:_\d+)?)\s*=\s*(\d+)")
 _BATCH = re.compile(r"\bnum_batch_dims=\"?([0-9]{1,3})\b")
-_REDUCTION = re.compile(r"\breduction=\{([^{}]*)\}")
+_KIND = re.compile(r"\b(reduction|need_replication|permutation|blocked_propagation)=\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,17 @@ class StatedRule:
     operand_count: int
     sizes: dict[str, int]
     reductions: frozenset[str]
+    whole: frozenset[str]
+    """Factors of which the call needs, or may need, all elements."""
+    blocked: frozenset[str]
+    """Factors along which shardings do not spread."""
 
     @property
-    def shared(self) -> frozenset[str]:
-        """Factors that operands and results have."""
+    def passed_through(self) -> frozenset[str]:
+        """Factors of which a range of the results follows from that of the operands."""
         sides = self.arrays[: self.operand_count], self.arrays[self.operand_count :]
         given, returned = ({f for array in side for d in array for f in d} for side in sides)
-        return frozenset(given & returned)
+        return frozenset(given & returned) - self.whole
 
     def fits(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Whether it is a rule for arrays of these sizes, operands before results."""
@@ -76,6 +81,12 @@ def stated_rule(text: str) -> StatedRule | None:
             arrays.append(tuple(tuple(_FACTOR.findall(d)) for d in each))
         sides.append(tuple(arrays))
     sizes = {name: int(n) for name, n in _SIZE.findall(match["sizes"])}
-    reductions = _REDUCTION.search(match["rest"])
-    names = frozenset(_FACTOR.findall(reductions[1])) if reductions else frozenset[str]()
-    return StatedRule((*sides[0], *sides[1]), len(sides[0]), sizes, names)
+    kinds = {
+        kind: frozenset(_FACTOR.findall(names)) for kind, names in _KIND.findall(match["rest"])
+    }
+    none = frozenset[str]()
+    return StatedRule(
+        (*sides[0], *sides[1]), len(sides[0]), sizes, kinds.get("reduction", none),
+        kinds.get("need_replication", none) | kinds.get("permutation", none),
+        kinds.get("blocked_propagation", none),
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hloipu_compiler.ir.attributes import Attributes
+from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -112,15 +112,24 @@ def _batched(draft: Draft, op: Instruction, names: _Names, place: int) -> Instru
         names.batch: tuple(sorted(pairs)),
         names.rows: tuple(pairs[d] for d in sorted(pairs)),
     }
-    indices = _rejoined(draft, joined, [i for i, _ in kept], along)
+    # All components of an index are divided alike along the rows.
+    says = (joined, *(instructions[i] for i in components))
+    stated = next((s for x in says if (s := _stated(x))), {})
+    indices = _rejoined(draft, joined, [i for i, _ in kept], along, stated)
     operands = (*op.operands[:place], indices, *op.operands[place + 1 :])
     sorted_alone = {"indices_are_sorted": False} if "indices_are_sorted" in attributes else {}
     return op._replace(operands=operands, attributes=attributes.replaced(**changed, **sorted_alone))
 
 
-def _rejoined(draft: Draft, like: Instruction, components: Sequence[int], along: int) -> int:
-    """Return the components that are left as one array, divided as the text says of all."""
-    stated = {name: like.attributes[name] for name in _STATED if name in like.attributes}
+def _stated(op: Instruction) -> dict[str, Value]:
+    return {name: op.attributes[name] for name in _STATED if name in op.attributes}
+
+
+def _rejoined(
+    draft: Draft, like: Instruction, components: Sequence[int], along: int,
+    stated: dict[str, Value],
+) -> int:  # fmt: skip
+    """Return the components that are left as one array, divided as the text says."""
     if len(components) == 1 and not stated:
         return components[0]
     assert isinstance(like.shape, ArrayShape)

@@ -1,9 +1,10 @@
-"""XLA's own calls: numbers in blocks with a scale, wide numbers in halves, rotations.
+"""XLA's own calls: numbers in blocks with a scale, wide numbers in halves, shifted copies.
 
 Blocks: openxla/xla: xla/service/gpu/transforms/block_scaling_rewriter.cc (BuildQuantize,
 BuildDequantize, BuildBlockScaledDot), as `jax.nn.scaled_dot_general` is lowered for GPUs. Halves:
-xla/service/sharding_propagation_test.cc (X64Combine). Rotations:
-xla/service/spmd/custom_call_handler.cc.
+xla/service/sharding_propagation_test.cc (X64Combine). Rotated and wrapped, sliced, padded:
+xla/service/spmd/custom_call_handler.cc, spmd_partitioner_test.cc (CustomCallMulti*), and
+EnzymeAD/Enzyme-JAX: test/lit_tests/communication (multi_slice, multi_pad).
 """
 
 import re
@@ -15,7 +16,8 @@ from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
 from hloipu_runtime.kernels.core.storage import user_dtype
 
-_NUMBERS = re.compile(r"\b([a-z]+)=([0-9]{1,18})\b")
+_NUMBERS = re.compile(r"\b([a-z_]+)=([0-9]{1,18})\b")
+_LISTS = re.compile(r"\b([a-z_]+)=\[([0-9, ]*)\]")
 
 
 def _in_blocks(call: Call, scale: Value, dims: Sequence[int]) -> Value:
@@ -92,13 +94,84 @@ def _half(call: Call) -> Sequence[Value]:
     return [high.unary("is-finite", "pred").chosen(rest, 0.0, x).converted(kind)]
 
 
+def _said(call: Call, *names: str) -> list[int]:
+    """Return numbers of the configuration, of which the first is a dimension of the operand."""
+    said = dict(_NUMBERS.findall(call.instruction.backend_config))
+    call.need(said.keys() >= set(names), f"its configuration has no {' or no '.join(names)}")
+    d, *others = (int(said[name]) for name in names)
+    x = call.operands[0]
+    call.need(d < x.rank and x.dims[d] > 0, f"its dimension is {d}, of {x.dims}")
+    return [d, *others]
+
+
+def _rotated_left(x: Value, d: int, amount: int) -> Value:
+    first, n = amount % x.dims[d], x.dims[d]
+    return x.sliced(d, first, n).joined([x.sliced(d, 0, first)], d) if first else x
+
+
 @formula("_SPMDInternalOp_RotateRight")
 def _rotate(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
-    said = dict(_NUMBERS.findall(call.instruction.backend_config))
-    call.need({"dimension", "amount"} <= said.keys(), "its dimension and amount are missing")
-    d, amount = int(said["dimension"]), int(said["amount"])
-    call.need(d < x.rank and x.dims[d] > 0, f"it rotates dimension {d} of {x.dims}")
+    d, amount = _said(call, "dimension", "amount")
+    return [_rotated_left(x, d, -amount)]
+
+
+@formula("_SPMDInternalOp_MultiRotate")
+def _rotate_each(call: Call) -> Sequence[Value]:
+    """Rotate by each amount, from the most to the left to the most to the right."""
+    (x,) = call.takes(1)
+    d, left, right = _said(call, "dimension", "left_amount", "right_amount")
+    call.need(len(call.results) == left + right + 1, f"it has {len(call.results)} results")
+    return [_rotated_left(x, d, amount) for amount in range(left, -right - 1, -1)]
+
+
+@formula("_SPMDInternalOp_Wrap")
+def _wrap(call: Call) -> Sequence[Value]:
+    """Put the end before the beginning, and the beginning behind the end."""
+    (x,) = call.takes(1)
+    d, left, right = _said(call, "dimension", "left_amount", "right_amount")
     n = x.dims[d]
-    first = n - amount % n
-    return [x] if first == n else [x.sliced(d, first, n).joined([x.sliced(d, 0, first)], d)]
+    call.need(max(left, right) <= n, f"it wraps {left} and {right} of {n}")
+    parts = [(n - left, n)] * (left > 0) + [(0, n)] + [(0, right)] * (right > 0)
+    first, *rest = (x.sliced(d, *part) for part in parts)
+    return [first.joined(rest, d) if rest else first]
+
+
+@formula("_SPMDInternalOp_MultiSlice")
+def _slices(call: Call) -> Sequence[Value]:
+    """Take a slice, and those that begin and end one, two, ... elements later."""
+    (x,) = call.takes(1)
+    d, amount = _said(call, "dimension", "amount")
+    lists = dict(_LISTS.findall(call.instruction.backend_config))
+    names = ("start_indices", "limit_indices", "strides")
+    each = [[int(n) for n in lists.get(name, "").split(",") if n.strip()] for name in names]
+    call.need(all(len(own) == x.rank for own in each), f"it slices {x.dims} by {lists}")
+    call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
+    ranges = list(zip(*each, strict=True))
+    for k, (n, (start, limit, stride)) in enumerate(zip(x.dims, ranges, strict=True)):
+        last = limit + amount * (k == d)
+        call.need(start <= limit and last <= n and stride > 0, f"it slices up to {last} of {n}")
+    slices = []
+    for shift in range(amount + 1):
+        start, limit, stride = ranges[d]
+        own = [*ranges[:d], (start + shift, limit + shift, stride), *ranges[d + 1 :]]
+        dims = [-(-(b - a) // c) for a, b, c in own]
+        said = ", ".join(f"[{a}:{b}:{c}]" for a, b, c in own)
+        slices.append(call.text.add("slice", x.kind, dims, x.name, f"slice={{{said}}}"))
+    return slices
+
+
+@formula("_SPMDInternalOp_MultiPad")
+def _pads(call: Call) -> Sequence[Value]:
+    """Pad by one number of elements, all before, one less before and one behind, ... all behind."""
+    x, value = call.takes(2)
+    d, amount = _said(call, "dimension", "amt")
+    call.need(not value.rank and value.kind == x.kind, f"it pads {x.kind} with {value.kind}")
+    call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
+    dims = [n + amount * (k == d) for k, n in enumerate(x.dims)]
+    pads = []
+    for low in range(amount, -1, -1):
+        said = "x".join(f"{low}_{amount - low}" if k == d else "0_0" for k in range(x.rank))
+        operands = f"{x.name}, {value.name}"
+        pads.append(call.text.add("pad", x.kind, dims, operands, f"padding={said}"))
+    return pads

@@ -12,6 +12,7 @@ from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.ir import dimension_rules
 from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.ops import OPS, Trait, with_trait
+from hloipu_compiler.ir.stated_rules import stated_rule
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.cutting import Cutting
 from tests.support.texts_ops import all_rows
@@ -214,3 +215,13 @@ def test_only_ops_that_reorder_dimensions_have_an_order() -> None:
     for text in ("f32[3,2] reshape(f32[2,3])", "f32[2,3] reverse(f32[2,3]), dimensions={0}",
                  "f32[2,3] broadcast(f32[3]), dimensions={1}"):  # fmt: skip
         assert rule(text).order() is None
+
+
+def test_what_a_text_says_of_factors() -> None:
+    rule = stated_rule(
+        "#sdy.op_sharding_rule<([i, j, k, l])->([i, j, k]) {i=8, j=8, k=8, l=2} reduction={l} "
+        "need_replication={j} permutation={k} blocked_propagation={i, k}, custom>"
+    )
+    assert rule is not None
+    kinds = (rule.passed_through, rule.whole, rule.reductions, rule.blocked)
+    assert list(map(sorted, kinds)) == [["i"], ["j", "k"], ["l"], ["i", "k"]]

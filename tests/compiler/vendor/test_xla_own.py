@@ -1,5 +1,7 @@
 """XLA's own calls: numbers in blocks with a scale, wide numbers in halves, rotations."""
 
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -70,6 +72,39 @@ def test_rotations(amount: int) -> None:
     x = drawn(2, 5)
     (found,) = called("_SPMDInternalOp_RotateRight", [x], "f32[2,5]", line=said)
     np.testing.assert_array_equal(found, np.roll(x, amount, 1))
+
+
+_SHIFTED: dict[str, tuple[str, str, Callable[[Array], list[Array]]]] = {
+    "MultiRotate": (
+        "f32[2,5], f32[2,5], f32[2,5], f32[2,5]", "dimension=1,left_amount=2,right_amount=1",
+        lambda x: [np.roll(x, -k, 1) for k in (2, 1, 0, -1)],
+    ),
+    "Wrap": (
+        "f32[2,8]", "dimension=1,left_amount=2,right_amount=1",
+        lambda x: [np.pad(x, ((0, 0), (2, 1)), "wrap")],
+    ),
+    "MultiSlice": (
+        "f32[1,2], f32[1,2]",
+        "dimension=1,amount=1,start_indices=[1,0],limit_indices=[2,3],strides=[1,2],bufferize=0",
+        lambda x: [x[1:2, :3:2], x[1:2, 1:4:2]],
+    ),
+    "MultiPad": (
+        "f32[2,7], f32[2,7], f32[2,7]", "dimension=1,amt=2,bufferize=0",
+        lambda x: [np.pad(x, ((0, 0), (k, 2 - k)), constant_values=3) for k in (2, 1, 0)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", _SHIFTED)
+def test_shifted_copies(target: str) -> None:
+    shapes, config, expected = _SHIFTED[target]
+    x = drawn(2, 5)
+    operands = [x, *([np.array(3, np.float32)] if target == "MultiPad" else [])]
+    shape = shapes if ", " not in shapes else f"({shapes})"
+    line = f'backend_config="{config}"'
+    results = called(f"_SPMDInternalOp_{target}", operands, shape, line=line)
+    for result, own in zip(results, expected(x), strict=True):
+        np.testing.assert_array_equal(result, own)
 
 
 def test_scales_that_do_not_fit_are_refused() -> None:

@@ -43,6 +43,14 @@ def test_starts_are_clamped_or_found_out_of_bounds(dtype: str, vector_dim: int) 
     )
 
 
+def test_one_vector_alone_names_a_row() -> None:
+    one = index_rows((1,), 0, (0,), (), {0: 4}, [(0, 1)])
+    assert one.clamped(np.array([9], np.int16)) == 4
+    found, valid = one.checked(np.array([3], np.int16))
+    assert found == 3
+    assert valid is None
+
+
 def test_nothing_is_marked_where_all_are_inside() -> None:
     indices = np.array([[199, 0, 4], [0, 0, 0]], np.int32)
     found, valid = rows_of((2, 3), 1).checked(indices)

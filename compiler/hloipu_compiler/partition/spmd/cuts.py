@@ -35,8 +35,7 @@ from hloipu_compiler.partition.spmd.choosing import (
     candidates,
     cheapest,
 )
-from hloipu_compiler.partition.spmd.links import factor_places
-from hloipu_compiler.partition.spmd.propagating import parts_along
+from hloipu_compiler.partition.spmd.factor_parts import factor_places, parts_along
 from hloipu_compiler.partition.spmd.reshard_steps import Axes, Paths, Split, State
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_runtime.frozen import dataclass

@@ -13,7 +13,7 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.blocks import Block
 from hloipu_compiler.partition.spmd.cuts import Cut, is_neutral, whole_cut
-from hloipu_compiler.partition.spmd.propagating import parts_along
+from hloipu_compiler.partition.spmd.factor_parts import parts_along
 from hloipu_compiler.partition.spmd.reshard_steps import Axes, Split
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 

@@ -15,6 +15,7 @@ from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.partition.spmd.factor_parts import factor_places
 from hloipu_compiler.partition.spmd.reading import GROUP, Key, Stated
 from hloipu_runtime.frozen import dataclass
 
@@ -64,7 +65,8 @@ StatePairs = Sequence[tuple[int, int]]
 """Numbers of a parameter and of the result that is its next value, arrays counted."""
 
 _HANDED_ON = frozenset("opt-barrier domain copy".split())
-_ALIASES = frozenset("tuple get-tuple-element".split())
+ALIASES = frozenset("tuple get-tuple-element".split())
+"""Opcodes whose results are arrays of their operands."""
 _EDGE, _GROUP = "edge", "group"
 
 
@@ -108,6 +110,8 @@ class _Linking:
         self.stated = stated
         self.found = Links([], [], {}, {}, [], {})
         self.identities: dict[ArrayShape, DimensionRule] = {}
+        self.results: Key = (module.entry.name, module.entry.root)
+        """What the entry gives, which need not be divided as what it is made of."""
 
     def links(self, state: StatePairs) -> Links:
         """Walk over all computations that run, callees before their callers."""
@@ -163,7 +167,7 @@ class _Linking:
     def _walk(self, computation: Computation, position: int, x: Instruction) -> None:
         key = (computation.name, position)
         operands = self._operands(computation, x)
-        if x.opcode in _ALIASES and key not in self.stated.shardings:
+        if x.opcode in ALIASES and key not in self.stated.shardings and key != self.results:
             self.found.results[key] = operands[self._slice(computation, x, len(operands))]
             return
         results = tuple(self._array(key, i, leaf) for i, leaf in enumerate(leaves_of(x.shape)))
@@ -171,7 +175,7 @@ class _Linking:
         if _is_cheap(computation, x):
             for array in results:
                 self.found.uses[array] = []
-        if x.opcode in _ALIASES:
+        if x.opcode in ALIASES:
             operands = operands[self._slice(computation, x, len(operands))]
         if x.attributes.called and not _applies(x):
             self._calls(key, x, operands, results)
@@ -208,7 +212,7 @@ class _Linking:
 
     def _hands_on(self, x: Instruction) -> bool:
         is_call = x.opcode == "custom-call" and x.attributes.text("custom_call_target") != GROUP
-        return x.opcode in _HANDED_ON or x.opcode in _ALIASES or (is_call and is_identity(x))
+        return x.opcode in _HANDED_ON or x.opcode in ALIASES or (is_call and is_identity(x))
 
     def _hand_on(
         self, key: Key, a: int, b: int, opcode: str, direction: Direction = Direction.BOTH
@@ -280,16 +284,6 @@ class _Linking:
             known = first.setdefault(group, array)
             if known != array:
                 self._hand_on(key, known, array, _GROUP)
-
-
-def factor_places(rule: DimensionRule) -> list[list[tuple[int, int, int]]]:
-    """Return for each factor the arrays, dimensions and places in them that have it."""
-    places: list[list[tuple[int, int, int]]] = [[] for _ in rule.factors]
-    for array, dimensions in enumerate((*rule.operands, *rule.results)):
-        for d, numbers in enumerate(dimensions):
-            for k, factor in enumerate(numbers):
-                places[factor].append((array, d, k))
-    return places
 
 
 def _applies(x: Instruction) -> bool:

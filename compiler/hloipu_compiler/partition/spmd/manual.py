@@ -7,14 +7,15 @@ Sources: openxla/xla `xla/service/spmd/shardy/constants.h`, `xla/service/spmd/sp
 (HandleCustomCall); openxla/shardy `shardy/dialect/sdy/ir/ops.td` (ManualComputationOp).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT, SHARDY_IN, is_border
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.partition.spmd.axes import AxisSharding
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes
 from hloipu_compiler.partition.spmd.propagating import Propagated
 from hloipu_compiler.partition.spmd.reading import Key
 from hloipu_compiler.partition.spmd.resharding import Resharding, Split, Splits
@@ -33,6 +34,20 @@ class Region:
     """Bits of the manual parts."""
     wholes: tuple[AxisSharding, ...]
     """Of the values outside, leaf by leaf."""
+
+    def nested(self, inside: Splits, arrays: Sequence[ArrayShape], axes: DeviceAxes) -> Splits:
+        """Return splits of values inside whose blocks are blocks of those outside as well.
+
+        `arrays`: the values inside. Sizes that do not divide would end in padding once for each
+        place along the manual axes, but outside once.
+        """
+        return tuple(
+            tuple(
+                axes.even(own, n) if any(self.manual >> p & 1 for p in stated) else own
+                for stated, own, n in zip(whole.dimensions, split, array.dimensions, strict=True)
+            )
+            for whole, split, array in zip(self.wholes, inside, arrays, strict=True)
+        )
 
     def outside(self, inside: Splits) -> Splits | None:
         """Return the splits of values outside; None where manual axes are not the major ones."""

@@ -9,16 +9,19 @@ moved between devices before the op, so the axes win whose holders have the most
 factor: all operands and results that have these axes along it); ties go to more blocks, then to the
 earlier factor. Rounds let what never moves data decide first:
 
-    0  elementwise ops, reshapes, transposes, edges of loops, calls and branches
-    1  all ops along factors that pass through, broadcasts only from their results
-    2  all ops, along all factors
+    0  elementwise ops, reshapes, transposes, edges of loops, calls and branches, whose operands
+       nothing else reads
+    1  all of these
+    2  all ops along factors that pass through, broadcasts only from their results
+    3  all ops along all factors, broadcasts only from their results
+    4  all ops, along all factors
 
 Dimensions of a later priority are seen after all rounds of the priorities before them.
 Source: openxla/shardy `docs/propagation.md`,
 `shardy/dialect/sdy/transforms/propagation/op_priority_propagation.cc` (rounds).
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -28,12 +31,18 @@ from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
+from hloipu_compiler.partition.spmd.factor_parts import (
+    Axes,
+    factor_places,
+    parts_along,
+    prod_sizes,
+)
 from hloipu_compiler.partition.spmd.links import (
+    ALIASES,
     Direction,
     Link,
     Links,
     StatePairs,
-    factor_places,
     identity_rule,
     links_of,
     region_rule,
@@ -41,7 +50,7 @@ from hloipu_compiler.partition.spmd.links import (
 from hloipu_compiler.partition.spmd.reading import CONSTRAINT, RESULT, Key, Stated
 from hloipu_runtime.frozen import dataclass
 
-_ROUNDS = 3
+_ROUNDS = 5
 _FIRST = ELEMENTWISE | frozenset(
     "reshape transpose edge group copy opt-barrier domain tuple get-tuple-element custom-call map"
     " border region".split()
@@ -52,8 +61,6 @@ CALLING = frozenset("while conditional call".split())
 _ALIKE = ELEMENTWISE | frozenset("edge group copy custom-call border".split())
 """Opcodes with nothing to do where all arrays are divided alike."""
 _FIRST_FORWARD = frozenset({"dynamic-slice", "dynamic-update-slice"})
-
-Axes = tuple[int, ...]
 
 
 class Candidate(NamedTuple):
@@ -134,6 +141,12 @@ class _Engine:
         for number, link in enumerate(self.all_links):
             for array in dict.fromkeys(link.arrays):
                 self.around[array].append(number)
+        reads = Counter(a for link in self.all_links for a in _operands(link))
+        self.shared = [
+            any(reads[a] > 1 and self.links.shapes[a].dimensions for a in _operands(link))
+            for link in self.all_links
+        ]
+        """Of each link whether others read what it reads."""
 
     # ---- what the text states ---------------------------------------------------------------
 
@@ -166,14 +179,21 @@ class _Engine:
     def _borders(self) -> None:
         """Give values at the borders of manual regions their stated shardings.
 
-        Inside, the parts that are manual are taken away, and bar all others from their use.
+        Outside, manual axes divide what they are stated to divide, and nothing else. Inside, the
+        parts that are manual are taken away, and bar all others from their use.
         GSPMD's state the one side, that of the result.
         """
         for (name, position), results in self.links.results.items():
             op = self.module.computation[name].instructions[position]
-            if op.attributes.text("custom_call_target") in (GSPMD_IN, GSPMD_OUT):
+            target = op.attributes.text("custom_call_target")
+            if target in (GSPMD_IN, GSPMD_OUT):
                 given = self.links.results[name, op.operands[0]]
                 for array, own in zip(given, results, strict=True):
+                    outside, inside = (array, own) if target == GSPMD_IN else (own, array)
+                    region = self.base[inside]
+                    if self.base[outside] is not None:
+                        manual = region.manual if region is not None else 0
+                        self.used[outside] |= manual or self.axes.everything
                     rule = region_rule(self.links.shapes[array], self.links.shapes[own])
                     self.all_links.append(Link((name, position), rule, (array, own), "region"))
         for key, border in self.stated.borders.items():
@@ -183,7 +203,8 @@ class _Engine:
             op = self.module.computation[name].instructions[position]
             results = self.links.results[key]
             operands = tuple(a for i in op.operands for a in self.links.results[name, i])
-            for number, whole in enumerate(border.wholes):
+            for number, stated in enumerate(border.wholes):
+                whole = replace(stated, replicated=stated.replicated | border.manual)
                 inner = _inside(whole, border.manual)
                 result = results[number]
                 self._give(result, inner if border.enters else whole)
@@ -303,37 +324,55 @@ class _Engine:
                     continue
                 del waiting[number]
                 self.touched.clear()
-                self._visit(self.all_links[number], round_number)
+                self._visit(number, round_number)
                 for other in self.touched:
                     if direction * other > direction * number:
                         heappush(now, direction * other)
             direction = -direction
 
-    def _visit(self, link: Link, round_number: int) -> None:
+    def _visit(self, number: int, round_number: int) -> None:
+        link = self.all_links[number]
         rule = link.rule
         direction = _direction(link, round_number)
-        if direction is Direction.NONE:
+        if direction is Direction.NONE or (not round_number and self.shared[number]):
             return
         known = self.dimensions[link.arrays[-1]]
         if link.opcode in _ALIKE and all(self.dimensions[a] == known for a in link.arrays):
             return
-        places = self.places.get(id(rule))
-        if places is None:
-            self.places[id(rule)] = places = factor_places(rule)
+        if id(rule) not in self.places:
+            self.places[id(rule)] = factor_places(rule)
         parts_by_factor = parts_along(self.axes, rule, [self.dimensions[a] for a in link.arrays])
         if not parts_by_factor:
             return
-        for candidate in self._by_price(link, rule, parts_by_factor, round_number):
-            factor, parts, _ = candidate
-            for array, d, k in places[factor]:
-                is_result = array >= len(rule.operands)
-                if direction is Direction.FORWARD and not is_result:
-                    continue
-                if direction is Direction.BACKWARD and is_result:
-                    continue
-                own = parts_by_factor.get((array, factor), ())
-                if len(own) < len(parts) and parts[: len(own)] == own:
-                    self._extend(link, (array, d, k), candidate, parts_by_factor)
+        order = self._by_price(link, rule, parts_by_factor, round_number)
+        sides = {Direction.FORWARD: (True,), Direction.BACKWARD: (False,)}
+        for of_results in sides.get(direction, (True, False)):
+            for candidate in order:
+                self._follow(link, candidate, parts_by_factor, of_results)
+
+    def _follow(
+        self,
+        link: Link,
+        candidate: Candidate,
+        parts_by_factor: dict[tuple[int, int], Axes],
+        of_results: bool,
+    ) -> None:
+        """Give a factor's parts to the results of an op, or to its operands.
+
+        An operand of an elementwise op follows another one no further than the result does.
+        """
+        factor, parts, _ = candidate
+        first = len(link.rule.operands)
+        if not of_results and link.opcode in ELEMENTWISE:
+            limit = parts_by_factor.get((first, factor), ())
+            if parts[: len(limit)] == limit:
+                parts = limit
+        for array, d, k in self.places[id(link.rule)][factor]:
+            own = parts_by_factor.get((array, factor), ())
+            is_behind = len(own) < len(parts) and parts[: len(own)] == own
+            if is_behind and (array >= first) is of_results:
+                chosen = candidate._replace(parts=parts)
+                self._extend(link, (array, d, k), chosen, parts_by_factor)
 
     def _by_price(
         self,
@@ -347,7 +386,7 @@ class _Engine:
         origins: dict[tuple[int, Axes], int] = {}
         for (array, factor), parts in parts_by_factor.items():
             known = rule.factors[factor]
-            if known.blocked or (round_number == 1 and known.kind is not FactorKind.PASS_THROUGH):
+            if known.blocked or (round_number == 2 and known.kind is not FactorKind.PASS_THROUGH):
                 continue
             key = (factor, parts)
             size = self.links.shapes[link.arrays[array]].byte_count
@@ -420,66 +459,17 @@ class _Engine:
         """
         entry = self.module.entry
         ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
+        own = ((link.arrays, link.opcode) for link in self.all_links if link.key == ends[-1])
+        made_of = {arrays[1]: arrays[0] for arrays, opcode in own if opcode in ALIASES}
         for array in {a for key in ends for a in self.links.results.get(key, ())}:
-            given, (owner, position) = self.base[array], self.links.owners[array][0]
+            given = self.base[array] or self.base[made_of.get(array, array)]
+            owner, position = self.links.owners[made_of.get(array, array)][0]
             if self.module.computation[owner].instructions[position].opcode in CALLING:
                 continue
             for d, parts in enumerate(self.dimensions[array]):
                 kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
                 said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
                 self.dimensions[array][d] = parts[: max(kept, said)]
-
-
-def parts_along(
-    axes: DeviceAxes, rule: DimensionRule, arrays: Sequence[Sequence[Axes]]
-) -> dict[tuple[int, int], Axes]:
-    """Return the parts that each array has along each factor of a rule, where it has any.
-
-    `arrays`: the parts of each dimension of operands and results. The keys are the number of the
-    array and of the factor.
-    """
-    parts_by_factor: dict[tuple[int, int], Axes] = {}
-    for array, dimensions in enumerate((*rule.operands, *rule.results)):
-        for d, parts in enumerate(arrays[array]):
-            if not parts:
-                continue
-            numbers = dimensions[d]
-            if len(numbers) == 1:
-                parts_by_factor[array, numbers[0]] = parts
-                continue
-            for number, own in _split(axes, rule, numbers, parts):
-                parts_by_factor[array, number] = own
-    return parts_by_factor
-
-
-def _split(
-    axes: DeviceAxes, rule: DimensionRule, numbers: Sequence[int], parts: Axes
-) -> Iterable[tuple[int, Axes]]:
-    """Yield the parts along each factor of a dimension; what cuts a factor unevenly ends it."""
-    at = 0
-    if rule.kind(numbers[0]) is FactorKind.PERMUTATION:
-        yield numbers[0], parts
-        return
-    for k, number in enumerate(numbers):
-        left, start = rule.factors[number].size, at
-        while at < len(parts) and left > 1:
-            size = axes.sizes[parts[at]]
-            if left % size and k + 1 < len(numbers):
-                break
-            left //= size
-            at += 1
-        if at > start:
-            yield number, parts[start:at]
-        if left > 1 or at == len(parts):
-            return
-
-
-def prod_sizes(rule: DimensionRule, numbers: Sequence[int]) -> int:
-    """Return the product of the sizes of some factors of a rule."""
-    product = 1
-    for number in numbers:
-        product *= rule.factors[number].size
-    return product
 
 
 def _inside(whole: AxisSharding, manual: int) -> AxisSharding:
@@ -489,12 +479,16 @@ def _inside(whole: AxisSharding, manual: int) -> AxisSharding:
     return replace(whole, dimensions=dimensions, manual=manual, replicated=replicated)
 
 
+def _operands(link: Link) -> tuple[int, ...]:
+    return link.arrays[: len(link.rule.operands)]
+
+
 def _direction(link: Link, round_number: int) -> Direction:
     """Return what may follow what at an op, in one round."""
-    if round_number == 0:
+    if round_number < 2:
         if link.opcode in _FIRST_FORWARD:
             return Direction.FORWARD
         return link.direction if link.opcode in _FIRST else Direction.NONE
-    if round_number == 1 and link.repeats:
+    if round_number < 4 and link.repeats:
         return Direction.BACKWARD
     return link.direction

@@ -229,10 +229,14 @@ class _Reader:
     def _common_axes(self) -> DeviceAxes:
         each = [s for shardings in self.texts.values() for s in shardings]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
-        meshes = [*self.meshes.values(), *(n.mesh for n in named)]
-        meshes = list(dict.fromkeys(m for m in meshes if not m.is_maximal and m.device_count > 1))
         tiles = [s for s in each if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
+        meshes = [n.mesh for n in named if not n.mesh.is_maximal and n.mesh.device_count > 1]
         counts = {m.device_count for m in meshes} | {s.device_count or 0 for s in tiles}
+        # A mesh of other devices of which no sharding speaks says nothing.
+        unused = [m for m in self.meshes.values() if not m.is_maximal and m.device_count > 1]
+        meshes = [*(m for m in unused if not counts or m.device_count in counts), *meshes]
+        meshes = list(dict.fromkeys(meshes))
+        counts |= {m.device_count for m in meshes}
         if len(counts) > 1:
             raise AxisFault(f"they are for {' and for '.join(map(str, sorted(counts)))} devices")
         stated = self.module.attributes.integer("num_partitions", 1)
@@ -248,7 +252,7 @@ class _Reader:
         return replace(common, names=tuple(names.items()))
 
     def _reorder(self) -> int:
-        """Give orders of devices that no mesh of numbered devices has that of their numbers.
+        """Count devices anew from 0, and give orders that no mesh then has that of their numbers.
 
         Return how many shardings that changes. Where no manual region names devices, the device
         that has a block is nothing that a value depends on.
@@ -259,7 +263,9 @@ class _Reader:
             isinstance(s, Sharding) and ShardingKind.MANUAL in s.subgroups for s in shardings
         ):
             return 0
-        changed = {s: new for s in shardings if (new := _in_one_order(s)) != s}
+        listed = {d for s in shardings if isinstance(s, Sharding) for d in s.devices.listed}
+        place = {device: place for place, device in enumerate(sorted(listed))}
+        changed = {s: new for s in shardings if (new := _in_one_order(s, place)) != s}
         self.reordered = len(changed)
 
         def own(several: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
@@ -310,7 +316,41 @@ class _Reader:
                 borders[name, position] = Border(each, manual, enters)
             else:
                 shardings[name, position] = each
+        if not self.is_shardy:
+            self._let_choose(shardings)
         return Stated(axes, self.is_shardy, shardings, borders, self.groups, self.reordered)
+
+    def _let_choose(self, shardings: dict[Key, tuple[AxisSharding | None, ...]]) -> None:
+        """Open or close what the entry takes and gives, as the header lets propagation choose.
+
+        `{false}`, XLA's default, says nothing; Shardy's texts say it of each dimension. Source:
+        openxla/xla `xla/service/sharding_propagation.cc` (SupportSpatialPartitioning),
+        `xla/service/spmd/shardy/stablehlo_round_trip/stablehlo_import.cc` (openDims).
+        """
+        entry = self.module.entry
+        for border, positions in (("parameters", entry.parameters), ("output", (entry.root,))):
+            name = f"allow_spmd_sharding_propagation_to_{border}"
+            words = self.module.attributes.integers(name)
+            if words in ((), (False,)):
+                continue
+            leaves = {i: leaves_of(entry.instructions[i].shape) for i in positions}
+            count = sum(map(len, leaves.values()))
+            if len(words) == 1:
+                words = words * count
+            elif len(words) == len(positions):
+                each = zip(words, leaves.values(), strict=True)
+                words = tuple(word for word, own in each for _ in own)
+            if len(words) != count:
+                raise self._fault(f"{name} has {len(words)} words for {count} arrays", None)
+            rest = iter(words)
+            for i, own in leaves.items():
+                known = shardings.get((entry.name, i), (None,) * len(own))
+                chosen = tuple(
+                    _chosen(sharding, bool(next(rest)), len(leaf.dimensions))
+                    for sharding, leaf in zip(known, own, strict=True)
+                )
+                if any(chosen):
+                    shardings[entry.name, i] = chosen
 
     def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
         for mesh in self.meshes.values():
@@ -319,6 +359,15 @@ class _Reader:
                 places = [mesh.axis_position[name] for name in names]
                 return bits(p for place in places for p in axes.parts(own[place]))
         raise self._fault(f"no mesh has the axes {', '.join(names)}", x)
+
+
+def _chosen(sharding: AxisSharding | None, is_free: bool, rank: int) -> AxisSharding | None:
+    """Return a sharding that is open where propagation may choose, and closed where it may not."""
+    if is_free and sharding is not None and sharding.device < 0:
+        return replace(sharding, closed=(False,) * rank)
+    if not is_free and sharding is None:
+        return AxisSharding(((),) * rank, (True,) * rank)
+    return sharding
 
 
 _LEAVING_OPEN = (CONSTRAINT, GSPMD_IN, GSPMD_OUT)
@@ -365,8 +414,11 @@ def _counts(listed: Sequence[int]) -> bool:
     return True
 
 
-def _in_one_order(sharding: AnySharding) -> AnySharding:
-    """Return a sharding of a mesh of devices in their own order."""
+def _in_one_order(sharding: AnySharding, place: Mapping[int, int]) -> AnySharding:
+    """Return a sharding of a mesh of devices in their own order.
+
+    `place`: of each device that some tile assignment lists, among all of these.
+    """
     if isinstance(sharding, NamedSharding):
         return replace(sharding, mesh=_numbered(sharding.mesh))
     if sharding.named is not None:
@@ -374,6 +426,9 @@ def _in_one_order(sharding: AnySharding) -> AnySharding:
     listed, count = sharding.devices.listed, sharding.device_count or 0
     if sharding.kind is not ShardingKind.TILED or len(set(listed)) != count:
         return sharding
+    if count == len(place):
+        listed = tuple(place[device] for device in listed)
+        sharding = replace(sharding, devices=DeviceOrder(listed=listed))
     try:
         tile_digits(sharding, ())
         fits = sorted(listed) == list(range(count))

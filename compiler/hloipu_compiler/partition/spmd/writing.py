@@ -98,6 +98,7 @@ class Writer:
         self.origins: list[tuple[Origin, ...]] = []
         """Of the same leaves: what they are made of, where an instruction only hands them on."""
         self.demands = {origin: dict(own) for origin, own in demands.items()}
+        self.ends: dict[Origin, Split] = {}
         self.barred = barred
         """What no reader is to take for made by others."""
 
@@ -123,6 +124,8 @@ class Writer:
 
     def written(self, results: Splits) -> Computation:
         """Return the computation, whose results are split so."""
+        if self.old.name == self.module.entry.name:
+            self.ends = self._ends(results)
         for position, x in enumerate(self.old.instructions):
             first = len(self.draft.made)
             self.blocks.append(self._written((self.old.name, position), x))
@@ -133,6 +136,29 @@ class Writer:
         leaves = self._moved(x, self.blocks[self.old.root], leaves_of(x.shape), results)
         root = self._packed(x, x.shape, iter(leaves))
         return replace(self.old, instructions=tuple(self.draft.made), root=root)
+
+    def _ends(self, results: Splits) -> dict[Origin, Split]:
+        """Return how what the program's results are made of is wanted: as these are divided.
+
+        What loops, branches and calls hand out is as it is inside of them.
+        """
+        leaves: list[tuple[Origin, ...]] = []
+        for position, x in enumerate(self.old.instructions):
+            given = tuple(origin for i in x.operands for origin in leaves[i])
+            if x.opcode == "tuple":
+                leaves.append(given)
+            elif x.opcode == "get-tuple-element":
+                leaves.append(given[self._element_leaves(x)])
+            else:
+                leaves.append(tuple((position, n) for n in range(len(leaves_of(x.shape)))))
+        ops, ends = self.old.instructions, zip(leaves[self.old.root], results, strict=True)
+        return {o: s for o, s in ends if ops[o[0]].opcode not in CALLING}
+
+    def _element_leaves(self, x: Instruction) -> slice:
+        """Return which leaves of its operand a get-tuple-element takes."""
+        shape = self.old.instructions[x.operands[0]].shape
+        assert isinstance(shape, TupleShape)
+        return leaf_range(shape, x.attributes.integer("index"))
 
     def _mark(self, x: Instruction, first: int) -> None:
         """Give all that was written for an op, from `first` on, what the op says of other things.
@@ -165,9 +191,7 @@ class Writer:
         count = len(self.blocks[position])
         given = tuple(origin for i in x.operands for origin in self.origins[i])
         if x.opcode == "get-tuple-element":
-            shape = self.old.instructions[x.operands[0]].shape
-            assert isinstance(shape, TupleShape)
-            return given[leaf_range(shape, x.attributes.integer("index"))]
+            return given[self._element_leaves(x)]
         is_call = is_identity(x) and _says_nothing(x)
         if (x.opcode == "tuple" or is_call) and len(given) >= count:
             return given[:count]
@@ -198,7 +222,8 @@ class Writer:
         if roll is not None and x.opcode == "slice":
             return ()
         given = [block for i in x.operands for block in self.blocks[i]]
-        wanted = self.whole.splits(*key)
+        stated = enumerate(self.whole.splits(*key))
+        wanted = tuple(self.ends.get((key[1], n), split) for n, split in stated)
         if x.opcode == "parameter":
             results = self._parameter(x)
         elif x.opcode == "tuple":
@@ -281,9 +306,7 @@ class Writer:
         return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
 
     def _element(self, x: Instruction) -> list[Block]:
-        shape = self.old.instructions[x.operands[0]].shape
-        assert isinstance(shape, TupleShape)
-        return list(self.blocks[x.operands[0]][leaf_range(shape, x.attributes.integer("index"))])
+        return list(self.blocks[x.operands[0]][self._element_leaves(x)])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
         """Remove attributes that state shardings, keep all others."""
@@ -303,6 +326,8 @@ class Writer:
         """Look at values as blocks along the manual axes, or the other way round."""
         region = self.whole.regions[key]
         inside = wanted if region.enters else tuple(block.split for block in given)
+        arrays = leaves_of(x.shape) if region.enters else self._operand_leaves(x)
+        inside = region.nested(inside, arrays, self.axes)
         outside = region.outside(inside)
         if outside is None:
             raise self.whole.refusal(

@@ -29,6 +29,7 @@ UPDATING = (
     _ELEMENTWISE
     | _MOVING
     | {"broadcast", "slice", "concatenate", "pad", "reverse", "opt-barrier", "tuple"}
+    | {"all-gather", "all-to-all", "collective-permute"}
 )
 """What updates consist of."""
 SHRINKING = (

@@ -31,7 +31,7 @@ def convert(x: Array, from_type: str, to_type: str) -> Array:
     if source.is_float and target.is_integer:
         return _float_to_integer(x, to_type)
     if target.is_integer:
-        wide = x.astype(storage_dtype(to_type))
+        wide = np.asarray(x).astype(storage_dtype(to_type))
         return wrap(wide, to_type, out=wide) if target.bits < 8 else wide
     if from_type == "f8e8m0fnu" and to_type in ("f32", "c64"):
         return _powers_of_two_in_f32(x).astype(storage_dtype(to_type), copy=False)

@@ -22,12 +22,12 @@ from hloipu_runtime.errors import UnsupportedError
 from tests.support.arrays import Array
 from tests.support.blocks import check_on_devices
 from tests.support.random_shardings import with_random_shardings
-from tools import fuzz_spmd
 from tools.conformance.values import inputs_of
 from tools.fuzz_ops.form import Form, case_of, sizes_of
 from tools.fuzz_ops.forms import computing_forms
 from tools.fuzz_ops.moving_forms import moving_forms
 from tools.fuzz_programs.program import generate
+from tools.fuzz_spmd import judging
 
 NOT_DIVIDED = COLLECTIVES | {"copy-done"}
 """Opcodes that mean nothing outside of manual regions, and pairs, which are made one op before."""
@@ -91,7 +91,7 @@ def test_a_program_on_blocks_gives_blocks(number: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1, 61, 2))
 def test_a_chain_of_ops_in_words_of_shardy_gives_blocks(seed: int) -> None:
-    fuzz_spmd.check(seed)
+    judging.check(seed)
 
 
 @pytest.mark.parametrize(("shift", "permutes"), [(1, 1), (4, 1), (6, 2), (15, 1)])

@@ -10,6 +10,7 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.blocks import check_on_devices
@@ -67,6 +68,21 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "  ROOT r = f32[8] custom-call(s), " + border("out", "a", "{?}"),
         {"all-reduce": 1},
     ),
+    "what is whole outside is not taken for divided": (
+        f"x = {parameter('f32[8,16]', '{a, ?}, {}')}\n"
+        f"  l = f32[4,16] custom-call(x), {border('in', 'a', '{a, ?}, {?}')}\n"
+        f"  g = f32[8,16] all-gather(l), channel_id=1, dimensions={{0}}, {GROUPS}\n"
+        f"  w = f32[8,16] custom-call(g), {border('out', 'a', '{?}, {?}')}\n"
+        "  v = f32[8,16] sine(w)\n  ROOT r = f32[8,32] concatenate(x, v), dimensions={1}",
+        {},
+    ),
+    "blocks of blocks that do not divide": (
+        f"x = {parameter('f32[6,16]', '{a, b, ?}, {}')}\n"
+        f"  l = f32[3,16] custom-call(x), {border('in', 'a', '{a, ?}, {?}')}\n"
+        "  n = f32[3,16] negate(l)\n"
+        f"  ROOT r = f32[6,16] custom-call(n), {border('out', 'a', '{a, ?}, {?}')}",
+        {},
+    ),
     "one axis, groups of its own devices alone": (
         f"x = {parameter('f32[8,16]', '{b}, {a}')}\n"
         f"  l = f32[8,8] custom-call(x), {border('in', 'a', '{?}, {a, ?}')}\n"
@@ -83,7 +99,9 @@ def test_a_region_computes_as_on_whole_values(case: str) -> None:
     body, meetings = CASES[case]
     module = parse(f"{HEADER}ENTRY e {{\n  {body}\n}}")
     verify(module)
-    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    given = module.entry.instructions[module.entry.parameters[0]].shape
+    assert isinstance(given, ArrayShape)
+    x = np.random.default_rng(0).standard_normal(given.dimensions).astype(np.float32)
     expected = [x[:, :8] + x[:, 8:]]
     if "alone" not in case:
         expected = evaluate_participants(module, [[x]], partitions=8)[0]
@@ -127,6 +145,24 @@ def test_a_region_in_words_of_gspmd() -> None:
     )
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     check_on_devices(module, [x], [x[:, :8] + x[:, 8:]])
+
+
+def test_a_region_in_words_of_gspmd_gives_what_is_divided_later() -> None:
+    open_ones = 'backend_config="unspecified_dims=[0,1]"'
+    rows = "sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}"
+    inner = f"sharding={{devices=[1,1,2,4]<=[8] {GSPMD}}}"
+    module = gspmd(
+        f"x = f32[8,16] parameter(0), {rows}\n"
+        f'  c = f32[8,16] custom-call(x), custom_call_target="Sharding", {rows}, {open_ones}\n'
+        f'  l = f32[4,16] custom-call(c), custom_call_target="SPMDFullToShardShape", {inner}, '
+        f"{open_ones}\n  g = f32[8,16] all-gather(l), channel_id=1, dimensions={{0}}, {GROUPS}\n"
+        f'  d = f32[8,16] custom-call(g), custom_call_target="Sharding", {inner}, {open_ones}\n'
+        '  w = f32[8,16] custom-call(d), custom_call_target="SPMDShardToFullShape", '
+        f"sharding={{replicated}}, {open_ones}\n"
+        "  v = f32[8,16] negate(w)\n  ROOT r = f32[8,32] concatenate(x, v), dimensions={1}"
+    )
+    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    check_on_devices(module, [x], [np.concatenate([x, -x], 1)])
 
 
 def test_a_block_is_not_made_of_the_whole_outside() -> None:

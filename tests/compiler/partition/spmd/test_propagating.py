@@ -192,6 +192,24 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
         parameters('[{"b"}, {}]') + "  ROOT z = f32[2,8,8] reshape(p0)\n",
         {"z": "{devices=[2,2,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"},
     ),
+    "what others read as well waits": (
+        parameters('[{?}, {?}]') + "  q = f32[16,8] negate(p0)\n"
+        + stated("y", '[{"a", ?}, {?}]', "sine(q)")
+        + stated("r", '[{"a"}, {}]', SHARDING.format("y"))
+        + "  w = f32[16,8] cosine(q)\n  x = f32[16,8] tanh(w)\n"
+        + stated("s", '[{"b"}, {}]', SHARDING.format("x")) + "  ROOT z = f32[16,8] add(r, s)\n",
+        {"w": B, "y": A},
+    ),
+    "an operand follows another no further than the result": (
+        parameters('[{"a"}, {"b"}]', "[{?}, {?}]") + "  q = f32[16,8] add(p0, p1)\n"
+        + stated("r", '[{"a"}, {}]', SHARDING.format("q")) + "  ROOT z = f32[16,8] negate(r)\n",
+        {"q": A, "p1": A},
+    ),
+    "the result alone is cut back": (
+        parameters('[{"a"}, {"b"}]')
+        + "  y = f32[16,7] slice(p0), slice={[0:16], [0:7]}\n  ROOT z = (f32[16,7]) tuple(y)\n",
+        {"y": AB, "z": A},
+    ),
     "a result is never made uneven": (
         parameters('[{"a"}, {"b"}]') + "  ROOT z = f32[16,7] slice(p0), slice={[0:16], [0:7]}\n",
         {"z": A},
@@ -210,6 +228,38 @@ def test_a_rule_of_propagation(case: str) -> None:
         for name in expected
     }
     assert found == expected
+
+
+_TO, _P, _O = "allow_spmd_sharding_propagation_to", "parameters", "output"
+_HALVES = "{devices=[2]<=[2]}"
+GSPMD: dict[str, tuple[str, str, tuple[str, str, str]]] = {
+    "as stated": ("", f"sharding={_HALVES}", (_HALVES, _HALVES, _HALVES)),
+    "a result that is stated": ("", "sharding={replicated}", (_HALVES, _HALVES, NONE)),
+    "a result that may choose": (
+        f"{_TO}_{_O}={{true}}", "sharding={replicated}", (_HALVES, _HALVES, _HALVES)
+    ),
+    "a result that may not": (f"{_TO}_{_O}={{false,false}}", "", (_HALVES, _HALVES, NONE)),
+    "a parameter that may not": (
+        f"{_TO}_{_P}={{false,false}}", f"sharding={_HALVES}", (_HALVES, NONE, _HALVES)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GSPMD)
+def test_the_header_says_who_may_choose(case: str) -> None:
+    header, said, expected = GSPMD[case]
+    leaves = f"{{{said[9:]}, {said[9:]}}}" if said else ""
+    module = parse(f"""HloModule m{header and f", {header}"}
+    ENTRY e {{
+      x = f32[8] parameter(0), sharding={{devices=[2]5,7}}
+      y = f32[8] parameter(1)
+      q = f32[8] add(x, y)
+      ROOT z = (f32[8], f32[8]) tuple(q, q){leaves and f", sharding={leaves}"}
+    }}""")
+    verify(module)
+    known, entry = shardings_of(module), module.entry
+    results = [known.result((entry.name, entry.position[name]))[0] for name in "xyz"]
+    assert tuple(str(to_tiles(sharding, known.axes)) for sharding in results) == expected
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -175,3 +175,8 @@ def test_the_smallest_f8e8m0fnu_survives_where_subnormals_are_flushed(to_type: s
     with flushing_subnormals():
         widened = convert(smallest, "f8e8m0fnu", to_type)
     assert np.real(widened).tobytes() == smallest.tobytes()
+
+
+@pytest.mark.parametrize(("name", "expected"), [("s4", -7), ("u4", 9), ("s2", 1), ("u2", 1)])
+def test_one_number_wraps_as_arrays_do(name: str, expected: int) -> None:
+    assert convert(np.array([25], np.uint32)[0], "u32", name) == expected

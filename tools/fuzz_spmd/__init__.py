@@ -1,0 +1,1 @@
+"""Random sharded programs on the blocks of all devices, against one device."""
