@@ -20,12 +20,13 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.watching import current_search, doing
 
 if TYPE_CHECKING:
+    from hloipu_compiler.partition.search.candidate import Estimate
     from hloipu_compiler.partition.sharding_search.beside_cuts import ShardingCandidate
     from hloipu_compiler.partition.sharding_search.candidate import Candidate
     from hloipu_compiler.partition.sharding_search.searching import Found
 
 AUTO = "auto"
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 30.0
 """Of a processor, for looking for shardings or for a cut of a long module, where no time limit says
 otherwise. The effort for others is bounded, so that they come out alike on every machine."""
 _MOST_ROWS = 12
@@ -153,11 +154,19 @@ def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[
     lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
     if len(found.front) > most:
         lines.append(f"… and {len(found.front) - most} more")
-    fits = "fits by estimate" if found.best.fits else "nothing fits; this is fast for its memory"
-    lines.append(f"best of {found.looked_at} ({fits}): {found.best.sharding(module).flags()}")
+    fits, flags = fitting_text(found.best), found.best.sharding(module).flags()
+    lines.append(f"best of {found.looked_at} ({fits}): {flags}")
     if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines
+
+
+def fitting_text(best: "Candidate | Estimate") -> str:
+    """Return whether what was chosen fits by estimate; if not, how far it is from that."""
+    if best.fits:
+        return "fits by estimate"
+    times = best.needed_bytes / max(best.budget_bytes, 1)
+    return f"nothing fits by estimate; this is nearest, with {times:.2f} times the memory"
 
 
 def _row(module: Module, each: "Candidate") -> Sequence[str]:
