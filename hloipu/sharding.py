@@ -1,6 +1,8 @@
 """What options say of dividing arrays over a mesh of IPUs, and what is found for `auto`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.watching import current_search, doing
@@ -29,6 +31,9 @@ AUTO = "auto"
 _MOST_SECONDS = 30.0
 """Of a processor, for looking for shardings or for a cut of a long module, where no time limit says
 otherwise. The effort for others is bounded, so that they come out alike on every machine."""
+_MOST_TRIED = 1_000
+"""Instructions of all programs together that are compiled to see which sharding is best: of modules
+so short that it takes a second or two. Assumed."""
 _MOST_ROWS = 12
 ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
@@ -96,9 +101,38 @@ def _found(module: Module, options: Options) -> Annotated:
         doing("looking for shardings"),
     ):
         found = found_shardings(module, system_of(module, options))
-    best = found.best.sharding(module)
+        best, fits = _judged(module, options, found)
     made = annotated(module, best.mesh, best.rules)
-    return Annotated(made.module, (*front_lines(module, found), *made.lines))
+    return Annotated(made.module, (*front_lines(module, found, best, fits=fits), *made.lines))
+
+
+def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, bool]:
+    """Return the best sharding of the few that look best, as compiled, and whether it fits so.
+
+    Where few ops share the tiles, what they are done with decides, which estimates do not know. Of
+    a module that is not short it is the best by estimate.
+    """
+    from hloipu.api import compile_once
+
+    few = list(dict.fromkeys(each.sharding(module) for each in found.good))
+    few = few[: _MOST_TRIED // max(module.instruction_count, 1)]
+    plain = replace(options, mesh=None, ipus=1, plan="none")
+    search, ranks = current_search(), list[tuple[bool, int, int]]()
+    for number, sharding in enumerate(few):
+        compiled = partial(compile_once, with_sharding(module, sharding), plain)
+        try:
+            with search.improving():
+                program = search.tried(compiled) if len(few) > 1 else None
+        except HloipuError:  # what does not go with it ends compiling what is chosen, too
+            continue
+        if program is not None:
+            fits, memory = program.fits, program.memory
+            worth = program.estimate().device_cycles if fits else memory.peak.total_bytes
+            ranks.append((not fits, worth, number))
+    if not ranks:
+        return found.best.sharding(module), False
+    fails, _, number = min(ranks)
+    return few[number], not fails
 
 
 def with_sharding(module: Module, sharding: Sharding | None) -> Module:
@@ -147,15 +181,19 @@ def system_of(module: Module, options: Options) -> Any:
     )
 
 
-def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[str]:
-    """Return the candidates that no other beats as a table, and the best one, for people."""
+def front_lines(module: Module, found: "Found", best: Sharding, *, fits: bool) -> list[str]:
+    """Return the candidates that no other beats as a table, and the best one, for people.
+
+    `fits`: whether that was compiled, and fits.
+    """
+    most = _MOST_ROWS
     rows = [_HEAD, *(_row(module, each) for each in found.front[:most])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD) - 1)]
     lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
     if len(found.front) > most:
         lines.append(f"… and {len(found.front) - most} more")
-    fits, flags = fitting_text(found.best), found.best.sharding(module).flags()
-    lines.append(f"best of {found.looked_at} ({fits}): {flags}")
+    said = "fits" if fits else fitting_text(found.best)
+    lines.append(f"best of {found.looked_at} ({said}): {best.flags()}")
     if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines

@@ -34,6 +34,8 @@ _FURTHER = 16
 """Tactics of the first round that later ones add: the best alone. Assumed."""
 _CARRIED = 6
 """Choices that are tried on every shape of mesh. Assumed."""
+_GOOD = 8
+"""Choices among which whoever compiles them may find the best. Assumed."""
 _IMPROVED = 3
 """Choices that are improved class by class. Assumed."""
 _STARTS = 8
@@ -53,6 +55,8 @@ class Found:
     front: tuple[Candidate, ...]
     """Those that no other beats in cycles and bytes, the fastest first."""
     best: Candidate
+    good: tuple[Candidate, ...]
+    """Few that divide arrays in different ways, the best first."""
     looked_at: int
     undivided_cycles: int
     """Of one IPU with whole arrays."""
@@ -138,7 +142,11 @@ class _Searching:
         good = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
         choices = tuple(dict.fromkeys(choice for _, choice in good))
         whole = self.space.prices.spent(self.space.module).cycles
-        return Found(front, best, len(self.tried), whole, choices)
+        pairs = sorted(self.tried.items(), key=lambda pair: pair[1].rank)
+        alike = {(x.mesh, x.specs): (key, x) for key, x in reversed(pairs) if x.is_divided}
+        few = sorted(alike.values(), key=lambda pair: pair[1].rank)[:_GOOD]
+        rows = [self.space.settled(*key, x, whole=False) for key, x in few]
+        return Found(front, best, (best, *rows), len(self.tried), whole, choices)
 
     def _settled(self, *, settles: bool) -> tuple[tuple[Candidate, ...], Candidate]:
         """Return those that no other beats, with the shardings that flags say, and the best.

@@ -262,7 +262,7 @@ def test_flags_give_what_was_found(tmp_path: Path) -> None:
     path.write_text(print_module(module))
     said = run("estimate", str(path), "--mesh", "auto", "--ipus", "4")
     table, best = said.err.splitlines(), found.best.sharding(module).flags()
-    assert table[len(found.front) + 1] == f"best of {found.looked_at} (fits by estimate): {best}"
+    assert table[len(found.front) + 1] == f"best of {found.looked_at} (fits): {best}"
     step, lines = plain_step(parse(path.read_text()), {"mesh": "auto", "ipus": 4})
     assert lines == table[: len(lines)]
     assert step.attributes.integer("num_partitions") == 4
