@@ -16,6 +16,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.load import load_machine
@@ -112,17 +113,23 @@ def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding,
     Where few ops share the tiles, what they are done with decides, which estimates do not know. Of
     a module that is not short it is the best by estimate.
     """
-    from hloipu.api import compile_once
+    from hloipu.compile_request import compile_request, plugins
+    from hloipu_compiler.driver import compile_module
+
+    def program_of(sharding: Sharding) -> CompiledProgram:
+        with plugins(plain):
+            request = compile_request(plain)
+            program = compile_module(with_sharding(module, sharding), request).program
+        return CompiledProgram(program, request.machine, code_memory=plain.code_memory)
 
     few = list(dict.fromkeys(each.sharding(module) for each in found.good))
     few = few[: _MOST_TRIED // max(module.instruction_count, 1)]
     plain = replace(options, mesh=None, ipus=1, plan="none")
     search, ranks = current_search(), list[tuple[bool, int, int]]()
     for number, sharding in enumerate(few):
-        compiled = partial(compile_once, with_sharding(module, sharding), plain)
         try:
             with search.improving():
-                program = search.tried(compiled) if len(few) > 1 else None
+                program = search.tried(partial(program_of, sharding)) if len(few) > 1 else None
         except HloipuError:  # what does not go with it ends compiling what is chosen, too
             continue
         if program is not None:
